@@ -1,0 +1,45 @@
+# Everything a contributor types. Each target sets up what it needs; nothing is installed outside this folder.
+PY := .venv/bin/python
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test check e2e bench proto clean
+
+demo: .venv/.run            ## the main job on this machine's devices: make demo ARGS=--watch
+	$(PY) -m nodeplug demo $(ARGS)
+
+test: .venv/.dev .venv-proto/.done  ## the whole test suite: make test ARGS="-k name"
+	$(PY) -m pytest $(ARGS)
+
+check: .venv/.dev           ## lint, types, import contracts
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+
+e2e: .venv/.dev             ## scenarios on a real Kubernetes node (root, Go)
+	$(PY) -m pytest tests/e2e -m e2e -o timeout=600 $(ARGS)
+
+bench: .venv/.dev           ## tables and JSON in bench/results
+	$(PY) -m bench $(ARGS)
+
+proto: .venv-proto/.done    ## regenerate kubeletapi/ from proto/
+	.venv-proto/bin/python proto/generate.py
+
+.venv/.run: pyproject.toml .ci/venv
+	sh .ci/venv .venv
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[controlplane]'
+	touch $@
+
+.venv/.dev: .venv/.run
+	$(PY) -m pip install -q --disable-pip-version-check --group dev
+	touch $@
+
+# The generator is old on purpose: what it writes loads with every protobuf since 4.25 (see proto/generate.py).
+.venv-proto/.done: .ci/venv proto/requirements.txt
+	sh .ci/venv .venv-proto
+	.venv-proto/bin/python -m pip install -q --disable-pip-version-check --only-binary :all: -r proto/requirements.txt \
+	  || echo "no generator for this Python: the freshness test of kubeletapi/ will be skipped"
+	touch $@
+
+clean:
+	rm -rf .venv .venv-proto build dist bench/results
