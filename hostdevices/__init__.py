@@ -1,0 +1,30 @@
+"""What the host has. `Host(root)` is the only door to /sys, /proc and /dev; readers make an `Inventory` of devices.
+
+Host -> readers -> Inventory -> Diff
+"""
+
+from hostdevices.device import HEALTHY, AttributeValue, Device, Devnode, Health, Version
+from hostdevices.host import Host, HostDevicesError, UnreadableFile
+from hostdevices.identity import device_id, is_device_id
+from hostdevices.inventory import Diff, Inventory, Problem, diff
+from hostdevices.scan import Scanner, scan
+
+__all__ = [
+    "HEALTHY",
+    "AttributeValue",
+    "Device",
+    "Devnode",
+    "Diff",
+    "Health",
+    "Host",
+    "HostDevicesError",
+    "Inventory",
+    "Problem",
+    "Scanner",
+    "UnreadableFile",
+    "Version",
+    "device_id",
+    "diff",
+    "is_device_id",
+    "scan",
+]

@@ -1,0 +1,31 @@
+"""Device ids: the strongest stable fact about a device, written as a DNS label.
+
+A fact is a serial number, a PCI address, a USB port chain, a uuid, a singleton's name; never a number that the kernel
+counts up (`card1`, `devnum 7`). The kubelet documents 63 characters for a device id and DRA demands a DNS label.
+"""
+
+import hashlib
+import re
+
+MAX_LENGTH = 63
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DIGEST = 10  # hexadecimal characters: 40 bits tell apart what the readable part does not
+
+
+def device_id(kind: str, *facts: str) -> str:
+    """Join `kind` and `facts` to an id, `("pci", "0000:3b:00.0")` -> `pci-0000-3b-00-0`.
+
+    Facts that a label cannot hold as they are (upper case, other characters than separators, too long) are folded,
+    and a digest of the original keeps different facts apart.
+    """
+    raw = "-".join((kind, *facts))
+    label = re.sub(r"[^a-z0-9]+", "-", raw.lower()).strip("-")
+    if re.sub(r"[:._/-]", "-", raw) == label and len(label) <= MAX_LENGTH:
+        return label
+    digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGEST]
+    return f"{label[: MAX_LENGTH - _DIGEST - 1].rstrip('-')}-{digest}"
+
+
+def is_device_id(text: str) -> bool:
+    """Tell whether `text` is a DNS label of at most 63 characters."""
+    return len(text) <= MAX_LENGTH and _LABEL.fullmatch(text) is not None

@@ -1,0 +1,52 @@
+"""`Inventory`: an immutable snapshot of the host's devices; `Diff`: what changed between two of them."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import Device
+
+
+class Problem(Struct, frozen=True, order=True):
+    """Something that could not be read: one device's trouble, never the scan's."""
+
+    where: str  # the syspath or file
+    reason: str
+
+
+class Inventory(Struct, frozen=True):
+    """The host's devices by id, and what could not be read."""
+
+    devices: Mapping[str, Device] = {}
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def of(cls, devices: Iterable[Device], problems: Iterable[Problem] = ()) -> "Inventory":
+        """Collect devices in the order of their ids. A second device with an id in use becomes a problem."""
+        kept: dict[str, Device] = {}
+        found = list(problems)
+        for device in devices:
+            first = kept.setdefault(device.id, device)
+            if first is not device:
+                found.append(Problem(device.syspath or device.name, f"has the same id {device.id} as {first.syspath}"))
+        return cls(dict(sorted(kept.items())), tuple(sorted(found)))
+
+
+class Diff(Struct, frozen=True):
+    """What turned one inventory into the next; `changed` holds the new values."""
+
+    added: tuple[Device, ...] = ()
+    removed: tuple[Device, ...] = ()
+    changed: tuple[Device, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Tell whether anything differs."""
+        return bool(self.added or self.removed or self.changed)
+
+
+def diff(old: Inventory, new: Inventory) -> Diff:
+    """Compare two inventories by device id."""
+    added = [d for i, d in new.devices.items() if i not in old.devices]
+    removed = [d for i, d in old.devices.items() if i not in new.devices]
+    changed = [d for i, d in new.devices.items() if i in old.devices and old.devices[i] != d]
+    return Diff(tuple(added), tuple(removed), tuple(changed))
