@@ -1,0 +1,1 @@
+"""resource.k8s.io as data: objects, device selectors (CEL) and a client."""
