@@ -1,0 +1,178 @@
+"""The parts of core/v1 that resource.k8s.io needs: nodes, node selectors, pods with their claims.
+
+Only what somebody here looks at has a field; all the rest of a node or a pod is kept as unknown fields.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import ClassVar
+
+from resourceapi.objects.meta import Always, KubernetesObject, Record
+from resourceapi.objects.quantity import Quantity
+
+
+class NodeSelectorRequirement(Record, frozen=True):
+    """A node's label or field against values; operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: Always[str] = ""
+    operator: Always[str] = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Record, frozen=True):
+    """Requirements that must all hold. A term without any matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Record, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: Always[tuple[NodeSelectorTerm, ...]] = ()
+
+
+class Taint(Record, frozen=True):
+    """A node's taint."""
+
+    key: Always[str] = ""
+    value: str = ""
+    effect: Always[str] = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(Record, frozen=True):
+    """What is wanted of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = ""
+
+
+class NodeCondition(Record, frozen=True):
+    """One observation of a node's state, `Ready` among them."""
+
+    type: Always[str] = ""
+    status: Always[str] = ""
+    last_heartbeat_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(Record, frozen=True):
+    """What a node is and has."""
+
+    capacity: Mapping[str, Quantity] = {}
+    allocatable: Mapping[str, Quantity] = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(KubernetesObject, frozen=True):
+    """A node."""
+
+    KIND: ClassVar[str] = "Node"
+    API_VERSION: ClassVar[str] = "v1"
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ResourceClaimUse(Record, frozen=True):
+    """A container's reference to one of its pod's claims, and to one request in it."""
+
+    name: Always[str] = ""
+    request: str = ""
+
+
+class ResourceRequirements(Record, frozen=True):
+    """What a container needs."""
+
+    limits: Mapping[str, Quantity] = {}
+    requests: Mapping[str, Quantity] = {}
+    claims: tuple[ResourceClaimUse, ...] = ()
+
+
+class Container(Record, frozen=True):
+    """One container of a pod; `restart_policy` Always makes an init container a sidecar."""
+
+    name: Always[str] = ""
+    image: str = ""
+    resources: Always[ResourceRequirements] = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class PodResourceClaim(Record, frozen=True):
+    """The pod's name for a claim, which exists already or is made from a template."""
+
+    name: Always[str] = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Record, frozen=True):
+    """What a pod runs and where."""
+
+    containers: Always[tuple[Container, ...]] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    node_selector: Mapping[str, str] = {}
+    scheduler_name: str = ""
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class PodResourceClaimStatus(Record, frozen=True):
+    """Which claim was made for a pod's reference; None if none was needed."""
+
+    name: Always[str] = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Record, frozen=True):
+    """Which request of the special claim stands for a container's extended resource."""
+
+    container_name: Always[str] = ""
+    resource_name: Always[str] = ""
+    request_name: Always[str] = ""
+
+
+class PodExtendedResourceClaimStatus(Record, frozen=True):
+    """The special claim that the scheduler made for extended resources."""
+
+    request_mappings: Always[tuple[ContainerExtendedResourceRequest, ...]] = ()
+    resource_claim_name: Always[str] = ""
+
+
+class PodStatus(Record, frozen=True):
+    """What became of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(KubernetesObject, frozen=True):
+    """A pod."""
+
+    KIND: ClassVar[str] = "Pod"
+    API_VERSION: ClassVar[str] = "v1"
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NamespaceStatus(Record, frozen=True):
+    """Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(KubernetesObject, frozen=True):
+    """A namespace; its labels allow admin access."""
+
+    KIND: ClassVar[str] = "Namespace"
+    API_VERSION: ClassVar[str] = "v1"
+
+    status: NamespaceStatus = NamespaceStatus()

@@ -1,0 +1,90 @@
+"""What all objects share: the base of the structs, object metadata, conditions.
+
+Every struct stands for one JSON object of the Kubernetes API. Absent fields have Go's zero value (or None where the Go
+field is a pointer), and what a struct does not know is kept in `unknown_fields`, so that reading and writing an object
+of a newer server loses nothing. `decode` fills the structs, `encode` writes them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Always = Annotated[T, msgspec.Meta(extra={"written": "always"})]
+"""A field that is written even when it is empty, as Go does for fields without `omitempty`."""
+
+
+class Unknown(dict[str, Any]):
+    """JSON members that a struct has no field for. Only `decode` makes them."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of all structs of the API. Immutable: change with `msgspec.structs.replace`."""
+
+    unknown_fields: Unknown | None = None
+
+
+class OwnerReference(Record, frozen=True):
+    """The object that this one belongs to; when it goes, this one goes."""
+
+    api_version: Always[str] = ""
+    kind: Always[str] = ""
+    name: Always[str] = ""
+    uid: Always[str] = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ManagedFieldsEntry(Record, frozen=True):
+    """Which fields a writer set (server-side apply)."""
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: datetime | None = None
+    fields_type: str = ""
+    fields_v1: Any = None
+    subresource: str = ""
+
+
+class ObjectMeta(Record, frozen=True):
+    """metadata of every object, and of the objects made from a template."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    self_link: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class Condition(Record, frozen=True):
+    """One observation of an object's state."""
+
+    type: Always[str] = ""
+    status: Always[str] = ""
+    observed_generation: int = 0
+    last_transition_time: Always[datetime | None] = None
+    reason: Always[str] = ""
+    message: Always[str] = ""
+
+
+class KubernetesObject(Record, frozen=True):
+    """Base of the kinds: what has a name and is served on its own."""
+
+    KIND: ClassVar[str]
+    API_VERSION: ClassVar[str]
+
+    metadata: ObjectMeta = ObjectMeta()

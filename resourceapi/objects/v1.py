@@ -1,0 +1,447 @@
+"""resource.k8s.io/v1 as of 1.37: device classes, claims, claim templates, slices, taint rules.
+
+This is the version that everything here computes with; older versions are converted at the border (see `older`).
+JSON names are those of the API in camel case; where one would shadow a Python builtin, the field says so.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+import msgspec
+
+from resourceapi.objects.core import NodeSelector
+from resourceapi.objects.meta import Always, Condition, KubernetesObject, ObjectMeta, Record
+from resourceapi.objects.quantity import Quantity
+
+GROUP = "resource.k8s.io"
+
+# allocationMode
+EXACT_COUNT = "ExactCount"
+ALL = "All"
+
+# effect of taints and tolerations
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+NO_EFFECT = "None"
+
+# operator of tolerations
+EXISTS = "Exists"
+EQUAL = "Equal"
+
+# source of allocation configuration
+FROM_CLASS = "FromClass"
+FROM_CLAIM = "FromClaim"
+
+# skipNodeOperations
+NODE_PREPARE_RESOURCES = "NodePrepareResources"
+NODE_UNPREPARE_RESOURCES = "NodeUnprepareResources"
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Protects an allocated claim."""
+
+ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+"""The namespace label that allows claims with admin access when it is `true`."""
+
+
+class CELDeviceSelector(Record, frozen=True):
+    """A CEL expression over `device` that yields a bool."""
+
+    expression: Always[str] = ""
+
+
+class DeviceSelector(Record, frozen=True):
+    """One criterion; only CEL exists."""
+
+    cel: CELDeviceSelector | None = None
+
+
+class OpaqueDeviceConfiguration(Record, frozen=True):
+    """Parameters that only the named driver understands."""
+
+    driver: Always[str] = ""
+    parameters: Always[Any] = None
+
+
+class DeviceClassConfiguration(Record, frozen=True):
+    """Configuration that comes with a class."""
+
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(Record, frozen=True):
+    """Which devices are in a class and how they are configured.
+
+    `suitable_nodes` existed in 1.31 only: it is stored and returned, and no part of the allocation.
+    """
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    suitable_nodes: NodeSelector | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(KubernetesObject, frozen=True):
+    """A vendor's or administrator's name for a set of devices."""
+
+    KIND: ClassVar[str] = "DeviceClass"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+
+    spec: Always[DeviceClassSpec] = DeviceClassSpec()
+
+
+class DeviceToleration(Record, frozen=True):
+    """Which taints a request puts up with."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Record, frozen=True):
+    """How much of a device's capacities a request needs."""
+
+    requests: Mapping[str, Quantity] = {}
+
+
+class DeviceDerivedAttribute(Record, frozen=True):
+    """An attribute that a request computes from a device (alpha in 1.37)."""
+
+    name: Always[str] = ""
+    expression: Always[str] = ""
+
+
+class ExactDeviceRequest(Record, frozen=True):
+    """Devices of one class, without alternatives."""
+
+    device_class_name: Always[str] = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+
+
+class DeviceSubRequest(Record, frozen=True):
+    """One alternative of a request."""
+
+    name: Always[str] = ""
+    device_class_name: Always[str] = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+
+
+class DeviceRequest(Record, frozen=True):
+    """One request of a claim: `exactly` this, or the first available of these."""
+
+    name: Always[str] = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(Record, frozen=True):
+    """An attribute that all devices of some requests share, or in which all differ."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaimConfiguration(Record, frozen=True):
+    """Configuration that comes with a claim, for some or all of its requests."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(Record, frozen=True):
+    """Requests, what binds them together, and their configuration."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(Record, frozen=True):
+    """What is wanted."""
+
+    devices: Always[DeviceClaim] = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(Record, frozen=True):
+    """One device that a request got. `request` is `name` or `name/subrequest`."""
+
+    request: Always[str] = ""
+    driver: Always[str] = ""
+    pool: Always[str] = ""
+    device: Always[str] = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: Mapping[str, Quantity] = {}
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class DeviceAllocationConfiguration(Record, frozen=True):
+    """Configuration to use, with where it came from."""
+
+    source: Always[str] = ""
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(Record, frozen=True):
+    """All devices of a claim and their configuration."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Record, frozen=True):
+    """What a claim got, and on which nodes that can be used (None: on all)."""
+
+    devices: Always[DeviceAllocationResult] = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: datetime | None = None
+
+
+class ResourceClaimConsumerReference(Record, frozen=True):
+    """A user of a claim, normally a pod."""
+
+    api_group: str = ""
+    resource: Always[str] = ""
+    name: Always[str] = ""
+    uid: Always[str] = ""
+
+
+class NetworkDeviceData(Record, frozen=True):
+    """What a network driver says of an allocated device."""
+
+    interface_name: str = ""
+    ips: tuple[str, ...] = ()
+    hardware_address: str = ""
+
+
+class AllocatedDeviceStatus(Record, frozen=True):
+    """What the driver says of an allocated device."""
+
+    driver: Always[str] = ""
+    pool: Always[str] = ""
+    device: Always[str] = ""
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    conditions: tuple[Condition, ...] = ()
+    data: Any = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(Record, frozen=True):
+    """What a claim got, who uses it, how its devices fare."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ResourceClaim(KubernetesObject, frozen=True):
+    """A request for devices."""
+
+    KIND: ClassVar[str] = "ResourceClaim"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+
+    spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
+    status: Always[ResourceClaimStatus] = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Record, frozen=True):
+    """Labels, annotations and spec of the claims to make."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(KubernetesObject, frozen=True):
+    """From which a claim is made for each pod that refers to it."""
+
+    KIND: ClassVar[str] = "ResourceClaimTemplate"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+
+    spec: Always[ResourceClaimTemplateSpec] = ResourceClaimTemplateSpec()
+
+
+class Counter(Record, frozen=True):
+    """An amount that devices share."""
+
+    value: Always[Quantity] = Quantity.of(0)
+
+
+class CounterSet(Record, frozen=True):
+    """Counters of a pool that its devices draw on."""
+
+    name: Always[str] = ""
+    counters: Mapping[str, Counter] = {}
+
+
+class DeviceCounterConsumption(Record, frozen=True):
+    """What a device takes from one counter set; compatibility groups are alpha in 1.37."""
+
+    counter_set: Always[str] = ""
+    counters: Mapping[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class CapacityRequestPolicyRange(Record, frozen=True):
+    """Amounts from min to max in steps."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Record, frozen=True):
+    """Which amounts of a capacity can be requested; others are rounded up to the next."""
+
+    default: Always[Quantity | None] = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(Record, frozen=True):
+    """How much of something a device has."""
+
+    value: Always[Quantity] = Quantity.of(0)
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class DeviceAttribute(Record, frozen=True):
+    """Exactly one value or list of values. An empty list is not an absent one."""
+
+    int_value: int | None = msgspec.field(name="int", default=None)
+    bool_value: bool | None = msgspec.field(name="bool", default=None)
+    string_value: str | None = msgspec.field(name="string", default=None)
+    version_value: str | None = msgspec.field(name="version", default=None)
+    int_values: tuple[int, ...] | None = msgspec.field(name="ints", default=None)
+    bool_values: tuple[bool, ...] | None = msgspec.field(name="bools", default=None)
+    string_values: tuple[str, ...] | None = msgspec.field(name="strings", default=None)
+    version_values: tuple[str, ...] | None = msgspec.field(name="versions", default=None)
+
+
+class DeviceTaint(Record, frozen=True):
+    """Keeps claims without a matching toleration off a device."""
+
+    key: Always[str] = ""
+    value: str = ""
+    effect: Always[str] = ""
+    time_added: datetime | None = None
+
+
+class NodeAllocatableMapping(Record, frozen=True):
+    """How a device's use counts against a node resource (alpha in 1.37)."""
+
+    capacity_key: str | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class NodeAllocatableOverhead(Record, frozen=True):
+    """What using a device costs besides (alpha in 1.37)."""
+
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResource(Record, frozen=True):
+    """A device's share in a node resource (alpha in 1.37)."""
+
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
+class Device(Record, frozen=True):
+    """One device of a pool."""
+
+    name: Always[str] = ""
+    attributes: Mapping[str, DeviceAttribute] = {}
+    capacity: Mapping[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
+
+
+class ResourcePool(Record, frozen=True):
+    """The pool that a slice is part of: of its slices those of the highest generation count."""
+
+    name: Always[str] = ""
+    generation: Always[int] = 0
+    resource_slice_count: Always[int] = 0
+
+
+class ResourceSliceSpec(Record, frozen=True):
+    """Devices or shared counters of a pool, and where they can be used."""
+
+    driver: Always[str] = ""
+    pool: Always[ResourcePool] = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: tuple[Device, ...] = ()
+    per_device_node_selection: bool | None = None
+    shared_counters: tuple[CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class ResourceSlice(KubernetesObject, frozen=True):
+    """What a driver offers."""
+
+    KIND: ClassVar[str] = "ResourceSlice"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+
+    spec: Always[ResourceSliceSpec] = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(Record, frozen=True):
+    """Which devices a rule taints: all criteria that are set hold. An empty selector means every device."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Record, frozen=True):
+    """A taint and the devices that get it. Without a selector no device gets it."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: Always[DeviceTaint] = DeviceTaint()
+
+
+class DeviceTaintRuleStatus(Record, frozen=True):
+    """What the eviction controller says of a rule."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeviceTaintRule(KubernetesObject, frozen=True):
+    """Taints devices from outside of their driver."""
+
+    KIND: ClassVar[str] = "DeviceTaintRule"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+
+    spec: Always[DeviceTaintRuleSpec] = DeviceTaintRuleSpec()
+    status: Always[DeviceTaintRuleStatus] = DeviceTaintRuleStatus()
