@@ -138,6 +138,11 @@ class Quantity:
         """-1, 0 or 1."""
         return (self._unscaled > 0) - (self._unscaled < 0)
 
+    @property
+    def nanos(self) -> int | None:
+        """The exact amount in billionths; None where it is too large to multiply out."""
+        return self._nanos
+
     def compare(self, other: "Quantity") -> int:
         """-1, 0 or 1 as this amount is smaller than, equal to or larger than the other."""
         if self._nanos is not None and other._nanos is not None:
