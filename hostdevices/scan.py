@@ -1,11 +1,14 @@
 """A scan: all readers over one host, put together to an inventory."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.readers import READERS, Finding, Reader
+
+_log = logging.getLogger(__name__)
 
 
 class Scanner:
@@ -16,14 +19,22 @@ class Scanner:
         self._host = host
         self._readers = readers
         self._findings: dict[str, list[Finding]] = {}
+        self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
     def scan(self, subsystems: Iterable[str] | None = None) -> Inventory:
         """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory."""
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
             if wanted is None or reader.kind not in self._findings or reader.subsystems & wanted:
-                self._findings[reader.kind] = list(reader.read(self._host))
+                self._findings[reader.kind] = list(self._read(reader))
         return _put_together(self._findings)
+
+    def _read(self, reader: Reader) -> Iterator[Finding]:
+        try:
+            yield from reader.read(self._host)
+        except Exception as error:  # a mistake in one reader must not hide what all the others find
+            _log.exception("reader %s failed", reader.kind)
+            yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}")
 
 
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:

@@ -1,0 +1,127 @@
+"""Wake-ups from the kernel and from udev, over netlink.
+
+A wake-up is never a fact. It says which subsystem to read again, or that everything must be read because events were
+lost. What is there is only ever read from the host (watch.py).
+
+Network devices announce themselves in their own network namespace only, but the kernel numbers all events in one
+sequence: a gap may be another namespace's business. It may also close a moment later, because newer kernels number an
+event before they queue for sending it.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+import pyudev
+
+Wake: TypeAlias = Callable[[str | None], None]
+"""Called on the loop with the subsystem that an event concerns; with None when anything may have changed."""
+
+RECEIVE_BUFFER = 16 << 20  # bytes; the default of 208 KiB holds some 200 events
+GAP_GRACE = 1.0  # seconds from a gap to the rescan; also the least time between two rescans for gaps
+_CHUNK = 64  # events read before the loop gets its turn
+
+_log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Something outside that says when to look at the host again."""
+
+    def start(self, wake: Wake) -> None:
+        """Begin to call `wake` on the running loop."""
+        ...
+
+    def close(self) -> None:
+        """Stop, and give back every file descriptor and thread."""
+        ...
+
+
+class Gaps:
+    """Counts the events of a sequence that have not arrived."""
+
+    def __init__(self) -> None:
+        """Begin before the first event; whatever number it has opens no gap."""
+        self._last = 0
+        self.missing = 0
+
+    def note(self, number: int) -> None:
+        """Take the number of an event that arrived, 0 for an event without one."""
+        if not number:
+            return
+        if number > self._last:
+            self.missing += number - self._last - 1 if self._last else 0
+            self._last = number
+        elif self.missing:
+            self.missing -= 1
+
+    def forget(self) -> None:
+        """Give up the missing ones: the rescan that they asked for is on its way."""
+        self.missing = 0
+
+
+class UdevEvents:
+    """Events of the kernel, or of udevd once its rules have run, without a thread and without polling."""
+
+    def __init__(self, source: Literal["kernel", "udev"] = "kernel") -> None:
+        """Choose whose events to hear; nothing is opened yet."""
+        self._source = source
+        self._monitor: pyudev.Monitor | None = None
+        self._wake: Wake = lambda _: None
+        self._gaps = Gaps()
+        self._gap_timer: asyncio.TimerHandle | None = None
+
+    def start(self, wake: Wake) -> None:
+        """Open the socket and call `wake` for each event. Raises OSError where netlink is not to be had."""
+        self._wake = wake
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source=self._source)
+        try:
+            monitor.set_receive_buffer_size(RECEIVE_BUFFER)
+        except OSError:
+            # Needs CAP_NET_ADMIN. A burst that does not fit is reported as ENOBUFS, and repaired.
+            _log.debug("%s events: the receive buffer stays at its default size", self._source)
+        monitor.start()
+        self._monitor = monitor
+        asyncio.get_running_loop().add_reader(monitor.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Close the socket; closing again changes nothing."""
+        if self._gap_timer:
+            self._gap_timer.cancel()
+            self._gap_timer = None
+        if self._monitor is not None:
+            asyncio.get_running_loop().remove_reader(self._monitor.fileno())
+            self._monitor = None  # pyudev closes the socket with the last reference
+
+    def _readable(self) -> None:
+        for _ in range(_CHUNK):
+            if self._monitor is None:
+                return
+            try:
+                event = self._monitor.poll(0)
+            except OSError:
+                self._overflowed(self._monitor.fileno())
+                return
+            if event is None:
+                return
+            if self._source == "kernel":  # udevd runs rules side by side: its events come in any order
+                self._gaps.note(event.sequence_number)
+                if self._gaps.missing and self._gap_timer is None:
+                    self._gap_timer = asyncio.get_running_loop().call_later(GAP_GRACE, self._gap_is_old)
+            self._wake(event.subsystem)
+
+    def _overflowed(self, descriptor: int) -> None:
+        """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""
+        with socket.socket(fileno=os.dup(descriptor)) as same_socket:
+            error = same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        _log.warning("%s events were lost (%s): reading everything", self._source, os.strerror(error))
+        self._gaps = Gaps()
+        self._wake(None)
+
+    def _gap_is_old(self) -> None:
+        self._gap_timer = None
+        if self._gaps.missing:
+            self._gaps.forget()
+            self._wake(None)
