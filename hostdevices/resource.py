@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from hostdevices.device import Device
+from hostdevices.groups import Group
 
 PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
 HealthPolicy: TypeAlias = Literal["strict", "present"]
@@ -42,13 +43,18 @@ class Resource(Struct, frozen=True):
     """A named set of devices and how containers get them.
 
     `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once.
+    `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
+    are handed out (all of them without).
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
+    `dangerous`: offer devices with which a container can harm the node (danger.py), too.
     """
 
     name: str
     selector: Selector
+    group: Group | None = None
+    nodes: tuple[str, ...] = ()
     shares: int = 1
     permissions: str = "rw"
     env: Mapping[str, str] = {}

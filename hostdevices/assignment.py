@@ -1,0 +1,188 @@
+"""Assignment: which resource owns which device. Pure: the same inventory and resources give the same answer.
+
+Rules:
+1. The first resource that means a device owns it.
+2. A whole and its parts have one owner: a device is not for a resource when another one owns what it is a part of
+   (`Device.within`, `Device.members`) or a part of it. Within one resource the whole goes before its parts. A plain
+   file that is a node of one other device is a part of that device.
+3. A dangerous device, or a whole with a dangerous part, is owned only by a resource that says `dangerous: true`.
+4. Every device that nobody owns has a reason in words.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+
+from msgspec import Struct, structs
+
+from hostdevices.danger import why_dangerous
+from hostdevices.device import HEALTHY, Device, Devnode
+from hostdevices.groups import Bundle, Grouping, combine, group
+from hostdevices.inventory import Inventory
+from hostdevices.matching import path_pattern
+from hostdevices.resource import Resource
+from hostdevices.selector import concerns
+
+_SHOWN_REASONS = 3  # of resources that are about a device's kind and do not mean it
+
+
+class Unassigned(Struct, frozen=True):
+    """A device that no resource owns, and why."""
+
+    device: Device
+    reason: str
+
+
+class Assignment(Struct, frozen=True):
+    """Who owns what.
+
+    `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have the
+    health that the resource's policy gives them. `owners` tells the resource of each id: of the devices as offered,
+    and of their members. `rest` are the other devices of the inventory.
+    """
+
+    devices: Mapping[str, tuple[Device, ...]] = {}
+    owners: Mapping[str, str] = {}
+    rest: tuple[Unassigned, ...] = ()
+
+
+def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
+    """Give each device of `inventory` to the first of `resources` that means it and may have it."""
+    family = _Family(inventory)
+    owners: dict[str, str] = {}
+    refusals: dict[str, list[str]] = {}
+    devices: dict[str, tuple[Device, ...]] = {}
+    for resource in resources:
+        meant = [x for x in inventory.devices.values() if x.id not in owners and not resource.selector.why_not(x)]
+        refused = {device.id: reason for device in meant if (reason := _why_refused(device, resource, family, owners))}
+        grouping = _bundles(resource, [device for device in meant if device.id not in refused], family)
+        refused.update(grouping.left_out)
+        offered: list[Device] = []
+        for bundle in grouping.bundles:
+            ids = frozenset(device.id for device in bundle.devices)
+            taken = next(filter(None, (family.why_owned(i, owners, apart_from=ids) for i in ids)), "")
+            if taken:
+                refused.update(dict.fromkeys(ids, taken))
+                continue
+            device = _offered(resource, bundle)
+            offered.append(device)
+            owners.update(dict.fromkeys((device.id, *ids), resource.name))
+        devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
+        for i, reason in refused.items():
+            refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
+    rest = (device for device in inventory.devices.values() if device.id not in owners)
+    return Assignment(
+        devices, owners, tuple(Unassigned(x, _why_nobody(x, resources, family, owners, refusals)) for x in rest)
+    )
+
+
+def _why_refused(device: Device, resource: Resource, family: "_Family", owners: Mapping[str, str]) -> str:
+    """Return why a resource that means `device` may not have it; empty when it may."""
+    if taken := family.why_owned(device.id, owners):
+        return taken
+    if resource.dangerous:
+        return ""
+    if reason := why_dangerous(structs.replace(device, devnodes=_handed_out(resource, device.devnodes))):
+        return f"{reason}; only a resource with `dangerous: true` may offer it"
+    for part in family.parts(device.id):
+        if reason := why_dangerous(part):
+            return f"its part {part.id} is dangerous: {reason}; only a resource with `dangerous: true` may offer it"
+    return ""
+
+
+def _bundles(resource: Resource, devices: Sequence[Device], family: "_Family") -> Grouping:
+    """Return what is handed out as one, wholes first."""
+    if resource.group:
+        grouping = group(resource.group, sorted(devices, key=lambda x: len(family.wholes(x.id))), family.wholes)
+    else:
+        grouping = Grouping(tuple(Bundle(device.id, (device,), device.devnodes) for device in devices))
+    ordered = sorted(grouping.bundles, key=lambda b: (min(len(family.wholes(x.id)) for x in b.devices), b.key))
+    return Grouping(tuple(ordered), grouping.left_out)
+
+
+def _offered(resource: Resource, bundle: Bundle) -> Device:
+    bundle = structs.replace(bundle, devnodes=_handed_out(resource, bundle.devnodes))
+    device = structs.replace(bundle.devices[0], devnodes=bundle.devnodes)
+    if resource.group:
+        device = combine(resource.name, bundle)
+    return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
+
+
+def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:
+    patterns = [path_pattern(glob) for glob in resource.nodes]
+    return tuple(node for node in devnodes if not patterns or any(p.fullmatch(node.path) for p in patterns))
+
+
+def _why_nobody(
+    device: Device,
+    resources: Sequence[Resource],
+    family: "_Family",
+    owners: Mapping[str, str],
+    refusals: Mapping[str, Sequence[str]],
+) -> str:
+    """Return the nearest reason: refused by who means it, bound to an owned device, or what it lacks to be meant."""
+    if device.id in refusals:
+        return "; ".join(refusals[device.id])
+    if taken := family.why_owned(device.id, owners):
+        return taken
+    near = [resource for resource in resources if concerns(resource.selector, device.kind)]
+    reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in near[:_SHOWN_REASONS]]
+    return "; ".join(reasons) or f"no resource is about devices of kind {device.kind}"
+
+
+class _Family:
+    """The wholes and parts of an inventory's devices."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._devices = inventory.devices
+        self._wholes: dict[str, tuple[str, ...]] = {x.id: x.within for x in inventory.devices.values() if x.within}
+        self._parts: dict[str, list[str]] = {}
+        for device in inventory.devices.values():
+            for member in device.members:
+                self._wholes[member] = (*self._wholes.get(member, ()), device.id)
+        for path, whole in _files_of_devices(inventory):
+            self._wholes[path] = (*self._wholes.get(path, ()), whole)
+        for part, wholes in self._wholes.items():
+            for whole in wholes:
+                self._parts.setdefault(whole, []).append(part)
+
+    def wholes(self, device: str) -> tuple[Device, ...]:
+        """Return the devices that `device` is a part of, directly or not, the nearest first."""
+        return self._reached(device, self._wholes)
+
+    def parts(self, device: str) -> tuple[Device, ...]:
+        """Return the devices that are parts of `device`, directly or not, the nearest first."""
+        return self._reached(device, self._parts)
+
+    def why_owned(self, device: str, owners: Mapping[str, str], apart_from: Set[str] = frozenset()) -> str:
+        """Return who owns a whole or a part of `device`, in words; empty when nobody does."""
+        for whole in self.wholes(device):
+            if whole.id in owners and whole.id not in apart_from:
+                return f"it is a part of {whole.id}, which {owners[whole.id]} owns"
+        for part in self.parts(device):
+            if part.id in owners and part.id not in apart_from:
+                return f"{owners[part.id]} owns a part of it, {part.id}"
+        return ""
+
+    def _reached(self, start: str, links: Mapping[str, Sequence[str]]) -> tuple[Device, ...]:
+        if start not in links:
+            return ()
+        found: dict[str, None] = {}
+        near: Sequence[str] = (start,)
+        while near:
+            near = [i for x in near for i in links.get(x, ()) if i not in found and i != start]
+            found.update(dict.fromkeys(near))
+        return tuple(self._devices[i] for i in found if i in self._devices)
+
+
+def _files_of_devices(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    """Yield each plain file (kind `path`) that is a node of exactly one other device, and that device."""
+    holders: dict[tuple[str, int, int], set[str]] = {}
+    for device in inventory.devices.values():
+        if device.kind != "path":
+            for node in device.devnodes:
+                holders.setdefault((node.kind, node.major, node.minor), set()).add(device.id)
+    for device in inventory.devices.values():
+        if device.kind == "path":
+            for node in device.devnodes:
+                found = sorted(holders.get((node.kind, node.major, node.minor), ()))
+                if len(found) == 1:
+                    yield device.id, found[0]
