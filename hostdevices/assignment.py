@@ -47,11 +47,16 @@ class Assignment(Struct, frozen=True):
 def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
     """Give each device of `inventory` to the first of `resources` that means it and may have it."""
     family = _Family(inventory)
+    by_kind: dict[str, list[Device]] = {}
+    for device in inventory.devices.values():
+        by_kind.setdefault(device.kind, []).append(device)
+    about = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
     owners: dict[str, str] = {}
     refusals: dict[str, list[str]] = {}
     devices: dict[str, tuple[Device, ...]] = {}
     for resource in resources:
-        meant = [x for x in inventory.devices.values() if x.id not in owners and not resource.selector.why_not(x)]
+        eligible = (x for kind in by_kind if concerns(resource.selector, kind) for x in by_kind[kind])
+        meant = [x for x in eligible if x.id not in owners and not resource.selector.why_not(x)]
         refused = {device.id: reason for device in meant if (reason := _why_refused(device, resource, family, owners))}
         grouping = _bundles(resource, [device for device in meant if device.id not in refused], family)
         refused.update(grouping.left_out)
@@ -70,7 +75,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
     rest = (device for device in inventory.devices.values() if device.id not in owners)
     return Assignment(
-        devices, owners, tuple(Unassigned(x, _why_nobody(x, resources, family, owners, refusals)) for x in rest)
+        devices, owners, tuple(Unassigned(x, _why_nobody(x, about[x.kind], family, owners, refusals)) for x in rest)
     )
 
 
@@ -113,7 +118,7 @@ def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnod
 
 def _why_nobody(
     device: Device,
-    resources: Sequence[Resource],
+    about: Sequence[Resource],
     family: "_Family",
     owners: Mapping[str, str],
     refusals: Mapping[str, Sequence[str]],
@@ -123,8 +128,7 @@ def _why_nobody(
         return "; ".join(refusals[device.id])
     if taken := family.why_owned(device.id, owners):
         return taken
-    near = [resource for resource in resources if concerns(resource.selector, device.kind)]
-    reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in near[:_SHOWN_REASONS]]
+    reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
     return "; ".join(reasons) or f"no resource is about devices of kind {device.kind}"
 
 
@@ -135,6 +139,8 @@ class _Family:
         self._devices = inventory.devices
         self._wholes: dict[str, tuple[str, ...]] = {x.id: x.within for x in inventory.devices.values() if x.within}
         self._parts: dict[str, list[str]] = {}
+        self._all_wholes: dict[str, tuple[Device, ...]] = {}
+        self._all_parts: dict[str, tuple[Device, ...]] = {}
         for device in inventory.devices.values():
             for member in device.members:
                 self._wholes[member] = (*self._wholes.get(member, ()), device.id)
@@ -146,11 +152,11 @@ class _Family:
 
     def wholes(self, device: str) -> tuple[Device, ...]:
         """Return the devices that `device` is a part of, directly or not, the nearest first."""
-        return self._reached(device, self._wholes)
+        return self._reached(device, self._wholes, self._all_wholes)
 
     def parts(self, device: str) -> tuple[Device, ...]:
         """Return the devices that are parts of `device`, directly or not, the nearest first."""
-        return self._reached(device, self._parts)
+        return self._reached(device, self._parts, self._all_parts)
 
     def why_owned(self, device: str, owners: Mapping[str, str], apart_from: Set[str] = frozenset()) -> str:
         """Return who owns a whole or a part of `device`, in words; empty when nobody does."""
@@ -162,15 +168,19 @@ class _Family:
                 return f"{owners[part.id]} owns a part of it, {part.id}"
         return ""
 
-    def _reached(self, start: str, links: Mapping[str, Sequence[str]]) -> tuple[Device, ...]:
+    def _reached(
+        self, start: str, links: Mapping[str, Sequence[str]], known: dict[str, tuple[Device, ...]]
+    ) -> tuple[Device, ...]:
         if start not in links:
             return ()
-        found: dict[str, None] = {}
-        near: Sequence[str] = (start,)
-        while near:
-            near = [i for x in near for i in links.get(x, ()) if i not in found and i != start]
-            found.update(dict.fromkeys(near))
-        return tuple(self._devices[i] for i in found if i in self._devices)
+        if start not in known:
+            found: dict[str, None] = {}
+            near: Sequence[str] = (start,)
+            while near:
+                near = [i for x in near for i in links.get(x, ()) if i not in found and i != start]
+                found.update(dict.fromkeys(near))
+            known[start] = tuple(self._devices[i] for i in found if i in self._devices)
+        return known[start]
 
 
 def _files_of_devices(inventory: Inventory) -> Iterator[tuple[str, str]]:
