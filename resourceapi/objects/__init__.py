@@ -1,5 +1,40 @@
 """The objects of resource.k8s.io: types, quantities, defaults, validation and conversion between versions."""
 
+from resourceapi.objects.codec import DecodeError, from_dict, to_dict
+from resourceapi.objects.decode import (
+    KINDS,
+    Decoded,
+    decode,
+    encode,
+    parse_json,
+    read_as,
+    read_object,
+    read_objects,
+    read_with_unknown,
+    write_object,
+)
+from resourceapi.objects.defaults import with_defaults
+from resourceapi.objects.meta import KubernetesObject, ObjectMeta, Record
 from resourceapi.objects.quantity import Quantity, QuantityError
 
-__all__ = ["Quantity", "QuantityError"]
+__all__ = [
+    "KINDS",
+    "DecodeError",
+    "Decoded",
+    "KubernetesObject",
+    "ObjectMeta",
+    "Quantity",
+    "QuantityError",
+    "Record",
+    "decode",
+    "encode",
+    "from_dict",
+    "parse_json",
+    "read_as",
+    "read_object",
+    "read_objects",
+    "read_with_unknown",
+    "to_dict",
+    "with_defaults",
+    "write_object",
+]

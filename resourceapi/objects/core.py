@@ -74,8 +74,8 @@ class Node(KubernetesObject, frozen=True):
     KIND: ClassVar[str] = "Node"
     API_VERSION: ClassVar[str] = "v1"
 
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: Always[NodeSpec] = NodeSpec()
+    status: Always[NodeStatus] = NodeStatus()
 
 
 class ResourceClaimUse(Record, frozen=True):
@@ -159,8 +159,8 @@ class Pod(KubernetesObject, frozen=True):
     KIND: ClassVar[str] = "Pod"
     API_VERSION: ClassVar[str] = "v1"
 
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: Always[PodSpec] = PodSpec()
+    status: Always[PodStatus] = PodStatus()
 
 
 class NamespaceStatus(Record, frozen=True):
@@ -175,4 +175,4 @@ class Namespace(KubernetesObject, frozen=True):
     KIND: ClassVar[str] = "Namespace"
     API_VERSION: ClassVar[str] = "v1"
 
-    status: NamespaceStatus = NamespaceStatus()
+    status: Always[NamespaceStatus] = NamespaceStatus()

@@ -24,6 +24,8 @@ class Unknown(dict[str, Any]):
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of all structs of the API. Immutable: change with `msgspec.structs.replace`."""
 
+    GO_PACKAGE: ClassVar[str] = "v1"  # for error texts
+
     unknown_fields: Unknown | None = None
 
 
@@ -87,4 +89,4 @@ class KubernetesObject(Record, frozen=True):
     KIND: ClassVar[str]
     API_VERSION: ClassVar[str]
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: Always[ObjectMeta] = ObjectMeta()

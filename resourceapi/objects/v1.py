@@ -165,7 +165,7 @@ class DeviceClaimConfiguration(Record, frozen=True):
 class DeviceClaim(Record, frozen=True):
     """Requests, what binds them together, and their configuration."""
 
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: Always[tuple[DeviceRequest, ...]] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
 
@@ -239,7 +239,7 @@ class AllocatedDeviceStatus(Record, frozen=True):
     pool: Always[str] = ""
     device: Always[str] = ""
     share_id: str | None = msgspec.field(name="shareID", default=None)
-    conditions: tuple[Condition, ...] = ()
+    conditions: Always[tuple[Condition, ...]] = ()
     data: Any = None
     network_data: NetworkDeviceData | None = None
 
@@ -265,7 +265,7 @@ class ResourceClaim(KubernetesObject, frozen=True):
 class ResourceClaimTemplateSpec(Record, frozen=True):
     """Labels, annotations and spec of the claims to make."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: Always[ObjectMeta] = ObjectMeta()
     spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
 
 

@@ -1,0 +1,309 @@
+"""Between plain JSON values and records, in both directions, driven by the records' own annotations.
+
+Reading follows Go's rules, because that is what writers of manifests know: an absent member and `null` both leave the
+zero value, nothing is converted silently, and the first mismatch is reported with its path. Members without a field
+are kept in `unknown_fields` and written back. Writing leaves out what is empty, except where Go would not.
+"""
+
+import functools
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from resourceapi.objects.meta import Record, Unknown
+from resourceapi.objects.quantity import Quantity, QuantityError
+
+R = TypeVar("R", bound=Record)
+
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+class DecodeError(ValueError):
+    """A value that is not what its field holds.
+
+    `path` says where (`spec.devices[0].name`), `reason` what is wrong, in the reference's words where it has any.
+    """
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+
+class _Mismatch(Exception):
+    """On its way up, collecting the path from the inside out."""
+
+    def __init__(self, value: object = None, wanted: str = "", reason: str = "") -> None:
+        super().__init__()
+        self.value = value
+        self.wanted = wanted
+        self.reason = reason
+        self.steps: list[str] = []
+        self.struct = ""
+
+    def under(self, step: str) -> "_Mismatch":
+        self.steps.append(step)
+        return self
+
+    def to_error(self) -> DecodeError:
+        steps = self.steps[::-1]
+        path = "".join(step if step.startswith("[") else f".{step}" for step in steps).removeprefix(".")
+        if self.reason:
+            return DecodeError(self.reason, path)
+        names = ".".join(step for step in steps if not step.startswith("["))
+        if not names:
+            return DecodeError(
+                f"json: cannot unmarshal {_described(self.value)} into Go value of type {self.wanted}", path
+            )
+        field = f"Go struct field {self.struct}.{names} of type {self.wanted}"
+        return DecodeError(f"json: cannot unmarshal {_described(self.value)} into {field}", path)
+
+
+class _Kind(NamedTuple):
+    """How values of one type are read and written; `wanted` is the type's name in Go."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+    zero: Callable[[], Any]
+    wanted: str
+
+
+class _Field(NamedTuple):
+    name: str
+    json_name: str
+    kind: _Kind
+    default: Any
+    always: bool
+
+
+def from_dict(record_type: type[R], value: object) -> R:
+    """The record that a plain JSON value stands for; raises DecodeError with the path of the first mismatch.
+
+    The value is not changed, and free-form parts (opaque parameters) are shared with it.
+    """
+    try:
+        return typing.cast("R", _kind_of(record_type).read(value))
+    except _Mismatch as mismatch:
+        raise mismatch.to_error() from None
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """The plain JSON value of a record, members in the order of the API's types, unknown ones last."""
+    result: dict[str, Any] = _kind_of(type(record)).write(record)
+    return result
+
+
+def unknown_paths(record: Record, path: str = "") -> Iterator[str]:
+    """Paths of the members that the record has no field for, as `spec.devices[0].nope`."""
+    if record.unknown_fields:
+        yield from (f"{path}{name}" for name in record.unknown_fields)
+    for field in _fields_of(type(record)):
+        value = getattr(record, field.name)
+        here = f"{path}{field.json_name}"
+        if isinstance(value, Record):
+            yield from unknown_paths(value, f"{here}.")
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                if isinstance(item, Record):
+                    yield from unknown_paths(item, f"{here}[{index}].")
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                if isinstance(item, Record):
+                    yield from unknown_paths(item, f"{here}.{key}.")
+
+
+def format_time(moment: datetime) -> str:
+    """A moment as the API writes it: RFC 3339 in UTC, whole seconds."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+@functools.cache
+def _fields_of(record_type: type[Record]) -> tuple[_Field, ...]:
+    fields = []
+    for info in msgspec.structs.fields(record_type):
+        if info.name == "unknown_fields":
+            continue
+        plain, always = _unwrapped(info.type)
+        default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
+        fields.append(_Field(info.name, info.encode_name, _kind_of(plain), default, always))
+    return tuple(fields)
+
+
+def _unwrapped(annotation: Any) -> tuple[Any, bool]:
+    """An annotation without its marks, and whether the field is always written."""
+    if typing.get_origin(annotation) is Annotated:
+        inner, *marks = typing.get_args(annotation)
+        return inner, any(isinstance(mark, msgspec.Meta) for mark in marks)
+    return annotation, False
+
+
+@functools.cache
+def _kind_of(annotation: Any) -> _Kind:
+    if annotation is Any:
+        return _Kind(lambda value: value, lambda value: value, lambda: None, "")
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is types.UnionType:  # X | None
+        inner = _kind_of(next(argument for argument in arguments if argument is not types.NoneType))
+        return _Kind(inner.read, inner.write, lambda: None, inner.wanted)
+    if origin is tuple:
+        return _list_kind(_kind_of(arguments[0]))
+    if origin is Mapping:
+        return _map_kind(_kind_of(arguments[1]))
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return _record_kind(annotation)
+    raise TypeError(f"no JSON form for {annotation}")
+
+
+def _record_kind(record_type: type[Record]) -> _Kind:
+    @functools.cache  # looked up at the first use, so that types may refer to each other
+    def by_json_name() -> dict[str, _Field]:
+        return {field.json_name: field for field in _fields_of(record_type)}
+
+    wanted = f"{record_type.GO_PACKAGE}.{record_type.__name__}"
+
+    def read(value: Any) -> Record:
+        if not isinstance(value, dict):
+            raise _Mismatch(value, wanted)
+        known = by_json_name()
+        values: dict[str, Any] = {}
+        unknown = None
+        for json_name, item in value.items():
+            field = known.get(json_name)
+            if field is None:
+                if not isinstance(json_name, str):
+                    raise _Mismatch(reason=f"member names must be strings, not {json_name!r}")
+                unknown = Unknown() if unknown is None else unknown
+                unknown[json_name] = item
+            elif item is not None:
+                try:
+                    values[field.name] = field.kind.read(item)
+                except _Mismatch as mismatch:
+                    mismatch.struct = mismatch.struct or record_type.__name__
+                    raise mismatch.under(json_name) from None
+        return record_type(**values, unknown_fields=unknown)
+
+    def write(record: Any) -> dict[str, Any]:
+        result = {}
+        for field in _fields_of(record_type):
+            value = getattr(record, field.name)
+            if field.always or value != field.default:
+                result[field.json_name] = None if value is None or value == () else field.kind.write(value)
+        if record.unknown_fields:
+            result.update((name, item) for name, item in record.unknown_fields.items() if name not in result)
+        return result
+
+    return _Kind(read, write, record_type, wanted)
+
+
+def _list_kind(item_kind: _Kind) -> _Kind:
+    wanted = f"[]{item_kind.wanted}"
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise _Mismatch(value, wanted)
+        items = []
+        for index, item in enumerate(value):
+            try:
+                items.append(item_kind.zero() if item is None else item_kind.read(item))
+            except _Mismatch as mismatch:
+                raise mismatch.under(f"[{index}]") from None
+        return tuple(items)
+
+    return _Kind(read, lambda value: [item_kind.write(item) for item in value], tuple, wanted)
+
+
+def _map_kind(item_kind: _Kind) -> _Kind:
+    wanted = f"map[string]{item_kind.wanted}"
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _Mismatch(value, wanted)
+        items = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise _Mismatch(reason=f"member names must be strings, not {key!r}")
+            try:
+                items[key] = item_kind.zero() if item is None else item_kind.read(item)
+            except _Mismatch as mismatch:
+                raise mismatch.under(f"[{key}]") from None
+        return items
+
+    def write(value: Any) -> dict[str, Any]:
+        return {key: item_kind.write(value[key]) for key in sorted(value)}
+
+    return _Kind(read, write, dict, wanted)
+
+
+def _read_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Mismatch(value, "string")
+    return value
+
+
+def _read_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Mismatch(value, "bool")
+    return value
+
+
+def _read_int(value: Any) -> int:
+    if type(value) is not int or not _MIN_INT64 <= value <= _MAX_INT64:
+        raise _Mismatch(value, "int64")
+    return value
+
+
+def _read_quantity(value: Any) -> Quantity:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _Mismatch(reason="quantities must be strings or numbers, not " + _described(value))
+    try:
+        return Quantity.parse(value.strip() if isinstance(value, str) else _number(value))
+    except QuantityError as error:
+        raise _Mismatch(reason=str(error)) from None
+
+
+def _read_time(value: Any) -> datetime:
+    if isinstance(value, datetime):  # YAML knows times
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not isinstance(value, str):
+        raise _Mismatch(value, "v1.Time")
+    try:
+        if _RFC3339.fullmatch(value):
+            return datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass  # a day or an hour that does not exist
+    raise _Mismatch(reason=f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"')
+
+
+def _described(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list | tuple):
+        return "array"
+    return "object" if isinstance(value, dict) else type(value).__name__
+
+
+def _number(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 10_000:
+        return "beyond all bounds"  # Python refuses to print it
+    return repr(value)
+
+
+_PLAIN: dict[Any, _Kind] = {
+    str: _Kind(_read_str, lambda value: value, str, "string"),
+    bool: _Kind(_read_bool, lambda value: value, bool, "bool"),
+    int: _Kind(_read_int, lambda value: value, int, "int64"),
+    Quantity: _Kind(_read_quantity, str, lambda: Quantity.of(0), "resource.Quantity"),
+    datetime: _Kind(_read_time, format_time, lambda: None, "v1.Time"),
+}

@@ -1,0 +1,155 @@
+"""Objects from bytes or plain values and back, in any served version.
+
+Everything is computed in v1 (see `v1`): older versions are converted on the way in and on the way out.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from resourceapi.objects import core, older, v1
+from resourceapi.objects.codec import DecodeError, from_dict, to_dict, unknown_paths
+from resourceapi.objects.defaults import with_defaults
+from resourceapi.objects.meta import KubernetesObject
+
+K = TypeVar("K", bound=KubernetesObject)
+
+
+class _Served(NamedTuple):
+    """A kind in one version: the type of its JSON form, and the way to and from the type that we compute with."""
+
+    form: type[KubernetesObject]
+    to_hub: Callable[[Any], KubernetesObject] | None = None
+    from_hub: Callable[[Any], KubernetesObject] | None = None
+
+
+_GROUP = v1.GROUP
+_SERVED: dict[tuple[str, str], _Served] = {
+    ("v1", "Namespace"): _Served(core.Namespace),
+    ("v1", "Node"): _Served(core.Node),
+    ("v1", "Pod"): _Served(core.Pod),
+    (f"{_GROUP}/v1", "DeviceClass"): _Served(v1.DeviceClass),
+    (f"{_GROUP}/v1", "DeviceTaintRule"): _Served(v1.DeviceTaintRule),
+    (f"{_GROUP}/v1", "ResourceClaim"): _Served(v1.ResourceClaim),
+    (f"{_GROUP}/v1", "ResourceClaimTemplate"): _Served(v1.ResourceClaimTemplate),
+    (f"{_GROUP}/v1", "ResourceSlice"): _Served(v1.ResourceSlice),
+    (f"{_GROUP}/v1beta2", "DeviceClass"): _Served(v1.DeviceClass),
+    (f"{_GROUP}/v1beta2", "DeviceTaintRule"): _Served(v1.DeviceTaintRule),
+    (f"{_GROUP}/v1beta2", "ResourceClaim"): _Served(v1.ResourceClaim),
+    (f"{_GROUP}/v1beta2", "ResourceClaimTemplate"): _Served(v1.ResourceClaimTemplate),
+    (f"{_GROUP}/v1beta2", "ResourceSlice"): _Served(v1.ResourceSlice),
+    (f"{_GROUP}/v1beta1", "DeviceClass"): _Served(v1.DeviceClass),
+    (f"{_GROUP}/v1beta1", "ResourceClaim"): _Served(older.ResourceClaim, older.claim_to_v1, older.claim_from_v1),
+    (f"{_GROUP}/v1beta1", "ResourceClaimTemplate"): _Served(
+        older.ResourceClaimTemplate, older.template_to_v1, older.template_from_v1
+    ),
+    (f"{_GROUP}/v1beta1", "ResourceSlice"): _Served(older.ResourceSlice, older.slice_to_v1, older.slice_from_v1),
+    (f"{_GROUP}/v1alpha3", "DeviceTaintRule"): _Served(v1.DeviceTaintRule),
+}
+
+KINDS = frozenset(_SERVED)
+"""The pairs of apiVersion and kind that can be read and written."""
+
+
+class Decoded(NamedTuple):
+    """An object, and what of its JSON form nobody knew (paths of members)."""
+
+    object: KubernetesObject
+    unknown: tuple[str, ...]
+
+
+def read_object(value: object, *, defaults_at: datetime | None = None) -> KubernetesObject:
+    """The object that a plain value with `apiVersion` and `kind` stands for.
+
+    With `defaults_at` the defaults of the object's version are filled in, as of that moment. Raises DecodeError.
+    """
+    return read_with_unknown(value, defaults_at=defaults_at).object
+
+
+def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None) -> K:
+    """Like `read_object`, for an object of a known kind: `apiVersion` and `kind` may be absent, then v1 is meant."""
+    if not isinstance(value, dict):
+        from_dict(kind, value)  # says what it is instead
+    elif not value.get("kind") and not value.get("apiVersion"):
+        value = value | {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
+    obj = read_object(value, defaults_at=defaults_at)
+    if not isinstance(obj, kind):
+        raise DecodeError(f"expected a {kind.KIND}, got a {obj.KIND}", "kind")
+    return obj
+
+
+def read_with_unknown(value: object, *, defaults_at: datetime | None = None) -> Decoded:
+    """Like `read_object`, and says which members have no field in that version."""
+    members = _members(value)
+    served = _served(members.pop("apiVersion"), members.pop("kind"))
+    obj = from_dict(served.form, members)
+    unknown = tuple(unknown_paths(obj))
+    if defaults_at is not None:
+        obj = with_defaults(obj, defaults_at)
+    return Decoded(served.to_hub(obj) if served.to_hub else obj, unknown)
+
+
+def read_objects(value: object, *, defaults_at: datetime | None = None) -> Iterator[KubernetesObject]:
+    """The objects in a plain value: the object itself, or the items of a list (`List` or `<Kind>List`)."""
+    members = _members(value)
+    api_version, kind, items = members["apiVersion"], members["kind"], members.get("items")
+    if not kind.endswith("List") or not isinstance(items, list):
+        yield read_object(value, defaults_at=defaults_at)
+        return
+    item_type = {"apiVersion": api_version, "kind": kind.removesuffix("List")} if kind != "List" else {}
+    for index, item in enumerate(items):
+        try:
+            yield read_object(item_type | item if isinstance(item, dict) else item, defaults_at=defaults_at)
+        except DecodeError as error:
+            path = f"items[{index}].{error.path}" if error.path else f"items[{index}]"
+            raise DecodeError(error.reason, path) from None
+
+
+def write_object(obj: KubernetesObject, api_version: str | None = None) -> dict[str, Any]:
+    """The plain value of an object in the given version (v1 if none is given), with `kind` and `apiVersion`.
+
+    Raises DecodeError if the kind is not served in that version.
+    """
+    version = api_version or obj.API_VERSION
+    served = _served(version, obj.KIND)
+    form = served.from_hub(obj) if served.from_hub else obj
+    return {"kind": obj.KIND, "apiVersion": version} | to_dict(form)
+
+
+def decode(data: bytes | str, *, defaults_at: datetime | None = None) -> KubernetesObject:
+    """The object in a JSON text; raises DecodeError, also for what is no JSON."""
+    return read_object(parse_json(data), defaults_at=defaults_at)
+
+
+def encode(obj: KubernetesObject, api_version: str | None = None) -> bytes:
+    """The JSON text of an object in the given version (v1 if none is given)."""
+    return msgspec.json.encode(write_object(obj, api_version))
+
+
+def parse_json(data: bytes | str) -> Any:
+    """The plain value of a JSON text. Strict: UTF-8, no NaN, no endless nesting; raises DecodeError."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise DecodeError("json: exceeded max depth") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DecodeError(f"json: {error}") from None
+
+
+def _members(value: object) -> dict[str, Any]:
+    """A copy of an object's members, `apiVersion` and `kind` certainly among them."""
+    if not isinstance(value, dict):
+        raise DecodeError("an object with apiVersion and kind is needed")
+    for name, shown in (("apiVersion", "apiVersion"), ("kind", "Kind")):
+        if not isinstance(value.get(name), str) or not value[name]:
+            raise DecodeError(f"Object '{shown}' is missing", name)
+    return dict(value)
+
+
+def _served(api_version: str, kind: str) -> _Served:
+    served = _SERVED.get((api_version, kind))
+    if served is None:
+        raise DecodeError(f'no kind "{kind}" is registered for version "{api_version}"', "kind")
+    return served

@@ -1,0 +1,247 @@
+"""resource.k8s.io/v1beta1, where it differs from v1, and the conversion in both directions.
+
+v1beta2 has the shapes of v1. In v1beta1 a request carries the fields of `exactly` itself, a device keeps everything but
+its name under `basic`, and a slice's `nodeName` and `allNodes` are plain values. Nothing is lost on the way: members
+that nobody knows travel along, those of `exactly` and `basic` under these names.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from resourceapi.objects import v1
+from resourceapi.objects.core import NodeSelector
+from resourceapi.objects.meta import Always, KubernetesObject, ObjectMeta, Record, Unknown
+
+R = TypeVar("R", bound=Record)
+
+
+class DeviceRequest(Record, frozen=True):
+    """One request: either its own fields are set or `first_available`."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    name: Always[str] = ""
+    device_class_name: str = ""
+    selectors: tuple[v1.DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    first_available: tuple[v1.DeviceSubRequest, ...] = ()
+    tolerations: tuple[v1.DeviceToleration, ...] = ()
+    capacity: v1.CapacityRequirements | None = None
+    derived_attributes: tuple[v1.DeviceDerivedAttribute, ...] = ()
+
+
+class DeviceClaim(Record, frozen=True):
+    """Requests, what binds them together, and their configuration."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    requests: Always[tuple[DeviceRequest, ...]] = ()
+    constraints: tuple[v1.DeviceConstraint, ...] = ()
+    config: tuple[v1.DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(Record, frozen=True):
+    """What is wanted."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    devices: Always[DeviceClaim] = DeviceClaim()
+
+
+class ResourceClaim(KubernetesObject, frozen=True):
+    """A request for devices."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+    KIND: ClassVar[str] = "ResourceClaim"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
+
+    spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
+    status: Always[v1.ResourceClaimStatus] = v1.ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Record, frozen=True):
+    """Labels, annotations and spec of the claims to make."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    metadata: Always[ObjectMeta] = ObjectMeta()
+    spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(KubernetesObject, frozen=True):
+    """From which a claim is made for each pod that refers to it."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+    KIND: ClassVar[str] = "ResourceClaimTemplate"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
+
+    spec: Always[ResourceClaimTemplateSpec] = ResourceClaimTemplateSpec()
+
+
+class BasicDevice(Record, frozen=True):
+    """All of a device but its name."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    attributes: Mapping[str, v1.DeviceAttribute] = {}
+    capacity: Mapping[str, v1.DeviceCapacity] = {}
+    consumes_counters: tuple[v1.DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[v1.DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: Mapping[str, v1.NodeAllocatableResource] = {}
+
+
+class Device(Record, frozen=True):
+    """One device of a pool."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    name: Always[str] = ""
+    basic: BasicDevice | None = None
+
+
+class ResourceSliceSpec(Record, frozen=True):
+    """Devices or shared counters of a pool, and where they can be used."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+
+    driver: Always[str] = ""
+    pool: Always[v1.ResourcePool] = v1.ResourcePool()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    devices: tuple[Device, ...] = ()
+    per_device_node_selection: bool | None = None
+    shared_counters: tuple[v1.CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class ResourceSlice(KubernetesObject, frozen=True):
+    """What a driver offers."""
+
+    GO_PACKAGE: ClassVar[str] = "v1beta1"
+    KIND: ClassVar[str] = "ResourceSlice"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
+
+    spec: Always[ResourceSliceSpec] = ResourceSliceSpec()
+
+
+def claim_to_v1(claim: ResourceClaim) -> v1.ResourceClaim:
+    """The same claim in v1."""
+    return _copied(claim, v1.ResourceClaim, spec=_claim_spec_to_v1(claim.spec))
+
+
+def claim_from_v1(claim: v1.ResourceClaim) -> ResourceClaim:
+    """The same claim in v1beta1."""
+    return _copied(claim, ResourceClaim, spec=_claim_spec_from_v1(claim.spec))
+
+
+def template_to_v1(template: ResourceClaimTemplate) -> v1.ResourceClaimTemplate:
+    """The same template in v1."""
+    spec = _copied(template.spec, v1.ResourceClaimTemplateSpec, spec=_claim_spec_to_v1(template.spec.spec))
+    return _copied(template, v1.ResourceClaimTemplate, spec=spec)
+
+
+def template_from_v1(template: v1.ResourceClaimTemplate) -> ResourceClaimTemplate:
+    """The same template in v1beta1."""
+    spec = _copied(template.spec, ResourceClaimTemplateSpec, spec=_claim_spec_from_v1(template.spec.spec))
+    return _copied(template, ResourceClaimTemplate, spec=spec)
+
+
+def slice_to_v1(resource_slice: ResourceSlice) -> v1.ResourceSlice:
+    """The same slice in v1; an empty node name and a false allNodes become absent."""
+    old = resource_slice.spec
+    spec = _copied(
+        old,
+        v1.ResourceSliceSpec,
+        node_name=old.node_name or None,
+        all_nodes=old.all_nodes or None,
+        devices=tuple(_device_to_v1(device) for device in old.devices),
+    )
+    return _copied(resource_slice, v1.ResourceSlice, spec=spec)
+
+
+def slice_from_v1(resource_slice: v1.ResourceSlice) -> ResourceSlice:
+    """The same slice in v1beta1, which cannot tell an empty node name or a false allNodes from an absent one."""
+    new = resource_slice.spec
+    spec = _copied(
+        new,
+        ResourceSliceSpec,
+        node_name=new.node_name or "",
+        all_nodes=new.all_nodes or False,
+        devices=tuple(_device_from_v1(device) for device in new.devices),
+    )
+    return _copied(resource_slice, ResourceSlice, spec=spec)
+
+
+def _claim_spec_to_v1(spec: ResourceClaimSpec) -> v1.ResourceClaimSpec:
+    requests = tuple(_request_to_v1(request) for request in spec.devices.requests)
+    return _copied(spec, v1.ResourceClaimSpec, devices=_copied(spec.devices, v1.DeviceClaim, requests=requests))
+
+
+def _claim_spec_from_v1(spec: v1.ResourceClaimSpec) -> ResourceClaimSpec:
+    requests = tuple(_request_from_v1(request) for request in spec.devices.requests)
+    return _copied(spec, ResourceClaimSpec, devices=_copied(spec.devices, DeviceClaim, requests=requests))
+
+
+def _request_to_v1(request: DeviceRequest) -> v1.DeviceRequest:
+    outer, inner = _split(request.unknown_fields, "exactly")
+    exactly = _copied(request, v1.ExactDeviceRequest, unknown_fields=inner)
+    return v1.DeviceRequest(
+        name=request.name,
+        exactly=None if exactly == v1.ExactDeviceRequest() else exactly,
+        first_available=request.first_available,
+        unknown_fields=outer,
+    )
+
+
+def _request_from_v1(request: v1.DeviceRequest) -> DeviceRequest:
+    exactly = request.exactly or v1.ExactDeviceRequest()
+    return _copied(
+        exactly,
+        DeviceRequest,
+        name=request.name,
+        first_available=request.first_available,
+        unknown_fields=_joined(request.unknown_fields, "exactly", exactly.unknown_fields),
+    )
+
+
+def _device_to_v1(device: Device) -> v1.Device:
+    basic = device.basic or BasicDevice()
+    unknown = _joined(device.unknown_fields, "basic", basic.unknown_fields)
+    return _copied(basic, v1.Device, name=device.name, unknown_fields=unknown)
+
+
+def _device_from_v1(device: v1.Device) -> Device:
+    outer, inner = _split(device.unknown_fields, "basic")
+    return Device(name=device.name, basic=_copied(device, BasicDevice, unknown_fields=inner), unknown_fields=outer)
+
+
+def _copied(source: Record, target: type[R], **changes: Any) -> R:
+    """A record of another type with the fields that both have, and the changes."""
+    names = set(target.__struct_fields__)
+    values = {name: value for name, value in msgspec.structs.asdict(source).items() if name in names}
+    return target(**(values | changes))
+
+
+def _joined(outer: Unknown | None, name: str, inner: Unknown | None) -> Unknown | None:
+    return outer if not inner else Unknown((outer or {}) | {name: dict(inner)})
+
+
+def _split(unknown: Unknown | None, name: str) -> tuple[Unknown | None, Unknown | None]:
+    """Undoes `_joined`."""
+    if unknown is None or not isinstance(unknown.get(name), dict):
+        return unknown, None
+    outer = Unknown((key, value) for key, value in unknown.items() if key != name)
+    return outer or None, Unknown(unknown[name])
