@@ -4,18 +4,18 @@ Rules of what comes through it:
 1. A file that is missing, vanishes while being read, or may not be read is `None` or empty: that is normal.
 2. A file that is larger than anything the kernel writes there, or is not text, raises `UnreadableFile`: an error of
    the one device that it belongs to, never of the scan.
-3. Links are followed inside the root only.
+3. Links are followed inside the root only, and nothing but regular files is ever opened (tree.py).
+4. A name or link target that is not UTF-8 does not exist: no message to a kubelet could carry it.
 """
 
 import os
-import stat
 from pathlib import Path
-from typing import Literal
 
 from hostdevices.device import Devnode
+from hostdevices.recording import Recording
+from hostdevices.tree import Folder, Machine, Tree
 
 READ_LIMIT = 4096  # a sysfs attribute is one page at the most
-_GONE_OR_REFUSED = (OSError,)  # ENOENT, ENODEV, EIO, EINVAL, EPERM, ...: the kernel's ways to say "not now"
 
 
 class HostDevicesError(Exception):
@@ -27,20 +27,16 @@ class UnreadableFile(HostDevicesError):
 
 
 class Host:
-    """A host's device tree below `root`: `/`, or a folder with sys/, proc/ and dev/. Paths are the host's own."""
+    """A host's device tree at `root`: `/`, a folder with sys/, proc/ and dev/, or a capture. Paths are the host's."""
 
     def __init__(self, root: Path | str = "/") -> None:
-        """Open the tree below `root`. Raises `HostDevicesError` where there is no sys/ folder."""
+        """Open the tree at `root`. Raises `HostDevicesError` where there is none."""
         self.root = Path(os.path.realpath(root))
-        self._prefix = "" if str(self.root) == "/" else str(self.root)
-        if not os.path.isdir(f"{self._prefix}/sys"):
-            raise HostDevicesError(
-                f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture file"
-            )
+        self._tree = _tree_at(self.root)
 
     def is_live(self) -> bool:
         """Tell whether this is the running machine's own tree."""
-        return not self._prefix
+        return isinstance(self._tree, Machine)
 
     def read(self, path: str, limit: int = READ_LIMIT) -> str | None:
         """Return the text of a file without surrounding white space; None where it cannot be read.
@@ -60,68 +56,52 @@ class Host:
             raise UnreadableFile(f"{path}: not UTF-8") from None
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
-        """Return at most `limit` bytes of a file; None where it cannot be read."""
-        try:
-            descriptor = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except _GONE_OR_REFUSED:
-            return None
-        try:
-            return os.read(descriptor, limit)
-        except _GONE_OR_REFUSED:
-            return None
-        finally:
-            os.close(descriptor)
+        """Return at most `limit` bytes of a file below /sys or /proc; None where it cannot be read."""
+        return self._tree.read(path, limit)
 
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a folder; empty where there is none."""
-        try:
-            return sorted(os.listdir(self._prefix + path))
-        except _GONE_OR_REFUSED:
-            return []
+        return sorted(filter(_is_text, self._tree.names(path)))
 
     def exists(self, path: str) -> bool:
         """Tell whether something lies at `path`, links followed."""
-        return os.path.exists(self._prefix + path)
+        return self._tree.resolve(path) is not None
 
     def resolve(self, path: str) -> str | None:
-        """Return the host path that `path` leads to once all links are followed; None where it leads nowhere or out."""
-        real = os.path.realpath(self._prefix + path)
-        if self._prefix and not real.startswith(self._prefix + "/"):
-            return None
-        return real[len(self._prefix) :] if os.path.lexists(real) else None
+        """Return the host path that `path` leads to once all links are followed; None where it leads nowhere."""
+        real = self._tree.resolve(path)
+        return real if real is not None and _is_text(real) else None
+
+    def target(self, path: str) -> str | None:
+        """Return a link's target as it is written; None where there is no link."""
+        target = self._tree.target(path)
+        return target if target is not None and _is_text(target) else None
 
     def link(self, path: str) -> str | None:
         """Return the last component of a link's target (`driver` -> `nvme`); None where there is no link."""
-        try:
-            return os.path.basename(os.readlink(self._prefix + path))
-        except _GONE_OR_REFUSED:
-            return None
+        target = self.target(path)
+        return None if target is None else os.path.basename(target)
 
     def devnode(self, path: str) -> Devnode | None:
-        """Return the device node at `path`, which may be a link to it; None where there is none.
+        """Return the device node at `path`, which may be a link to it; None where there is none."""
+        node = self._tree.node(path)
+        return Devnode(path, node.kind, node.major, node.minor) if node else None
 
-        Below a recorded root a node may be a text file as a capture writes it: `c 10:229`.
-        """
-        try:
-            status = os.stat(self._prefix + path)
-        except _GONE_OR_REFUSED:
-            return None
-        kind: Literal["c", "b"]
-        if stat.S_ISCHR(status.st_mode):
-            kind = "c"
-        elif stat.S_ISBLK(status.st_mode):
-            kind = "b"
-        else:
-            return self._recorded_devnode(path)
-        return Devnode(path, kind, os.major(status.st_rdev), os.minor(status.st_rdev))
 
-    def _recorded_devnode(self, path: str) -> Devnode | None:
-        if self.is_live():
-            return None
-        words = (self.read(path) or "").split()
-        if len(words) < 2 or words[0] not in ("c", "b"):
-            return None
-        major, _, minor = words[1].partition(":")
-        if not (major.isdecimal() and minor.isdecimal()):
-            return None
-        return Devnode(path, "c" if words[0] == "c" else "b", int(major), int(minor))
+def _tree_at(root: Path) -> Tree:
+    if root == Path("/"):
+        return Machine()
+    if (root / "sys").is_dir():
+        return Folder(str(root))
+    if not root.is_file():
+        raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
+    try:
+        return Recording.load(root)
+    except ValueError as error:
+        raise HostDevicesError(str(error)) from None
+    except OSError as error:
+        raise HostDevicesError(f"{root}: {error.strerror}") from None
+
+
+def _is_text(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)

@@ -24,14 +24,14 @@ NEVER = float("inf")
 UDEVD = "/run/udev/control"
 
 
-def default_sources(host: Host, path_globs: Iterable[str] = (), subsystem: str = "") -> list[Source]:
+def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
     """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
 
-    Changes of the globs' names are told as events of `subsystem`. A recorded host has no kernel to tell anything.
+    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to tell anything.
     The kernel is heard even where a udevd runs: it is sooner, and udevd does not speak to other network namespaces.
     What udevd adds is a second look once its rules have run (permissions, links).
     """
-    sources: list[Source] = [PathEvents(path_globs, subsystem, host.root)]
+    sources: list[Source] = [PathEvents(path_globs, "path", host.root)]
     if host.is_live():
         sources.append(UdevEvents("kernel"))
         if os.path.exists(UDEVD):

@@ -111,7 +111,7 @@ async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
     async def start_and_stop() -> None:
-        sources = default_sources(Host(), [f"{tmp_path}/*"], "paths")
+        sources = default_sources(Host(), [f"{tmp_path}/*"])
         async with Watcher(Scanner(Host(), [class_reader("misc")]), sources) as watcher:
             await anext(watcher)
 

@@ -1,0 +1,115 @@
+"""A recording: a host's tree in one compressed file, one JSON array a line, sorted by path.
+
+    ["/sys/class/misc/fuse", "link", "../../devices/virtual/misc/fuse"]
+    ["/sys/devices/virtual/misc/fuse/dev", "text", "10:229\\n"]
+    ["/sys/devices/pci0000:00/0000:00:01.0/config", "bytes", "hoAAEA=="]
+    ["/dev/fuse", "node", "c 10:229"]
+
+`dir` is a folder with nothing recorded in it, `file` a file whose content was not read. Folders on the way to an entry
+are not written down. The first line says which format this is.
+"""
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from hostdevices.tree import Node, StoredTree, parse_node
+
+What: TypeAlias = Literal["dir", "file", "text", "bytes", "link", "node"]
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
+    """One path and what is there."""
+
+    path: str
+    what: What
+    content: str = ""
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The first line."""
+
+    format: Literal["nodeplug-capture"] = "nodeplug-capture"
+    version: Literal[1] = 1
+    masked: bool = False
+
+
+_LONGEST = 1 << 20  # bytes; no line that we write comes near
+_header = msgspec.json.Decoder(Header)
+_entry = msgspec.json.Decoder(Entry)
+
+
+def save(file: Path, entries: Iterable[Entry], *, masked: bool) -> None:
+    """Write a recording; the same entries give the same bytes. Raises OSError."""
+    lines = [msgspec.json.encode(Header(masked=masked)), *map(msgspec.json.encode, sorted(entries))]
+    file.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
+
+
+class Recording(StoredTree):
+    """The tree of a recording, in memory."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        """Take entries in any order; the later one of two for a path counts."""
+        self._entries: dict[str, Entry] = {}
+        self._below: dict[str, set[str]] = {"": set()}
+        for entry in entries:
+            self._entries[entry.path] = entry
+            if entry.what == "dir":
+                self._below.setdefault(entry.path, set())
+            path = entry.path
+            while path:
+                path, _, name = path.rpartition("/")
+                siblings = self._below.setdefault(path, set())
+                if name in siblings:
+                    break
+                siblings.add(name)
+
+    @classmethod
+    def load(cls, file: Path) -> "Recording":
+        """Read a recording. Raises OSError, and ValueError with file and line where it is none."""
+        number = 1
+        try:
+            with gzip.open(file) as lines:
+                _header.decode(lines.readline(_LONGEST))
+                entries = []
+                while line := lines.readline(_LONGEST):
+                    number += 1
+                    entries.append(_entry.decode(line))
+        except gzip.BadGzipFile:
+            raise ValueError(f"{file}: not a capture of nodeplug (not gzip)") from None
+        except (EOFError, zlib.error):
+            raise ValueError(f"{file}: cut short after line {number}") from None
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{file}:{number}: not a capture of nodeplug: {error}") from None
+        return cls(entries)
+
+    def _read(self, real: str, limit: int) -> bytes | None:
+        match self._entries.get(real):
+            case Entry(what="text", content=content):
+                return content.encode()[:limit]
+            case Entry(what="bytes", content=content):
+                try:
+                    return base64.b64decode(content)[:limit]
+                except binascii.Error:
+                    return None
+        return None
+
+    def _names(self, real: str) -> list[str]:
+        return list(self._below.get(real, ()))
+
+    def _target(self, real: str) -> str | None:
+        entry = self._entries.get(real)
+        return entry.content if entry and entry.what == "link" else None
+
+    def _exists(self, real: str) -> bool:
+        return real in self._entries or real in self._below
+
+    def _node(self, real: str) -> Node | None:
+        entry = self._entries.get(real)
+        return parse_node(entry.content.encode()) if entry and entry.what == "node" else None
