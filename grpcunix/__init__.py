@@ -4,11 +4,13 @@ Shared by both ends (`deviceplugin`, `dra_plugin`, `kubelet`), which otherwise n
 """
 
 from grpcunix.channel import connect, is_live
+from grpcunix.folder import FolderWatch
 from grpcunix.service import Client, Handler, handler
 from grpcunix.socket import GrpcUnixError, SocketInUse, SocketPathTooLong, UnixServer
 
 __all__ = [
     "Client",
+    "FolderWatch",
     "GrpcUnixError",
     "Handler",
     "SocketInUse",

@@ -6,8 +6,6 @@ from pathlib import Path
 import grpc.aio
 
 _OPTIONS = [
-    # kubelet's own clients name this authority, and old servers reject the socket path that gRPC would send
-    ("grpc.default_authority", "localhost"),
     # channels to one path would otherwise share a subchannel, and with it the back-off after an earlier refusal
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -17,9 +15,12 @@ _OPTIONS = [
 ]
 
 
-def connect(path: Path) -> grpc.aio.Channel:
-    """Open a channel to the socket at `path`; it dials with the first call. Close it when done."""
-    return grpc.aio.insecure_channel(f"unix:{path}", options=_OPTIONS)
+def connect(path: Path, authority: str = "localhost") -> grpc.aio.Channel:
+    """Open a channel to the socket at `path`; it dials with the first call. Close it when done.
+
+    kubelet's own clients name the authority `localhost`, and old servers reject the socket path that gRPC would send.
+    """
+    return grpc.aio.insecure_channel(f"unix:{path}", options=[*_OPTIONS, ("grpc.default_authority", authority)])
 
 
 def is_live(path: Path) -> bool:

@@ -1,0 +1,10 @@
+"""The device plugin API, node side: a server per resource, registration through the kubelet's restarts, allocation.
+
+assignment -> units -> list -> kubelet;  request -> check -> lease -> answer
+"""
+
+from deviceplugin.errors import AllocationRefused, DevicePluginError
+from deviceplugin.plugin import DevicePlugins, Paths, ResourceStatus
+from deviceplugin.stub import Stub
+
+__all__ = ["AllocationRefused", "DevicePluginError", "DevicePlugins", "Paths", "ResourceStatus", "Stub"]

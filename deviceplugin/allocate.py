@@ -1,0 +1,124 @@
+"""Allocate: check, lease, commit, answer.
+
+Rules:
+1. The answer leaves after its lease is on disk, never before.
+2. Every call can be repeated: the same request gets the same answer and the same lease.
+3. Within one resource the kubelet decides who gets a unit; what it gives anew has ended before (it frees finished pods'
+   devices at once and tells nobody). What another resource or the other API holds is refused, after a fresh look at
+   who really holds it.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
+from deviceplugin.release import Releaser
+from deviceplugin.response import answer
+from deviceplugin.units import API, Unit
+from hostdevices import Host
+from hostdevices.resource import Resource
+from hostdevices.verify import Fingerprint, fingerprint, why_changed
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+log = logging.getLogger("nodeplug.deviceplugin")
+
+
+class Allocator:
+    """Hands out the units of one resource."""
+
+    def __init__(self, resource: Resource, host: Host, ledger: Ledger, releaser: Releaser) -> None:
+        """Start without units. `releaser` brings the ledger up to date with what the kubelet says."""
+        self.resource = resource
+        self.units: Mapping[str, Unit] = {}
+        self._host = host
+        self._ledger = ledger
+        self._releaser = releaser
+        self._fingerprints: dict[str, Fingerprint] = {}
+
+    def update(self, units: Mapping[str, Unit]) -> None:
+        """Take over the units that there are now."""
+        known = self.units
+        self._fingerprints = {
+            unit.device.id: self._fingerprints[unit.device.id]
+            if unit.id in known and known[unit.id].device == unit.device
+            else fingerprint(self._host, unit.device)
+            for unit in units.values()
+        }
+        self.units = units
+
+    def check(self, unit_ids: Sequence[str]) -> list[Unit]:
+        """Return the units of a request. Raises `InvalidRequest` or `DeviceNotReady`."""
+        name = self.resource.name
+        if not unit_ids:
+            raise InvalidRequest(f"{name}: the request names no device; ask for at least one")
+        if len(set(unit_ids)) != len(unit_ids):
+            twice = sorted(u for u, times in Counter(unit_ids).items() if times > 1)
+            raise InvalidRequest(f"{name}: {_some(twice)} requested more than once; name each device once")
+        unknown = [u for u in unit_ids if u not in self.units]
+        if unknown:
+            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug discover` lists what is")
+        units = [self.units[u] for u in unit_ids]
+        devices = {unit.device.id: unit.device for unit in units}
+        if self.resource.preferred == "distinct" and len(devices) < len(units):
+            raise DeviceNotReady(
+                f"{name}: several shares of one device requested, its policy is distinct; ask for fewer"
+            )
+        withheld = {w.device: w.reason for w in self._ledger.withheld()}
+        for device in devices.values():
+            if device.id in withheld:
+                raise DeviceNotReady(f"device {device.id} is withheld: {withheld[device.id]}; readmit it first")
+            if not device.health.healthy:
+                raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
+            if changed := why_changed(self._host, device, self._fingerprints[device.id]):
+                raise DeviceNotReady(f"device {device.id} is no longer what was offered: {changed}; try again")
+        return units
+
+    async def allocate(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
+        """Lease units to a container and return its answer. Raises `AllocationRefused`."""
+        units = self.check(unit_ids)
+        response = answer(self.resource, units)
+        encoded = response.SerializeToString(deterministic=True)
+        now = time.time()
+        # the answer is one for all units: the first lease keeps it, or 10,000 units would keep 10,000 copies
+        wanted = [self._lease(unit, b"" if n else encoded, now) for n, unit in enumerate(units)]
+        try:
+            try:
+                granted = await self._ledger.grant(wanted)
+            except LeaseRefused:
+                await self._releaser.reconcile()  # the holder may be gone already
+                granted = await self._ledger.grant(wanted)
+        except LeaseRefused as refusal:
+            raise DeviceNotReady(str(refusal)) from refusal
+        except LedgerUnavailable as error:
+            raise StateUnavailable(f"{self.resource.name}: {error}") from error
+        self._releaser.leased()
+        for lease in granted.replaced:
+            log.info(
+                "lease ended, the kubelet gave the device to another container",
+                extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
+            )
+        log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
+        return response
+
+    def _lease(self, unit: Unit, encoded: bytes, now: float) -> Lease:
+        device = unit.device
+        return Lease(
+            resource=self.resource.name,
+            unit=unit.id,
+            api=API,
+            occupies=frozenset((device.id, *device.members)),
+            touches=frozenset(device.within),
+            answer=encoded,
+            boot_id=self._ledger.boot_id,
+            since=now,
+        )
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    """Name a few ids: a request may carry thousands."""
+    named = ", ".join(ids[:most])
+    more = f" and {len(ids) - most} more" if len(ids) > most else ""
+    return f"{'device' if len(ids) == 1 else 'devices'} {named}{more}"

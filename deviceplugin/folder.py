@@ -1,0 +1,67 @@
+"""The kubelet's folder for device plugins: its socket, our socket names, and a wake-up after every change there."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from grpcunix import FolderWatch, is_live
+
+KUBELET_SOCKET = "kubelet.sock"
+_PREFIX = "nodeplug-"
+_LONGEST_NAME = 48  # leaves 59 bytes for the folder; the kubelet's own has 32
+Identity: TypeAlias = tuple[int, int, int]
+
+
+class PluginFolder:
+    """`path` is the kubelet's device-plugins folder; listeners are called in the loop after changes in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Prepare; nothing is watched yet."""
+        self.path = path
+        self.kubelet_socket = path / KUBELET_SOCKET
+        self._listeners: list[Callable[[], None]] = []
+        self._watch = FolderWatch(path, self._changed)
+
+    def start(self) -> None:
+        """Watch the folder. Raises OSError where it is missing."""
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._watch.stop()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
+
+    def kubelet(self) -> Identity | None:
+        """Identify the kubelet's socket file; a kubelet that restarts makes a new one. None where there is none."""
+        try:
+            status = self.kubelet_socket.lstat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
+    def own_socket(self, resource_name: str) -> Path:
+        """Return a path for a resource's socket that nobody listens at.
+
+        There are two names, so that a new instance can serve beside the old one during an upgrade.
+        """
+        slug = re.sub(r"[^A-Za-z0-9.]", "_", resource_name)
+        if len(slug) > _LONGEST_NAME - len(_PREFIX) - len("-a.sock"):
+            slug = hashlib.sha256(resource_name.encode()).hexdigest()[:16]
+        first, second = (self.path / f"{_PREFIX}{slug}-{which}.sock" for which in "ab")
+        return second if is_live(first) else first
+
+    def remove_stale_sockets(self) -> list[Path]:
+        """Remove sockets of ours that nobody listens at, as a killed daemon leaves them; return their paths."""
+        stale = [path for path in self.path.glob(f"{_PREFIX}*.sock") if path.is_socket() and not is_live(path)]
+        for path in stale:
+            path.unlink(missing_ok=True)
+        return stale
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener()

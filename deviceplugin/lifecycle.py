@@ -1,0 +1,112 @@
+"""A resource's way through the kubelet's hands, as one table: states, events, and what to do next.
+
+    DOWN -> SERVING -> REGISTERING -> REGISTERED -> STREAMING
+               ^            |  ^            |           |
+               |  no kubelet|  +--- WAITING <-----------+   (refused, no stream in time, stream ended)
+               +------------+
+
+Rules:
+1. Serve first, then register: the kubelet calls back before it answers (device manager specification, 2.3).
+2. Whenever the newest stream ends, for whatever reason, register again: the kubelet never dials a second time.
+3. A new kubelet.sock is a new kubelet: register at once, whatever the state.
+4. A lost socket file means that the kubelet wiped the folder: serve again, then register.
+"""
+
+import random
+from enum import Enum, auto
+
+
+class State(Enum):
+    """Where a resource stands."""
+
+    DOWN = auto()  # no socket of ours in the folder
+    SERVING = auto()  # socket in place, no kubelet to register with
+    REGISTERING = auto()  # Register is under way
+    REGISTERED = auto()  # the kubelet accepted and has not opened ListAndWatch yet
+    STREAMING = auto()  # the kubelet listens to our list
+    WAITING = auto()  # back-off before the next Register
+
+
+class Event(Enum):
+    """What can happen."""
+
+    SERVED = auto()
+    UNSERVABLE = auto()
+    SOCKET_LOST = auto()
+    KUBELET_SEEN = auto()
+    KUBELET_MISSING = auto()
+    ACCEPTED = auto()
+    REFUSED = auto()
+    STREAM_OPENED = auto()
+    STREAM_ENDED = auto()
+    OVERDUE = auto()  # accepted, and no stream in time
+    DUE = auto()  # back-off is over
+
+
+class Action(Enum):
+    """What to do on the way into the next state."""
+
+    NOTHING = auto()
+    SERVE = auto()
+    REGISTER = auto()
+    EXPECT_STREAM = auto()
+    BACK_OFF = auto()
+
+
+_S, _E, _A = State, Event, Action
+_REGISTER = (_S.REGISTERING, _A.REGISTER)
+_WAIT = (_S.WAITING, _A.BACK_OFF)
+_STREAM = (_S.STREAMING, _A.NOTHING)
+
+TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
+    (_S.DOWN, _E.SERVED): _REGISTER,
+    (_S.DOWN, _E.UNSERVABLE): (_S.DOWN, _A.BACK_OFF),
+    (_S.DOWN, _E.DUE): (_S.DOWN, _A.SERVE),
+    (_S.SERVING, _E.KUBELET_SEEN): _REGISTER,
+    (_S.REGISTERING, _E.KUBELET_SEEN): _REGISTER,
+    (_S.REGISTERING, _E.KUBELET_MISSING): (_S.SERVING, _A.NOTHING),
+    (_S.REGISTERING, _E.ACCEPTED): (_S.REGISTERED, _A.EXPECT_STREAM),
+    (_S.REGISTERING, _E.REFUSED): _WAIT,
+    (_S.REGISTERING, _E.STREAM_OPENED): _STREAM,  # the stream may overtake the answer
+    (_S.REGISTERED, _E.STREAM_OPENED): _STREAM,
+    (_S.REGISTERED, _E.OVERDUE): _WAIT,
+    (_S.REGISTERED, _E.KUBELET_SEEN): _REGISTER,
+    (_S.STREAMING, _E.STREAM_ENDED): _WAIT,
+    (_S.STREAMING, _E.KUBELET_SEEN): _REGISTER,
+    (_S.WAITING, _E.DUE): _REGISTER,
+    (_S.WAITING, _E.KUBELET_SEEN): _REGISTER,
+    (_S.WAITING, _E.STREAM_OPENED): _STREAM,
+    **{(state, _E.SOCKET_LOST): (_S.DOWN, _A.SERVE) for state in State if state is not _S.DOWN},
+}
+
+
+def step(state: State, event: Event) -> tuple[State, Action]:
+    """Return the next state and what to do; an event that says nothing new in `state` changes nothing."""
+    return TRANSITIONS.get((state, event), (state, Action.NOTHING))
+
+
+class Backoff:
+    """Delays in seconds between tries: none, then 10 ms and doubling up to 30 s, with jitter.
+
+    The first tries are that quick because a kubelet that just made its socket may not listen yet: bind comes first.
+    """
+
+    FIRST = 0.01
+    LONGEST = 30.0
+
+    def __init__(self, random_source: random.Random | None = None) -> None:
+        """Start fresh; the random source is for tests."""
+        self._random = random_source or random.Random()  # noqa: S311 - jitter, no secret
+        self._tries = 0
+
+    def next(self) -> float:
+        """Return the delay before the next try."""
+        tries, self._tries = self._tries, self._tries + 1
+        if tries == 0:
+            return 0.0
+        delay = min(self.FIRST * 2.0 ** min(tries - 1, 16), self.LONGEST)
+        return delay * self._random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Begin again with no delay: something new has happened."""
+        self._tries = 0

@@ -1,0 +1,113 @@
+"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
+
+The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
+dropped; then the socket is made anew, which to the watcher is a new plugin.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+
+from deviceplugin.lifecycle import Backoff
+from deviceplugin.registration import STABLE_AFTER, STREAM_TIMEOUT, VERSION
+from grpcunix import GrpcUnixError, Handler, UnixServer, handler
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+
+log = logging.getLogger("nodeplug.deviceplugin")
+_SERVICE = registration.DESCRIPTOR.services_by_name["Registration"]
+
+
+class WatcherRegistration:
+    """Serves one resource in the plugin watcher's folder from `start` to `stop`."""
+
+    def __init__(self, resource_name: str, socket: Path, plugin: Handler, streaming: Callable[[], bool]) -> None:
+        """Prepare. Both services, registration and `plugin`, are served at `socket`."""
+        self.resource_name = resource_name
+        self.registrations = 0
+        self.last_error = ""
+        self._socket = socket
+        self._handlers = (handler(_SERVICE, self), plugin)
+        self._streaming = streaming
+        self._server: UnixServer | None = None
+        self._missed = asyncio.Event()  # the kubelet does not listen and ought to
+        self._backoff = Backoff()
+        self._since = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin serving, in the background."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Stop serving and remove our socket. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def stream_changed(self) -> None:
+        """Take note that the kubelet opened or ended ListAndWatch."""
+        now = asyncio.get_running_loop().time()
+        if self._streaming():
+            self._since = now
+            return
+        if now - self._since >= STABLE_AFTER:
+            self._backoff.reset()
+        self._missed.set()
+
+    async def get_info(
+        self, request: registration.InfoRequest, context: grpc.aio.ServicerContext
+    ) -> registration.PluginInfo:
+        """Say who we are; the empty endpoint means this same socket."""
+        del request, context
+        return registration.PluginInfo(type="DevicePlugin", name=self.resource_name, supported_versions=[VERSION])
+
+    async def notify_registration_status(
+        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
+    ) -> registration.RegistrationStatusResponse:
+        """Take the kubelet's verdict."""
+        del context
+        if request.plugin_registered:
+            self.registrations += 1
+            self.last_error = ""
+            log.info("registered through the plugin watcher", extra={"resource": self.resource_name})
+        elif request.error != self.last_error:
+            self.last_error = request.error
+            log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})
+        return registration.RegistrationStatusResponse()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._serve()
+                await self._missed.wait()
+                # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
+                await asyncio.sleep(STREAM_TIMEOUT + self._backoff.next())
+                self._missed.clear()
+                if not self._streaming():
+                    log.info(
+                        "no stream since the last one ended, registering again", extra={"resource": self.resource_name}
+                    )
+        finally:
+            if self._server is not None:
+                await self._server.stop()
+
+    async def _serve(self) -> None:
+        while True:
+            if self._server is not None and self._streaming():
+                return
+            if self._server is not None:
+                await self._server.stop()
+            self._server = UnixServer(self._socket, self._handlers)
+            try:
+                await self._server.start()
+            except (OSError, GrpcUnixError) as error:
+                if str(error) != self.last_error:
+                    self.last_error = str(error)
+                    log.error("cannot serve: %s", error, extra={"resource": self.resource_name})
+                await asyncio.sleep(self._backoff.next())
+                continue
+            return

@@ -1,0 +1,53 @@
+"""Watching a folder of sockets: a callback in the event loop whenever a name in it comes, goes or moves.
+
+Events are wake-ups, not facts: the callback looks at the folder itself. Several changes may come as one call.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from watchdog.events import (
+    DirDeletedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+
+_KINDS: list[type[FileSystemEvent]] = [DirDeletedEvent, FileCreatedEvent, FileDeletedEvent, FileMovedEvent]
+
+
+class FolderWatch(FileSystemEventHandler):
+    """Calls `changed()` in the loop after any change in `folder` (not below it), from `start` to `stop`."""
+
+    def __init__(self, folder: Path, changed: Callable[[], None]) -> None:
+        """Prepare a watch; nothing is watched yet."""
+        self._folder = folder
+        self._changed = changed
+        self._observer = Observer()
+        self._pending = False
+
+    def start(self) -> None:
+        """Watch. Raises OSError where the folder is missing."""
+        self._loop = asyncio.get_running_loop()
+        self._observer.schedule(self, str(self._folder), event_filter=_KINDS)
+        self._observer.start()
+
+    def stop(self) -> None:
+        """Stop watching; the thread has ended when this returns. Idempotent."""
+        if self._observer.is_alive():
+            self._observer.stop()
+            self._observer.join()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - watchdog calls it so
+        """Hand an event of watchdog's thread over to the loop; a burst becomes one call."""
+        if not self._pending:
+            self._pending = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._pending = False
+        self._changed()

@@ -1,0 +1,49 @@
+"""Whether a device is still the one that was scanned, asked at the moment when it is handed out.
+
+Nodes are renumbered: what was /dev/ttyUSB0 may be another stick by the time a container asks for it. A fingerprint is
+everything about a device that a replacement would change, and that can be read in microseconds.
+"""
+
+from typing import TypeAlias
+
+from hostdevices.device import Device, Devnode
+from hostdevices.host import Host
+
+Fingerprint: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def fingerprint(host: Host, device: Device) -> Fingerprint:
+    """Return (what, value) pairs: each node's numbers and the kernel's device behind them, the USB enumeration."""
+    facts = [fact for node in device.devnodes for fact in _node_facts(host, node)]
+    if device.syspath:
+        facts.append((device.syspath, _enumeration(host, device.syspath)))
+    return tuple(facts)
+
+
+def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
+    """Return in words what differs from the fingerprint taken at the scan; empty when nothing does."""
+    for (what, old), (_, new) in zip(before, fingerprint(host, device), strict=True):
+        if old != new:
+            return f"{what} is {new or 'gone'} now, it was {old or 'missing'}"
+    return ""
+
+
+def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
+    now = host.devnode(node.path)
+    if now is None:
+        return [(node.path, ""), (f"the kernel's device of {node.path}", "")]
+    numbers = f"{now.major}:{now.minor}"
+    behind = host.resolve(f"/sys/dev/{'char' if now.kind == 'c' else 'block'}/{numbers}")
+    return [(node.path, f"{now.kind} {numbers}"), (f"the kernel's device of {node.path}", behind or "")]
+
+
+def _enumeration(host: Host, syspath: str) -> str:
+    """Say that a device is there; below USB with the number that every replug counts up."""
+    if not host.exists(syspath):
+        return ""
+    at = syspath
+    while "/usb" in at:
+        if number := host.read(f"{at}/devnum"):
+            return f"USB device {number}"
+        at = at.rpartition("/")[0]
+    return "present"

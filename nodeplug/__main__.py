@@ -1,0 +1,5 @@
+"""`python -m nodeplug`."""
+
+from nodeplug.cli import main
+
+main()
