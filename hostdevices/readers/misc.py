@@ -24,7 +24,7 @@ def read(host: Host) -> Iterator[Finding]:
                     kind="misc",
                     name=name,
                     syspath=syspath,
-                    attributes={"name": name},
+                    attributes={"name": name, "bus": "virtual"},
                     devnodes=nodes,
                     numa_nodes=numa_nodes(host, syspath),
                 )

@@ -1,11 +1,20 @@
-"""What all readers ask sysfs: a device's uevent variables, nodes, NUMA nodes and PCIe root."""
+"""What all readers ask sysfs: a device's uevent variables, nodes, NUMA node, PCIe root, and attributes of known form.
+
+Reading `None` or nothing means that the host does not say; content of another form raises `UnreadableFile`.
+"""
 
 import re
+from collections.abc import Mapping
 
-from hostdevices.device import Devnode
-from hostdevices.host import Host
+from hostdevices.device import AttributeValue, Devnode, Version
+from hostdevices.host import Host, UnreadableFile
+
+TEXT_LIMIT = 64  # bytes of a text attribute in DRA
 
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
+_HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
+_VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
 def uevent(host: Host, syspath: str) -> dict[str, str]:
@@ -16,20 +25,26 @@ def uevent(host: Host, syspath: str) -> dict[str, str]:
 
 def devnodes(host: Host, syspath: str) -> tuple[Devnode, ...]:
     """Return the node of one class device, by the kernel's DEVNAME and only if it has the kernel's numbers."""
-    name = uevent(host, syspath).get("DEVNAME")
+    name = uevent(host, syspath).get("DEVNAME", "").removeprefix("/dev/")
     numbers = host.read(f"{syspath}/dev")
-    if not name or not numbers:
+    if not name or not numbers or ".." in name:
         return ()
     node = host.devnode(f"/dev/{name}")
     return (node,) if node and f"{node.major}:{node.minor}" == numbers else ()
 
 
+def shared_node(host: Host, path: str) -> tuple[Devnode, ...]:
+    """Return the node at a path that the kernel has fixed (/dev/vfio/vfio), which many devices have in common."""
+    node = host.devnode(path)
+    return (node,) if node else ()
+
+
 def numa_nodes(host: Host, syspath: str) -> tuple[int, ...]:
     """Return the NUMA node of a device or of its nearest parent that has one; empty where none says (-1)."""
-    while syspath.startswith("/sys/devices/"):
-        text = host.read(f"{syspath}/numa_node")
-        if text is not None and text.isdecimal():
-            return (int(text),)
+    while syspath.startswith(("/sys/devices/", "/sys/bus/")):
+        node = number(host, f"{syspath}/numa_node")
+        if node is not None and node >= 0:
+            return (node,)
         syspath = syspath.rpartition("/")[0]
     return ()
 
@@ -38,3 +53,62 @@ def pcie_root(syspath: str) -> str | None:
     """Return the PCIe root complex above a device, `pci0000:3a`; it may lie below a platform device."""
     found = _PCIE_ROOT.search(syspath)
     return found[1] if found else None
+
+
+def number(host: Host, path: str) -> int | None:
+    """Return the decimal number in a file. Raises `UnreadableFile` where something else is written there."""
+    text = host.read(path)
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise UnreadableFile(f"{path}: {text[:32]!r} is not a number")
+    return int(text)
+
+
+def natural(host: Host, path: str) -> int | None:
+    """Return the number in a file, None where it is negative: the kernel's "unknown"."""
+    value = number(host, path)
+    return value if value is not None and value >= 0 else None
+
+
+def hexadecimal(host: Host, path: str, digits: int) -> str | None:
+    """Return the hexadecimal id in a file in lower case, filled to `digits`. Raises `UnreadableFile` otherwise."""
+    text = host.read(path)
+    if not text:
+        return None
+    found = _HEX.fullmatch(text)
+    if found is None or len(found[1]) > digits:
+        raise UnreadableFile(f"{path}: {text[:32]!r} is not an id of {digits} hexadecimal digits")
+    return found[1].lower().rjust(digits, "0")
+
+
+def text_value(value: str | None) -> str | None:
+    """Return a text as an attribute can hold it: one printable line of at most 64 bytes, cut with an ellipsis."""
+    if not value:
+        return None
+    line = " ".join("".join(x if x.isprintable() else " " for x in value).split())
+    if len(line.encode()) > TEXT_LIMIT:
+        line = line.encode()[: TEXT_LIMIT - len("…".encode())].decode(errors="ignore").rstrip() + "…"
+    return line or None
+
+
+def text(host: Host, path: str) -> str | None:
+    """Return the text in a file as an attribute can hold it."""
+    return text_value(host.read(path))
+
+
+def version(value: str | None) -> Version | None:
+    """Return the version at the start of a text in the form that DRA demands: three numbers without leading zeros."""
+    found = _VERSION.match(value or "")
+    return Version(".".join(str(int(part or 0)) for part in found.groups())) if found else None
+
+
+def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+    """Return the attributes that have a value."""
+    return {name: value for name, value in attributes.items() if value is not None and value != ""}
+
+
+def natural_order(name: str) -> tuple[str, int, str]:
+    """Order names as the kernel counts them: renderD9 before renderD128."""
+    digits = re.search(r"[0-9]+", name)
+    return (name[: digits.start()], int(digits[0]), name[digits.end() :]) if digits else (name, -1, "")

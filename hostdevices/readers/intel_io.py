@@ -1,0 +1,104 @@
+"""Intel's offload engines beside the processor: QAT functions, and the work queues of DSA and IAA."""
+
+import re
+from collections.abc import Iterator
+
+from hostdevices.device import AttributeValue, Device, Devnode
+from hostdevices.host import Host
+from hostdevices.readers.pci import ADDRESS
+from hostdevices.readers.place import Places
+from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, natural_order, shared_node, text
+
+# PCI ids of virtual functions (linux/drivers/crypto/intel/qat, DPDK's and Intel's plugin's lists); the physical ones
+# are known by their drivers.
+_QAT_VIRTUAL = frozenset({"0443", "18a1", "19e3", "37c9", "4941", "4943", "4945", "4947", "4949", "6f55"})
+_QAT_DRIVERS = frozenset({"4xxx", "420xx", "6xxx", "c3xxx", "c6xx", "dh895xcc", "d15xx", "200xx"})
+_QUEUE = re.compile(r"wq[0-9]+\.[0-9]+")
+
+
+def read_qat(host: Host) -> Iterator[Finding]:
+    """Yield one device per QAT function; one that is bound to vfio has the nodes of its group."""
+    places = Places(host)
+
+    def function(syspath: str) -> Device | None:
+        if hexadecimal(host, f"{syspath}/vendor", 4) != "8086":
+            return None
+        driver = host.link(f"{syspath}/driver") or ""
+        if driver not in _QAT_DRIVERS and hexadecimal(host, f"{syspath}/device", 4) not in _QAT_VIRTUAL:
+            return None
+        place = places.of(syspath)
+        identity, within = places.identify("qat", place)
+        attributes: dict[str, AttributeValue | None] = {
+            "name": syspath.rpartition("/")[2],
+            **place.attributes,
+            "driver": driver,
+            "services": text(host, f"{syspath}/physfn/qat/cfg_services") or text(host, f"{syspath}/qat/cfg_services"),
+            "state": text(host, f"{syspath}/qat/state"),
+        }
+        return Device(
+            id=identity,
+            kind="qat",
+            name=syspath.rpartition("/")[2],
+            syspath=syspath,
+            attributes=known(attributes),
+            devnodes=_group_nodes(host, syspath) if "vfio" in driver else (),
+            numa_nodes=place.numa_nodes,
+            within=within,
+        )
+
+    yield from each(entries(host, "/sys/bus/pci/devices", lambda x: ADDRESS.fullmatch(x) is not None), function)
+
+
+def _group_nodes(host: Host, syspath: str) -> tuple[Devnode, ...]:
+    group = host.link(f"{syspath}/iommu_group") or ""
+    node = shared_node(host, f"/dev/vfio/{group}") or shared_node(host, f"/dev/vfio/noiommu-{group}")
+    return node + shared_node(host, "/dev/vfio/vfio") if node else ()
+
+
+def read_dsa(host: Host) -> Iterator[Finding]:
+    """Yield one device per work queue of DSA and IAA that is enabled and meant for user space."""
+    places = Places(host)
+
+    def queue(syspath: str) -> Device | None:
+        name = syspath.rpartition("/")[2]
+        if text(host, f"{syspath}/state") != "enabled" or text(host, f"{syspath}/type") != "user":
+            return None
+        accelerator = syspath.rpartition("/")[0].rpartition("/")[2]
+        place = places.of(syspath)
+        identity, within = places.identify("dsa", place, f"wq{name.rpartition('.')[2]}")
+        attributes: dict[str, AttributeValue | None] = {
+            "name": name,
+            **place.attributes,
+            "type": accelerator.rstrip("0123456789"),
+            "mode": text(host, f"{syspath}/mode"),
+            "size": natural(host, f"{syspath}/size"),
+            "priority": natural(host, f"{syspath}/priority"),
+            "label": text(host, f"{syspath}/name"),
+        }
+        return Device(
+            id=identity,
+            kind="dsa",
+            name=name,
+            syspath=syspath,
+            attributes=known(attributes),
+            devnodes=_queue_nodes(host, syspath, accelerator),
+            numa_nodes=place.numa_nodes,
+            within=within,
+        )
+
+    found = (path for path in entries(host, "/sys/bus/dsa/devices", lambda x: _QUEUE.fullmatch(x) is not None))
+    yield from each(sorted(found, key=lambda path: natural_order(path.rpartition("/")[2])), queue)
+
+
+def _queue_nodes(host: Host, syspath: str, accelerator: str) -> tuple[Devnode, ...]:
+    """Return the node of a work queue: by its character device below it, else where idxd puts it."""
+    for name in host.list(syspath):
+        if nodes := devnodes(host, f"{syspath}/{name}") if _QUEUE.fullmatch(name) else ():
+            return nodes
+    kind = accelerator.rstrip("0123456789")
+    return shared_node(host, f"/dev/{kind}/{syspath.rpartition('/')[2]}")
+
+
+QAT = Reader("qat", frozenset({"pci", "vfio"}), read_qat)
+DSA = Reader("dsa", frozenset({"dsa"}), read_dsa)

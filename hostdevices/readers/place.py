@@ -1,0 +1,110 @@
+"""Where a class device sits: the PCI function, USB interface or platform device that it is a part of.
+
+From its place a class device (a tty, a GPU, a camera) has its identity, the wholes that it is within, its NUMA node,
+and the attributes of the hardware below it. What the kernel counts up (ttyUSB0, card1, virtio2) is never part of it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue
+from hostdevices.host import Host
+from hostdevices.identity import device_id
+from hostdevices.readers.pci import ADDRESS, PciFunctions, pci_id, place_attributes
+from hostdevices.readers.sysfs import known, numa_nodes, text_value
+from hostdevices.readers.usb import DEVICE_NAME, UsbDevices
+
+_INTERFACE = re.compile(r"[0-9]+-[0-9.]+:[0-9]+\.([0-9]+)")
+_SUBFUNCTION = re.compile(r".+\.sf\.[0-9]+")  # mlx5_core.sf.4 on the auxiliary bus
+_COUNTED = re.compile(r"(virtio|input|serio|i2c-|spi|host|port|rpmsg|mmc|card|gpiochip)[0-9]+(\.[0-9]+)*")
+
+
+class Place(Struct, frozen=True):
+    """A place: the facts that make ids, the ids of the wholes from near to far, and what the hardware says."""
+
+    facts: tuple[str, ...]
+    within: tuple[str, ...] = ()
+    attributes: Mapping[str, AttributeValue] = {}
+    numa_nodes: tuple[int, ...] = ()
+    function: str = ""  # the syspath of the PCI function; empty where it sits on none
+    other_facts: tuple[str, ...] = ()  # the facts it has when its USB device's serial number is unique no more, or now
+
+
+class Places:
+    """The places of a host's class devices; good for the time of one scan."""
+
+    def __init__(self, host: Host) -> None:
+        """Read nothing yet."""
+        self._host = host
+        self._functions = PciFunctions(host)
+        self._usb = UsbDevices(host)
+        self._seen: Counter[tuple[str, ...]] = Counter()
+
+    def of(self, syspath: str) -> Place:
+        """Return the place of the class device at `syspath`. Raises `UnreadableFile`."""
+        host = self._host
+        parts = syspath.split("/")
+        extra: tuple[str, ...] = ()
+        attributes: dict[str, AttributeValue | None] = {"driver": self._driver(syspath)}
+        for depth in range(len(parts), 3, -1):
+            part = parts[depth - 1]
+            above = "/".join(parts[:depth])
+            if interface := _INTERFACE.fullmatch(part):
+                extra = (f"if{interface[1]}",)
+                attributes["interface"] = int(interface[1])
+            elif _SUBFUNCTION.fullmatch(part):
+                extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
+            elif ADDRESS.fullmatch(part):
+                return Place(
+                    (part, *extra),
+                    (pci_id(part),),
+                    known({"bus": "pci", **attributes, **self._functions.inherited(above)}),
+                    numa_nodes(host, above),
+                    function=above,
+                )
+            elif DEVICE_NAME.fullmatch(part) and (usb := self._usb.identity(above)) is not None:
+                controller = next((x for x in reversed(parts[:depth]) if ADDRESS.fullmatch(x)), None)
+                numa = numa_nodes(host, above)
+                of_usb = {
+                    "bus": "usb",
+                    **attributes,
+                    "vendor": usb.vendor,
+                    "product": usb.product,
+                    "serial": text_value(usb.serial),
+                    "port": usb.port[-1],
+                    **place_attributes(above, numa),
+                }
+                within = (usb.id, *usb.other_ids, *((pci_id(controller),) if controller else ()))
+                other = (*usb.other_facts, *extra) if usb.other_facts else ()
+                return Place((*usb.facts, *extra), within, known(of_usb), numa, other_facts=other)
+        numa = numa_nodes(host, syspath)
+        if "/sys/devices/virtual/" in syspath:
+            return Place((parts[-1],), (), known({"bus": "virtual"}), numa)
+        name = self._platform_device(syspath)
+        return Place((name,), (), known({"bus": "platform", **attributes, **place_attributes(syspath, numa)}), numa)
+
+    def identify(self, kind: str, place: Place, *role: str) -> tuple[str, tuple[str, ...]]:
+        """Return the id of the next device of `kind` at a place, and the ids that it is within.
+
+        `role` tells devices at one place apart (a port's number); where it does not, their order does.
+        """
+        facts = (*place.facts, *role)
+        self._seen[kind, *facts] += 1
+        earlier = self._seen[kind, *facts] - 1
+        order = (str(earlier),) if earlier else ()
+        other = (device_id(kind, *place.other_facts, *role, *order),) if place.other_facts else ()
+        return device_id(kind, *facts, *order), other + place.within
+
+    def _driver(self, syspath: str) -> str | None:
+        return self._host.link(f"{syspath}/device/driver")
+
+    def _platform_device(self, syspath: str) -> str:
+        """Return the name of the nearest parent that firmware or board named."""
+        parent = self._host.resolve(f"{syspath}/device") or syspath.rpartition("/")[0]
+        names = parent.split("/")[3:]
+        while len(names) > 1 and _COUNTED.fullmatch(names[-1]):
+            names.pop()
+        return names[-1] if names else syspath.rpartition("/")[2]

@@ -1,0 +1,88 @@
+"""RDMA devices: one per ibdev, with the nodes that verbs, management and the connection manager need.
+
+Nodes are found by the `ibdev` that they name, below the same hardware; in the host's view (`rdma system`: exclusive
+network namespaces) a device that was moved is not here.
+"""
+
+from collections.abc import Iterator
+
+from hostdevices.device import AttributeValue, Device, Devnode
+from hostdevices.host import Host
+from hostdevices.readers.place import Place, Places
+from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.sysfs import devnodes, known, natural_order, shared_node, text, version
+
+_CONNECTION_MANAGER = "/dev/infiniband/rdma_cm"
+_NODE_CLASSES = ("infiniband_verbs", "infiniband_mad")
+
+
+def read(host: Host) -> Iterator[Finding]:
+    """Yield one device per entry of /sys/class/infiniband."""
+    places = Places(host)
+
+    def ibdev(syspath: str) -> Device:
+        name = syspath.rpartition("/")[2]
+        place = places.of(syspath)
+        identity, within = places.identify("rdma", place)
+        nodes = tuple(_nodes(host, syspath, name))
+        if nodes:
+            nodes += shared_node(host, _CONNECTION_MANAGER)
+        return Device(
+            id=identity,
+            kind="rdma",
+            name=name,
+            syspath=syspath,
+            attributes=known({"name": name, **place.attributes, **_attributes(host, syspath, place)}),
+            devnodes=nodes,
+            numa_nodes=place.numa_nodes,
+            within=within,
+        )
+
+    yield from each(entries(host, "/sys/class/infiniband"), ibdev)
+
+
+def _nodes(host: Host, syspath: str, name: str) -> Iterator[Devnode]:
+    parent = syspath.rpartition("/infiniband/")[0]
+    for node_class in _NODE_CLASSES:
+        folder = f"{parent}/{node_class}"
+        for node in sorted(host.list(folder), key=natural_order):
+            if host.read(f"{folder}/{node}/ibdev") == name:
+                yield from devnodes(host, f"{folder}/{node}")
+
+
+def _attributes(host: Host, syspath: str, place: Place) -> dict[str, AttributeValue | None]:
+    ports = sorted(host.list(f"{syspath}/ports"), key=natural_order)
+    states = {port: _word(host, f"{syspath}/ports/{port}/state") for port in ports}
+    # The port that says most about the device: the first that is up, else the first.
+    port = next((port for port in ports if states[port] == "ACTIVE"), next(iter(ports), ""))
+    below = f"{syspath}/ports/{port}"
+    return {
+        "nodeType": _word(host, f"{syspath}/node_type"),
+        "nodeGUID": text(host, f"{syspath}/node_guid"),
+        "sysImageGUID": text(host, f"{syspath}/sys_image_guid"),
+        "hcaType": text(host, f"{syspath}/hca_type"),
+        "boardID": text(host, f"{syspath}/board_id"),
+        "firmware": version(host.read(f"{syspath}/fw_ver")),
+        "ports": len(ports),
+        "linkLayer": text(host, f"{below}/link_layer"),
+        "state": states.get(port),
+        "physState": _word(host, f"{below}/phys_state"),
+        "rate": text(host, f"{below}/rate"),
+        "netdev": text(host, f"{below}/gid_attrs/ndevs/0") or _interface(host, syspath, place),
+    }
+
+
+def _interface(host: Host, syspath: str, place: Place) -> str | None:
+    """Return the only network interface of the same hardware."""
+    parent = syspath.rpartition("/infiniband/")[0]
+    names = host.list(f"{parent}/net") if place.function else []
+    return names[0] if len(names) == 1 else None
+
+
+def _word(host: Host, path: str) -> str | None:
+    """Return `ACTIVE` of `4: ACTIVE`."""
+    value = text(host, path)
+    return value.partition(":")[2].strip() or value if value else None
+
+
+RDMA = Reader("rdma", frozenset({"infiniband", "infiniband_verbs", "infiniband_mad", "net"}), read)

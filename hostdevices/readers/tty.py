@@ -1,0 +1,47 @@
+"""Serial ports with hardware behind them. Consoles, pseudo terminals and empty 8250 slots are none."""
+
+import re
+from collections.abc import Iterator
+
+from hostdevices.device import Device
+from hostdevices.host import Host
+from hostdevices.identity import device_id
+from hostdevices.readers.place import Places
+from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.sysfs import devnodes, natural, number
+
+_PORT = re.compile(r"[a-zA-Z]+[0-9]+")
+
+
+def read(host: Host) -> Iterator[Finding]:
+    """Yield one device per serial port that has a node."""
+    places = Places(host)
+
+    def port(syspath: str) -> Device | None:
+        if "/sys/devices/virtual/" in syspath or number(host, f"{syspath}/type") == 0:
+            return None
+        name = syspath.rpartition("/")[2]
+        place = places.of(syspath)
+        # usb-serial numbers the ports of an adapter itself; platform ports have their name from the board.
+        on_adapter = natural(host, f"{syspath}/device/port_number")
+        identity, within = places.identify("tty", place, *((f"port{on_adapter}",) if on_adapter else ()))
+        if place.attributes["bus"] == "platform":
+            identity = device_id("tty", name.lower())
+        nodes = devnodes(host, syspath)
+        if not nodes:
+            return None
+        return Device(
+            id=identity,
+            kind="tty",
+            name=name,
+            syspath=syspath,
+            attributes={"name": name, **place.attributes},
+            devnodes=nodes,
+            numa_nodes=place.numa_nodes,
+            within=within,
+        )
+
+    yield from each(entries(host, "/sys/class/tty", lambda name: _PORT.fullmatch(name) is not None), port)
+
+
+TTY = Reader("tty", frozenset({"tty", "usb"}), read)

@@ -1,0 +1,187 @@
+"""USB devices, with an identity that outlives replugging and renumbering.
+
+The identity is vendor, product and serial number; without a serial number, with one that many sticks of a make have,
+or while two devices here have the same, it is vendor, product and the port: the controller, its root hub, and the chain
+of hub ports. Bus and device numbers are never part of it: the kernel counts them up.
+
+The id that a device does not have (of the two) is named in `within`. So when a twin arrives or leaves and the ids
+change with it, what is leased under the one id is still known to be taken under the other.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue, Device
+from hostdevices.host import Host, UnreadableFile
+from hostdevices.identity import device_id
+from hostdevices.readers.pci import function_above, pci_id, place_attributes
+from hostdevices.readers.reader import Finding, Reader, each
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural_order, numa_nodes, text, text_value
+
+DEVICE_NAME = re.compile(r"[0-9]+-[0-9]+(\.[0-9]+)*")  # bus-port.port...; root hubs are named usb1
+
+_DEVICES = "/sys/bus/usb/devices"
+_ROOT_HUB = re.compile(r"usb[0-9]+")
+_SEQUENCES = ("0123456789abcdef", "1234567890abcdef", "abcdefghijklmnopqrstuvwxyz", "deadbeef")
+
+
+class UsbIdentity(Struct, frozen=True):
+    """What tells a USB device from others; `facts` make ids, also of what sits on the device."""
+
+    vendor: str
+    product: str
+    serial: str  # empty where it has none
+    port: tuple[str, ...]  # controller, number of its root hub, chain of ports
+    serial_is_unique: bool = False
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Return vendor, product, and the serial number or the port."""
+        return (self.vendor, self.product, *((self.serial,) if self.serial_is_unique else self.port))
+
+    @property
+    def id(self) -> str:
+        """Return the device id."""
+        return device_id("usb", *self.facts)
+
+    @property
+    def other_facts(self) -> tuple[str, ...]:
+        """Return the facts that it has when its serial number stops or starts to be unique; empty if it never does."""
+        if not _is_plausible(self.serial):
+            return ()
+        return (self.vendor, self.product, *(self.port if self.serial_is_unique else (self.serial,)))
+
+    @property
+    def other_ids(self) -> tuple[str, ...]:
+        """Return the device id by `other_facts`."""
+        return (device_id("usb", *self.other_facts),) if self.other_facts else ()
+
+
+class UsbDevices:
+    """The identities of all USB devices, read once when first asked for; good for the time of one scan."""
+
+    def __init__(self, host: Host) -> None:
+        """Read nothing yet."""
+        self._host = host
+        self._found: dict[str, UsbIdentity | UnreadableFile] | None = None
+
+    def syspaths(self) -> tuple[str, ...]:
+        """Return the syspaths of all USB devices without root hubs."""
+        return tuple(self._table())
+
+    def identity(self, syspath: str) -> UsbIdentity | None:
+        """Return the identity of the device at `syspath`; None where that is no USB device. Raises `UnreadableFile`."""
+        found = self._table().get(syspath)
+        if isinstance(found, UnreadableFile):
+            raise found
+        return found
+
+    def _table(self) -> dict[str, UsbIdentity | UnreadableFile]:
+        if self._found is None:
+            names = sorted(filter(DEVICE_NAME.fullmatch, self._host.list(_DEVICES)), key=natural_order)
+            paths = (self._host.resolve(f"{_DEVICES}/{name}") for name in names)
+            self._found = _with_unique_serials({path: self._read(path) for path in paths if path})
+        return self._found
+
+    def _read(self, syspath: str) -> UsbIdentity | UnreadableFile:
+        try:
+            return UsbIdentity(
+                vendor=hexadecimal(self._host, f"{syspath}/idVendor", 4) or "",
+                product=hexadecimal(self._host, f"{syspath}/idProduct", 4) or "",
+                serial=self._host.read(f"{syspath}/serial") or "",
+                port=_port(self._host, syspath),
+            )
+        except UnreadableFile as error:
+            return error
+
+
+def _with_unique_serials(
+    found: dict[str, UsbIdentity | UnreadableFile],
+) -> dict[str, UsbIdentity | UnreadableFile]:
+    known_ones = [x for x in found.values() if isinstance(x, UsbIdentity)]
+    holders = Counter((x.vendor, x.product, x.serial) for x in known_ones)
+    return {
+        path: UsbIdentity(
+            x.vendor,
+            x.product,
+            x.serial,
+            x.port,
+            _is_plausible(x.serial) and holders[x.vendor, x.product, x.serial] == 1,
+        )
+        if isinstance(x, UsbIdentity)
+        else x
+        for path, x in found.items()
+    }
+
+
+def _is_plausible(serial: str) -> bool:
+    """Tell whether a serial number can be meant as one: cheap chips all say 0001, 123456 or 0000000000."""
+    plain = re.sub(r"[^0-9a-z]", "", serial.lower())
+    if len(plain.lstrip("0")) < 4 or len(set(plain)) < 3:
+        return False
+    return not any(sequence.startswith(plain) for sequence in _SEQUENCES)
+
+
+def _port(host: Host, syspath: str) -> tuple[str, ...]:
+    parts = syspath.split("/")
+    at = next((i for i, part in enumerate(parts) if _ROOT_HUB.fullmatch(part)), 0)
+    chain = parts[-1].partition("-")[2]
+    if not at:
+        return (chain,)
+    siblings = sorted(filter(_ROOT_HUB.fullmatch, host.list("/".join(parts[:at]))), key=natural_order)
+    return (parts[at - 1], str(siblings.index(parts[at])) if parts[at] in siblings else "0", chain)
+
+
+def read(host: Host) -> Iterator[Finding]:
+    """Yield one device per USB device, hubs included, root hubs not."""
+    devices = UsbDevices(host)
+
+    def device(syspath: str) -> Device | None:
+        identity = devices.identity(syspath)
+        if identity is None or not identity.vendor:
+            return None
+        controller = function_above(syspath)
+        above = (pci_id(controller.rpartition("/")[2]),) if controller else ()
+        numa = numa_nodes(host, syspath)
+        return Device(
+            id=identity.id,
+            kind="usb",
+            name=syspath.rpartition("/")[2],
+            syspath=syspath,
+            attributes=_attributes(host, syspath, identity) | place_attributes(syspath, numa),
+            devnodes=devnodes(host, syspath),
+            numa_nodes=numa,
+            within=identity.other_ids + above,
+        )
+
+    yield from each(devices.syspaths(), device)
+
+
+def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, AttributeValue]:
+    name = syspath.rpartition("/")[2]
+    interfaces = (x for x in host.list(syspath) if x.startswith(f"{name}:"))
+    classes = {hexadecimal(host, f"{syspath}/{x}/bInterfaceClass", 2) for x in interfaces}
+    speed = text(host, f"{syspath}/speed") or ""
+    return known(
+        {
+            "name": name,
+            "bus": "usb",
+            "driver": host.link(f"{syspath}/driver"),
+            "vendor": identity.vendor,
+            "product": identity.product,
+            "serial": text_value(identity.serial),
+            "port": identity.port[-1],
+            "manufacturer": text(host, f"{syspath}/manufacturer"),
+            "model": text(host, f"{syspath}/product"),
+            "class": hexadecimal(host, f"{syspath}/bDeviceClass", 2),
+            "interfaceClasses": ",".join(sorted(filter(None, classes))),
+            "speed": int(speed.partition(".")[0]) if speed.partition(".")[0].isdecimal() else None,
+            "revision": hexadecimal(host, f"{syspath}/bcdDevice", 4),
+        }
+    )
+
+
+USB = Reader("usb", frozenset({"usb"}), read)

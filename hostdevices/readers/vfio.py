@@ -1,0 +1,140 @@
+"""What can be handed to a virtual machine or a user-space driver: IOMMU groups, vfio cdevs, mediated devices.
+
+The kernel isolates whole IOMMU groups, so a group is one device: it is within each of its functions, and whoever owns
+one of them owns the group. The group's number is counted up; its first function's address is the identity.
+"""
+
+import re
+from collections.abc import Iterator
+
+from hostdevices.device import AttributeValue, Device, Devnode
+from hostdevices.host import Host
+from hostdevices.identity import device_id
+from hostdevices.readers.pci import ADDRESS, PciFunctions, function_above, pci_id
+from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural_order, numa_nodes, shared_node, text
+
+_GROUPS = "/sys/kernel/iommu_groups"
+_GROUP = re.compile(r"(noiommu-)?([0-9]+)")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BRIDGE = "06"  # PCI base class; bridges do not hinder a group
+
+
+def read_vfio(host: Host) -> Iterator[Finding]:
+    """Yield one device per IOMMU group with a vfio node, and per vfio cdev whose group has none."""
+    functions = PciFunctions(host)
+    groups = [name for name in host.list("/sys/class/vfio") if _GROUP.fullmatch(name)]
+    cdevs = {host.resolve(f"{path}/device") or "": path for path in entries(host, "/sys/class/vfio-dev")}
+    covered: set[str] = set()
+
+    def group(syspath: str) -> Device | None:
+        name = syspath.rpartition("/")[2]
+        found = _GROUP.fullmatch(name)
+        assert found is not None
+        members = group_members(host, found[2])
+        if not members or all(_UUID.fullmatch(x.rpartition("/")[2]) for x in members):
+            return None  # mediated devices have a reader of their own
+        covered.update(members)
+        nodes = devnodes(host, syspath) + shared_node(host, "/dev/vfio/vfio")
+        return _device(host, functions, members, nodes, cdevs, {"iommuGroup": int(found[2]), "noiommu": bool(found[1])})
+
+    yield from each((f"/sys/class/vfio/{name}" for name in sorted(groups, key=natural_order)), group)
+    alone = sorted(member for member in cdevs if member and member not in covered)
+    yield from each(alone, lambda member: _device(host, functions, (member,), (), cdevs, {"noiommu": False}))
+
+
+def group_members(host: Host, group: str) -> tuple[str, ...]:
+    """Return the syspaths of an IOMMU group's devices in the order of their names."""
+    folder = f"{_GROUPS}/{group}/devices"
+    return tuple(filter(None, (host.resolve(f"{folder}/{name}") for name in host.list(folder))))
+
+
+def why_not_viable(host: Host, members: tuple[str, ...]) -> str:
+    """Return what keeps a group from being opened: a member held by an ordinary driver; empty where nothing does."""
+    for member in members:
+        driver = host.link(f"{member}/driver")
+        if driver is None or "vfio" in driver or host.exists(f"{member}/vfio-dev"):
+            continue
+        if (hexadecimal(host, f"{member}/class", 6) or "").startswith(_BRIDGE):
+            continue
+        return f"{member.rpartition('/')[2]} of the same IOMMU group is held by driver {driver}"
+    return ""
+
+
+def _device(
+    host: Host,
+    functions: PciFunctions,
+    members: tuple[str, ...],
+    nodes: tuple[Devnode, ...],
+    cdevs: dict[str, str],
+    attributes: dict[str, AttributeValue | None],
+) -> Device | None:
+    ours = [x for x in members if not (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)] or list(members)
+    first = ours[0]
+    name = first.rpartition("/")[2]
+    cdev_nodes = tuple(node for member in members if member in cdevs for node in devnodes(host, cdevs[member]))
+    if cdev_nodes:
+        cdev_nodes += shared_node(host, "/dev/iommu")
+    if not nodes and not cdev_nodes:
+        return None
+    is_pci = ADDRESS.fullmatch(name) is not None
+    of_function = {**functions.inherited(first), "class": hexadecimal(host, f"{first}/class", 6)} if is_pci else {}
+    return Device(
+        id=device_id("vfio", name),
+        kind="vfio",
+        name=name,
+        syspath=first,
+        attributes=known(
+            {
+                "name": name,
+                "bus": "pci" if is_pci else "platform",
+                "driver": host.link(f"{first}/driver"),
+                **of_function,
+                **attributes,
+                "functions": len(ours),
+                "viable": not why_not_viable(host, members),
+                "iommufd": bool(cdev_nodes),
+            }
+        ),
+        devnodes=nodes + cdev_nodes,
+        numa_nodes=tuple(sorted({node for member in ours for node in numa_nodes(host, member)})),
+        within=tuple(pci_id(x.rpartition("/")[2]) for x in ours if ADDRESS.fullmatch(x.rpartition("/")[2])),
+    )
+
+
+def read_mdev(host: Host) -> Iterator[Finding]:
+    """Yield one device per mediated device."""
+    functions = PciFunctions(host)
+
+    def mdev(syspath: str) -> Device | None:
+        uuid = syspath.rpartition("/")[2]
+        group = host.link(f"{syspath}/iommu_group") or ""
+        parent = function_above(syspath)
+        node = shared_node(host, f"/dev/vfio/{group}") if group.isdecimal() else ()
+        return Device(
+            id=device_id("mdev", uuid),
+            kind="mdev",
+            name=uuid,
+            syspath=syspath,
+            attributes=known(
+                {
+                    "name": uuid,
+                    "bus": "mdev",
+                    "driver": host.link(f"{syspath}/driver"),
+                    **(functions.inherited(parent) if parent else {}),
+                    "uuid": uuid,
+                    "type": host.link(f"{syspath}/mdev_type"),
+                    "model": text(host, f"{syspath}/mdev_type/name"),
+                    "iommuGroup": int(group) if group.isdecimal() else None,
+                }
+            ),
+            devnodes=(node + shared_node(host, "/dev/vfio/vfio")) if node else (),
+            numa_nodes=numa_nodes(host, syspath),
+            within=(pci_id(parent.rpartition("/")[2]),) if parent else (),
+        )
+
+    yield from each(entries(host, "/sys/bus/mdev/devices", lambda x: _UUID.fullmatch(x) is not None), mdev)
+
+
+VFIO = Reader("vfio", frozenset({"vfio", "vfio-dev", "pci"}), read_vfio)
+MDEV = Reader("mdev", frozenset({"mdev", "vfio"}), read_mdev)
