@@ -4,6 +4,7 @@ Host -> readers -> Inventory -> Diff
 """
 
 from hostdevices.device import HEALTHY, AttributeValue, Device, Devnode, Health, Version
+from hostdevices.health import HealthTracker, Thresholds, needs_polling
 from hostdevices.host import Host, HostDevicesError, UnreadableFile
 from hostdevices.identity import device_id, is_device_id
 from hostdevices.inventory import Diff, Inventory, Problem, diff
@@ -16,15 +17,18 @@ __all__ = [
     "Devnode",
     "Diff",
     "Health",
+    "HealthTracker",
     "Host",
     "HostDevicesError",
     "Inventory",
     "Problem",
     "Scanner",
+    "Thresholds",
     "UnreadableFile",
     "Version",
     "device_id",
     "diff",
     "is_device_id",
+    "needs_polling",
     "scan",
 ]

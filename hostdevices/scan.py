@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
-from hostdevices.readers import READERS, Finding, Reader
+from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
 
 _log = logging.getLogger(__name__)
 
@@ -45,5 +45,6 @@ def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
 def _put_together(findings: Mapping[str, list[Finding]]) -> Inventory:
     everything = [finding for found in findings.values() for finding in found]
     return Inventory.of(
-        (x for x in everything if isinstance(x, Device)), (x for x in everything if isinstance(x, Problem))
+        parts_of_other_devices(x for x in everything if isinstance(x, Device)),
+        (x for x in everything if isinstance(x, Problem)),
     )
