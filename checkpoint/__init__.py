@@ -1,0 +1,24 @@
+"""What was handed out: leases and withheld devices, on disk before the answer leaves.
+
+grant -> decided on the loop -> one transaction for all who wait -> the answers
+"""
+
+from checkpoint.database import SetAside
+from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.lease import Lease, LeaseKey
+from checkpoint.ledger import Granted, Ledger, Reconciled
+from checkpoint.quarantine import Withheld
+
+__all__ = [
+    "CheckpointError",
+    "Granted",
+    "Lease",
+    "LeaseKey",
+    "LeaseRefused",
+    "Ledger",
+    "LedgerUnavailable",
+    "Reconciled",
+    "SetAside",
+    "StateLocked",
+    "Withheld",
+]

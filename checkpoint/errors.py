@@ -1,0 +1,22 @@
+"""What can go wrong with the ledger, by whose fault: the request's, the disk's, a second daemon's."""
+
+
+class CheckpointError(Exception):
+    """Root of this folder's errors."""
+
+
+class LeaseRefused(CheckpointError):
+    """The request cannot be granted: says which device, who holds it, which rule, what to do. `device` is its id."""
+
+    def __init__(self, message: str, device: str) -> None:
+        """Keep the refused device's id beside the words."""
+        super().__init__(message)
+        self.device = device
+
+
+class LedgerUnavailable(CheckpointError):
+    """The disk takes no record now (full, read-only, broken): nothing was granted, the next request tries again."""
+
+
+class StateLocked(CheckpointError):
+    """Another daemon uses the state directory."""

@@ -1,0 +1,76 @@
+"""The ledger's schema: forward-only steps, each recorded in the same transaction that makes it.
+
+A released step is never edited; a change of the schema is a new step at the end.
+"""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+APPLICATION_ID = 0x6E706C67  # "nplg", in the file's header: tells our database from anybody else's
+
+
+class Migration(Struct, frozen=True):
+    """One step; its version is its place in the list, from 1."""
+
+    name: str
+    statements: tuple[str, ...]
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "leases and withheld devices",
+        (
+            "CREATE TABLE answer (digest BLOB PRIMARY KEY, body BLOB NOT NULL)",
+            # One answer covers all units of a container: kept once, or 10,000 units would keep it 10,000 times.
+            """CREATE TABLE lease (
+                resource TEXT NOT NULL,
+                api TEXT NOT NULL,
+                unit TEXT NOT NULL,
+                occupies TEXT NOT NULL,
+                touches TEXT NOT NULL,
+                holder TEXT NOT NULL,
+                answer BLOB NOT NULL REFERENCES answer (digest),
+                phase TEXT NOT NULL DEFAULT 'done',
+                boot_id TEXT NOT NULL,
+                since REAL NOT NULL,
+                PRIMARY KEY (resource, api, unit)
+            )""",
+            "CREATE INDEX lease_answer ON lease (answer)",
+            """CREATE TRIGGER answer_without_lease AFTER DELETE ON lease
+                WHEN NOT EXISTS (SELECT 1 FROM lease WHERE answer = OLD.answer)
+                BEGIN DELETE FROM answer WHERE digest = OLD.answer; END""",
+            "CREATE TABLE withheld (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL)",
+        ),
+    ),
+)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return the schema's version, 0 for an empty database."""
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone()
+    if known is None:
+        return 0
+    return int(connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Migration] = MIGRATIONS) -> None:
+    """Make the steps that `connection` (in autocommit mode) lacks. Raises sqlite3.Error; a failed step is undone."""
+    for number, step in enumerate(steps[version(connection) :], start=version(connection) + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if number == 1:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(
+                    "CREATE TABLE migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied REAL NOT NULL)"
+                )
+            for statement in step.statements:
+                connection.execute(statement)
+            connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (number, step.name, time.time()))
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
