@@ -1,0 +1,44 @@
+"""JSON as the kubelet writes it: Go's encoder, compact, object keys sorted by their bytes.
+
+The kubelet's state files carry a checksum, so they can only be written back when every byte is the same.
+"""
+
+import re
+from collections.abc import Iterable
+
+from checkpoint.errors import CheckpointError
+
+# What Go escapes: controls, quote, backslash, what could end a script element, and JavaScript's further line ends
+_ESCAPED = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class KubeletFileError(CheckpointError):
+    """A state file of the kubelet cannot be used; the text is the kubelet's where it has one."""
+
+
+class CheckpointCorrupted(KubeletFileError):
+    """The file's checksum does not belong to its content."""
+
+    def __init__(self, stored: int, computed: int) -> None:
+        """Remember both checksums; the text is the kubelet's."""
+        super().__init__("checkpoint is corrupted")
+        self.stored = stored
+        self.computed = computed
+
+
+def string(text: str) -> str:
+    """`text` as a JSON string."""
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def strings(texts: Iterable[str] | None) -> str:
+    """A list of strings; `null` for None."""
+    return "null" if texts is None else f"[{','.join(map(string, texts))}]"
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if "\ud800" <= character <= "\udfff":
+        return "\\ufffd"  # half a character: Go has no such string and writes the replacement
+    return _SHORT.get(character) or f"\\u{ord(character):04x}"

@@ -1,0 +1,31 @@
+"""A kubelet for devices, without Kubernetes: what plugins, in any language, can be run and tested against.
+
+It speaks on the sockets that a kubelet has, and never imports the node's side. `Node` is the whole; its parts are the
+device manager, the plugin watcher, pod resources and the topology manager.
+"""
+
+from kubelet.clock import Clock, FakeClock, SystemClock
+from kubelet.errors import AllocationError, KubeletError, RegistrationError
+from kubelet.node import Event, Node, NodeError
+from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, load_pods, pod
+from kubelet.rpc import Timeouts
+
+__all__ = [
+    "AllocationError",
+    "Clock",
+    "Container",
+    "Event",
+    "FakeClock",
+    "KubeletError",
+    "Node",
+    "NodeError",
+    "Pod",
+    "PodFileError",
+    "PodStatus",
+    "RegistrationError",
+    "SystemClock",
+    "Timeouts",
+    "container",
+    "load_pods",
+    "pod",
+]

@@ -1,0 +1,208 @@
+"""Choosing devices for a container, and asking their plugin for them.
+
+The devices that are being chosen are kept in a reservation, so that nobody else gets them while a plugin is asked,
+and are given back whatever goes wrong. State may change during every call to a plugin and is looked up again after it.
+Source: device manager specification, section 4.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from kubelet.devicemanager.state import DeviceState, Ids
+from kubelet.errors import AllocationError, PluginCallError
+from kubelet.pods import Container, Pod
+from kubelet.topology import Hint
+
+
+class AffinityStore(Protocol):
+    """Who decided where a container's devices should come from."""
+
+    def get_affinity(self, pod_uid: str, container: str) -> Hint:
+        """The container's affinity."""
+        ...
+
+
+class Allocator:
+    """Gives devices to containers."""
+
+    def __init__(
+        self,
+        state: DeviceState,
+        affinity: AffinityStore | None,
+        is_restored: Callable[[Pod, Container], bool],
+        shuffle: random.Random | None = None,
+    ) -> None:
+        """`is_restored` says that the container kept running while the kubelet restarted.
+
+        Without `shuffle` devices are chosen in the order of the plugin's list; with it at random, as the kubelet does.
+        """
+        self._state = state
+        self._affinity = affinity
+        self._is_restored = is_restored
+        self._shuffle = shuffle
+
+    async def allocate(self, pod: Pod, container: Container, resource: str, required: int, reusable: Ids) -> bool:
+        """Give `required` devices to the container; False if it needs none (any more).
+
+        Raises `AllocationError` with the kubelet's text, and `PluginCallError` with the plugin's.
+        """
+        owner = (pod.uid, container.name, resource)
+        state = self._state
+        needed = self._check(pod, container, resource, required)
+        if needed == 0:
+            return False
+        if not state.records.reserve(*owner):
+            raise AllocationError(
+                f"an allocation of {resource} for pod {pod.uid}, container {container.name} is in progress"
+            )
+        try:
+            chosen = await self._choose(owner, required, reusable)
+            endpoint = state.endpoints.get(resource)
+            if endpoint is None:
+                raise AllocationError(f"unknown Device Plugin {resource}")
+            response = await endpoint.allocate(chosen)
+            if not response.container_responses:
+                raise AllocationError(f"no containers return in allocation response {response}")
+            by_node = state.group_by_node(resource, chosen)
+            state.records.commit(*owner, by_node, response.container_responses[0])
+        except BaseException:
+            state.records.roll_back(*owner)
+            state.recount()
+            raise
+        return True
+
+    def _check(self, pod: Pod, container: Container, resource: str, required: int) -> int:
+        """How many devices are missing. Checks and order are the kubelet's, also for a container that has all."""
+        state = self._state
+        held = state.records.container_devices(pod.uid, container.name, resource)
+        needed = required - len(held or ())
+        if held is not None and needed != 0:
+            raise AllocationError(
+                f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}"'
+                f" from {len(held)} to {required}"
+            )
+        if self._is_restored(pod, container):
+            return 0
+        healthy = state.healthy.get(resource)
+        if healthy is None:
+            raise AllocationError(f"cannot allocate unregistered device {resource}")
+        if not healthy:
+            raise AllocationError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if held and not held.keys() <= healthy.keys():
+            raise AllocationError(
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            )
+        return needed
+
+    async def _choose(self, owner: tuple[str, str, str], required: int, reusable: Ids) -> list[str]:
+        """Choose `required` devices, those of finished init containers first, then near ones, then any."""
+        resource = owner[2]
+        choice = _Choice(self._state, owner, required)
+        if choice.take(reusable, reused=True):
+            return choice.taken
+        allocated = self._state.allocated.get(resource, set())
+        available = [id_ for id_ in self._state.healthy.get(resource, ()) if id_ not in allocated]
+        if self._shuffle is not None:
+            self._shuffle.shuffle(available)
+        if len(available) < choice.needed:
+            raise AllocationError(
+                f"requested number of devices unavailable for {resource}."
+                f" Requested: {choice.needed}, Available: {len(available)}"
+            )
+        aligned, unaligned, anywhere = self.filter_by_affinity(owner[0], owner[1], resource, available)
+        if choice.needed < len(aligned):
+            preferred = await self._preferred(choice, [*aligned, *choice.taken], required)
+            near = set(aligned)
+            done = choice.take(id_ for id_ in preferred if id_ in near) or choice.take(aligned)
+        else:
+            done = choice.take(aligned)
+            if not done:
+                untaken = set(choice.taken)
+                offered = [id_ for id_ in available if id_ not in untaken]
+                preferred = await self._preferred(choice, [*offered, *choice.taken], required)
+                free = set(available)
+                done = (
+                    choice.take(id_ for id_ in preferred if id_ in free)
+                    or choice.take(unaligned)
+                    or choice.take(anywhere)
+                )
+        if not done:
+            raise AllocationError(
+                f"unexpectedly allocated less resources than required. Requested: {required}, Got: {len(choice.taken)}"
+            )
+        return choice.taken
+
+    def filter_by_affinity(
+        self, pod_uid: str, container: str, resource: str, available: Sequence[str]
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Split `available` into devices within the container's affinity, elsewhere, and without a place."""
+        hint = self._affinity.get_affinity(pod_uid, container) if self._affinity is not None else None
+        if hint is None or hint.affinity is None or not self._state.has_alignment(resource):
+            return [], [], list(available)
+        near, known = hint.affinity, self._state.all[resource]
+        aligned: list[tuple[int, str]] = []
+        unaligned: list[tuple[int, str]] = []
+        anywhere: list[str] = []
+        population: dict[int, int] = {}
+        for id_ in available:
+            for node in known[id_].nodes:
+                population[node] = population.get(node, 0) + 1
+        order = sorted(population, key=lambda node: (node not in near, population[node]))
+        rank = {node: index for index, node in enumerate(order)}
+        for id_ in available:
+            nodes = known[id_].nodes
+            if not nodes:
+                anywhere.append(id_)
+                continue
+            first = min(nodes, key=rank.__getitem__)
+            (aligned if first in near else unaligned).append((rank[first], id_))
+        # sorted is stable: least populated nodes first, the given order within a node
+        return [i for _, i in sorted(aligned, key=_rank)], [i for _, i in sorted(unaligned, key=_rank)], anywhere
+
+    async def _preferred(self, choice: "_Choice", available: Iterable[str], size: int) -> list[str]:
+        """What the plugin would like best; empty if it has no opinion."""
+        resource = choice.resource
+        endpoint = self._state.endpoints.get(resource)
+        if endpoint is None:
+            raise AllocationError(f"endpoint not found in cache for a registered resource: {resource}")
+        if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
+            return []
+        try:
+            response = await endpoint.preferred_allocation(available, choice.taken, size)
+        except PluginCallError as error:
+            raise AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
+        return list(response.container_responses[0].deviceIDs) if response.container_responses else []
+
+
+class _Choice:
+    """The devices chosen so far; each is reserved as soon as it is taken."""
+
+    def __init__(self, state: DeviceState, owner: tuple[str, str, str], required: int) -> None:
+        self._state = state
+        self._owner = owner
+        self.resource = owner[2]
+        self.needed = required
+        self.taken: list[str] = []
+
+    def take(self, ids: Iterable[str], *, reused: bool = False) -> bool:
+        """Take from `ids` until nothing is needed any more; tell whether that is so.
+
+        Unless the pod passes them on to itself (`reused`), ids that somebody got meanwhile are left out.
+        """
+        allocated = self._state.allocated.setdefault(self.resource, set())
+        more: dict[str, None] = {}
+        for id_ in ids:
+            if len(more) == self.needed:
+                break
+            if id_ not in self.taken and (reused or id_ not in allocated):
+                more[id_] = None
+        self.taken.extend(more)
+        self.needed -= len(more)
+        allocated.update(more)
+        self._state.records.add_to_reservation(*self._owner, more)
+        return self.needed == 0
+
+
+def _rank(ranked: tuple[int, str]) -> int:
+    return ranked[0]

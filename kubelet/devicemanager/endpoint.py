@@ -1,0 +1,78 @@
+"""The calls of one plugin, from its registration until five minutes after it went.
+
+Source: device manager specification, section 3.1.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from grpcunix import Client
+from kubelet.clock import Clock
+from kubelet.errors import PluginCallError
+from kubelet.rpc import Timeouts, answer
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+GRACE_PERIOD = 300.0  # seconds; a resource whose plugin is gone longer than this leaves the node
+
+
+class Endpoint:
+    """What a plugin can be asked. One read from the checkpoint has no `client` and is stopped from the start."""
+
+    def __init__(
+        self, socket: Path, client: Client | None, options: api.DevicePluginOptions | None, clock: Clock, wait: Timeouts
+    ) -> None:
+        """`options` are those that the plugin named at its registration, None if it never did."""
+        self.socket = socket
+        self.options = options
+        self.stopped_at: float | None = None
+        self._client = client
+        self._clock = clock
+        self._wait = wait
+        if client is None:
+            self.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """True once the plugin went."""
+        return self.stopped_at is not None
+
+    @property
+    def is_expired(self) -> bool:
+        """True when the plugin went more than the grace period ago."""
+        return self.stopped_at is not None and self._clock.now() - self.stopped_at > GRACE_PERIOD
+
+    def stop(self) -> None:
+        """The plugin went, now."""
+        self.stopped_at = self._clock.now()
+
+    async def allocate(self, ids: Iterable[str]) -> api.AllocateResponse:
+        """Ask for the use of `ids`; no deadline, as the kubelet has none. Raises `PluginCallError`."""
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
+        response: api.AllocateResponse = await answer(self._running().call("Allocate", request))
+        return response
+
+    async def preferred_allocation(
+        self, available: Iterable[str], must_include: Iterable[str], size: int
+    ) -> api.PreferredAllocationResponse:
+        """Ask which `size` of `available` belong together. Raises `PluginCallError`."""
+        request = api.PreferredAllocationRequest(
+            container_requests=[
+                api.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+                )
+            ]
+        )
+        response: api.PreferredAllocationResponse = await answer(
+            self._running().call("GetPreferredAllocation", request)
+        )
+        return response
+
+    async def pre_start_container(self, ids: Iterable[str]) -> None:
+        """Tell the plugin that a container is about to start with `ids`. Raises `PluginCallError`."""
+        request = api.PreStartContainerRequest(devices_ids=ids)
+        await answer(self._running().call("PreStartContainer", request, timeout=self._wait.pre_start))
+
+    def _running(self) -> Client:
+        if self._client is None or self.is_stopped:
+            raise PluginCallError(f"endpoint {self.socket} has been stopped")
+        return self._client

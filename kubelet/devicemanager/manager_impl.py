@@ -1,0 +1,373 @@
+"""The device manager: registration, lists, allocation, checkpoint, wired together.
+
+All state belongs to one event loop. What the kubelet's mutex guards happens here without waiting; calls to plugins and
+the disk are waited for, and state may have changed when they come back.
+Source: device manager specification, sections 2-8; observations of 1.36 win.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc.aio
+import msgspec
+
+from checkpoint.kubelet_json import KubeletFileError
+from kubelet.clock import Clock, SystemClock
+from kubelet.devicemanager import hints, options
+from kubelet.devicemanager.allocate import AffinityStore, Allocator
+from kubelet.devicemanager.checkpoint_file import CheckpointFile
+from kubelet.devicemanager.device import HEALTHY, UNHEALTHY, Device
+from kubelet.devicemanager.endpoint import Endpoint
+from kubelet.devicemanager.manager import (
+    ActivePodsFunc,
+    ContainerMap,
+    NodeInfo,
+    PluginHandler,
+    PodAdmitAttributes,
+    SourcesReady,
+)
+from kubelet.devicemanager.options import DeviceRunContainerOptions
+from kubelet.devicemanager.server import PluginClient, RegistrationServer
+from kubelet.devicemanager.state import DeviceState, Ids
+from kubelet.errors import AllocationError, PluginCallError
+from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus, device_request
+from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
+from kubelet.topology import Hint
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+DEVICE_PLUGIN_PATH = Path("/var/lib/kubelet/device-plugins")
+KUBELET_SOCKET = DEVICE_PLUGIN_PATH / "kubelet.sock"
+UPDATE_QUEUE_LENGTH = 100
+
+log = logging.getLogger(__name__)
+
+
+def _nothing(kind: str, resource: str) -> None:
+    """Nobody listens."""
+
+
+class ManagerImpl:
+    """Manages all the device plugins of a node."""
+
+    def __init__(
+        self,
+        socket_path: Path = KUBELET_SOCKET,
+        numa_nodes: Sequence[int] = (0,),
+        affinity: AffinityStore | None = None,
+        *,
+        clock: Clock | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        shuffle: random.Random | None = None,
+        dra_extended_resource: bool = True,
+        on_change: Callable[[str, str], None] = _nothing,
+    ) -> None:
+        """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
+
+        `dra_extended_resource` is the feature gate. `on_change` is told (what happened, resource) after each change.
+        """
+        self.state = DeviceState()
+        self.server = RegistrationServer(socket_path, self, timeouts)
+        self.checkpoint = CheckpointFile(socket_path.parent)
+        self._numa_nodes = tuple(numa_nodes)
+        self._clock = clock or SystemClock()
+        self._timeouts = timeouts
+        self._dra_extended_resource = dra_extended_resource
+        self._on_change = on_change
+        self._allocator = Allocator(self.state, affinity, self._is_restored, shuffle)
+        self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
+        self._active_pods: ActivePodsFunc = tuple
+        self._sources_ready: SourcesReady = lambda: True
+        self._containers: ContainerMap = {}
+        self._running: frozenset[str] = frozenset()
+
+    async def start(
+        self,
+        active_pods: ActivePodsFunc,
+        sources_ready: SourcesReady,
+        initial_containers: ContainerMap | None = None,
+        initial_container_running_set: frozenset[str] = frozenset(),
+    ) -> None:
+        """Read the checkpoint, clear the folder of sockets, serve. Raises OSError.
+
+        The last two say which containers ran when the kubelet started. A checkpoint that cannot be used is logged.
+        """
+        self._active_pods, self._sources_ready = active_pods, sources_ready
+        self._containers, self._running = initial_containers or {}, initial_container_running_set
+        self.checkpoint.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        try:
+            found = self.checkpoint.read()
+        except (KubeletFileError, OSError) as error:
+            log.error(
+                "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date: %s",
+                error,
+            )
+        else:
+            if found is not None:
+                for line in self.state.restore(found, self._stopped_endpoint):
+                    log.error("%s", line)
+        await self.server.start(self.checkpoint.path)
+
+    async def stop(self) -> None:
+        """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once."""
+        await self.server.stop()
+        self.checkpoint.close()
+
+    def get_watcher_handler(self) -> PluginHandler:
+        """For plugins in `plugins_registry`."""
+        return self.server
+
+    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+        """The gRPC method `Registration.Register`."""
+        return await self.server.register(request, context)
+
+    async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        """Take a plugin that serves at the full path `endpoint`. Raises `KubeletError`."""
+        await self.server.register_plugin(name, endpoint, versions)
+
+    def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        """Check version and name. Raises `RegistrationError`."""
+        self.server.validate_plugin(name, endpoint, versions)
+
+    async def deregister_plugin(self, name: str, endpoint: str = "") -> None:
+        """Cut off the plugin of a resource."""
+        await self.server.deregister_plugin(name, endpoint)
+
+    async def plugin_connected(self, client: PluginClient) -> None:
+        """Ask a new plugin for its options and make it the one that is called. Raises `RegistrationError`."""
+        asked = await client.get_options()
+        endpoint = Endpoint(client.socket, client.api, asked, self._clock, self._timeouts)
+        self.state.endpoints[client.resource] = endpoint
+        self._on_change("registered", client.resource)
+
+    def plugin_disconnected(self, resource: str) -> None:
+        """A plugin went: its devices stay on the node, and none of them is healthy."""
+        endpoint = self.state.endpoints.get(resource)
+        if endpoint is None:
+            return
+        self.state.mark_unhealthy(resource)
+        endpoint.stop()
+        self._on_change("disconnected", resource)
+
+    def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
+        """Replace the list of a resource."""
+        pods = self.state.update(resource, devices)
+        if pods:
+            try:
+                self._updates.put_nowait(pods)
+            except asyncio.QueueFull:
+                log.warning("device update channel is full, discarding pod updates: %s", pods)
+        self._write_later()
+        self._on_change("devices", resource)
+
+    async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
+        """Give all containers of a pod their devices, then let the node cover them. Raises `KubeletError`."""
+        for container in attrs.pod.all_containers:
+            await self.allocate_container(attrs.pod, container)
+        self.update_plugin_resources(node, attrs)
+
+    async def allocate_container(self, pod: Pod, container: Container) -> None:
+        """Give one container its devices. Raises `KubeletError`; its text is the one that the pod's status shows.
+
+        Devices of an init container that ends are passed on to the pod's later containers.
+        """
+        state = self.state
+        reusable = state.reusable.get(pod.uid, {})
+        state.reusable = {pod.uid: reusable}  # admission is one pod after the other, so the others are done
+        is_init = pod.is_init_container(container)
+        await self._allocate_resources(pod, container, reusable)
+        for resource in container.limits():
+            held = state.records.container_devices(pod.uid, container.name, resource) or {}
+            if is_init and not container.is_sidecar:
+                reusable[resource] = reusable.get(resource, {}) | held
+            else:
+                reusable[resource] = {id_: None for id_ in reusable.get(resource, {}) if id_ not in held}
+
+    def update_plugin_resources(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
+        """Raise the node's allocatable to what is allocated, so that pods that have their devices still fit."""
+        if not self.state.records.has_pod(attrs.pod.uid):
+            return
+        short = {
+            resource: len(ids)
+            for resource, ids in self.state.allocated.items()
+            if node.allocatable.get(resource, -1) < len(ids)
+        }
+        if short:
+            node.allocatable = node.allocatable | short
+
+    async def get_device_run_container_options(
+        self, pod: Pod, container: Container
+    ) -> DeviceRunContainerOptions | None:
+        """What the runtime is told about the container's devices, None if it has none. Raises `KubeletError`.
+
+        Plugins that want it are told first that the container is about to start, every time.
+        """
+        is_active = any(active.uid == pod.uid for active in self._active_pods())
+        is_missing = False
+        for resource, amount in container.limits().items():
+            if amount == 0 or not self.state.is_device_plugin_resource(resource):
+                continue
+            if self._is_claimed(pod, container, resource):
+                continue
+            await self._pre_start(pod, container, resource)
+            held = self.state.records.container_devices(pod.uid, container.name, resource)
+            is_missing = is_missing or (is_active and held is None)
+        if is_missing:
+            await self.allocate_container(pod, container)
+        responses = self.state.records.responses(pod.uid, container.name)
+        return options.merge(responses.values()) if responses else None
+
+    def get_capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
+        """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
+        capacity, allocatable, removed = self.state.capacity()
+        if removed:
+            self._write_later()
+        return capacity, allocatable, removed
+
+    def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
+        """What a container has: resource -> id -> device, None if nothing."""
+        return self.state.records.devices(pod_uid, container_name)
+
+    def get_allocatable_devices(self) -> dict[str, dict[str, Device]]:
+        """What is healthy, in use or not: resource -> id -> device."""
+        state = self.state
+        return {
+            resource: {id_: state.all[resource][id_] for id_ in healthy}
+            for resource, healthy in state.healthy.items()
+            if resource in state.all
+        }
+
+    def should_reset_extended_resource_capacity(self) -> bool:
+        """Tell whether the folder is empty, hidden files aside: then the node lost its state."""
+        try:
+            return not any(not path.name.startswith(".") for path in self.checkpoint.path.parent.iterdir())
+        except OSError:
+            return False
+
+    def get_topology_hints(self, pod: Pod, container: Container) -> dict[str, list[Hint] | None]:
+        """Where the container's devices could come from."""
+        self.update_allocated_devices()
+        reusable = self.state.reusable.get(pod.uid, {})
+        found: dict[str, list[Hint] | None] = {}
+        for resource, amount in container.limits().items():
+            if self.state.is_device_plugin_resource(resource):
+                held = self.state.records.container_devices(pod.uid, container.name, resource)
+                found[resource] = self._hints(resource, amount, held or {}, reusable.get(resource, {}))
+        return found
+
+    def get_pod_topology_hints(self, pod: Pod) -> dict[str, list[Hint] | None]:
+        """Where the devices of the pod as a whole could come from."""
+        self.update_allocated_devices()
+        found: dict[str, list[Hint] | None] = {}
+        for resource, amount in device_request(pod).items():
+            if self.state.is_device_plugin_resource(resource):
+                held = self.state.records.pod_devices(pod.uid, resource)
+                found[resource] = self._hints(resource, amount, held, {})
+        return found
+
+    def update_allocated_devices(self) -> None:
+        """Forget what pods had that are no longer active. The checkpoint is not rewritten."""
+        active = {pod.uid for pod in self._active_pods()}
+        if not self._sources_ready():
+            return
+        gone = self.state.records.pods() - active
+        if gone:
+            self.state.records.delete(gone)
+            self.state.recount()
+
+    def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
+        """`status` with the health of the devices of each app container; a device that is not listed reads healthy."""
+        statuses = tuple(self._with_health(pod, each) for each in status.container_statuses)
+        return msgspec.structs.replace(status, container_statuses=statuses)
+
+    def updates(self) -> asyncio.Queue[list[str]]:
+        """Pods whose devices changed their health; a full queue drops."""
+        return self._updates
+
+    async def flushed(self) -> None:
+        """Return when everything is on disk. Raises `AllocationError`."""
+        await self.checkpoint.write(self.state.checkpoint())
+
+    async def _allocate_resources(self, pod: Pod, container: Container, reusable: dict[str, Ids]) -> None:
+        is_changed = is_collected = False
+        for resource, amount in container.limits().items():
+            if not self.state.is_device_plugin_resource(resource) or self._is_claimed(pod, container, resource):
+                continue
+            if not is_collected:
+                self.update_allocated_devices()
+                is_collected = True
+            got = await self._allocator.allocate(pod, container, resource, amount, reusable.get(resource, {}))
+            is_changed = is_changed or got
+        if is_changed:
+            await self.checkpoint.write(self.state.checkpoint())
+            self._on_change("allocated", container.name)
+
+    async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
+        endpoint = self.state.endpoints.get(resource)
+        if endpoint is None:
+            raise AllocationError(f"endpoint not found in cache for a registered resource: {resource}")
+        if endpoint.options is None or not endpoint.options.pre_start_required:
+            return
+        held = self.state.records.container_devices(pod.uid, container.name, resource)
+        if held is None:
+            raise AllocationError(
+                f"no devices found allocated in local cache for pod {pod.uid}, container {container.name},"
+                f" resource {resource}"
+            )
+        try:
+            await endpoint.pre_start_container(held)
+        except PluginCallError as error:
+            raise AllocationError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
+
+    def _hints(self, resource: str, amount: int, held: Ids, reusable: Ids) -> list[Hint] | None:
+        state = self.state
+        if not state.has_alignment(resource):
+            return None
+        known = state.all[resource]
+        if held:
+            return [] if len(held) != amount else hints.generate(self._numa_nodes, known, held, (), amount)
+        allocated = state.allocated.get(resource, set())
+        available = [id_ for id_ in state.healthy.get(resource, ()) if id_ not in allocated]
+        if len(available) + len(reusable) < amount:
+            return []
+        return hints.generate(self._numa_nodes, known, available, reusable, amount)
+
+    def _with_health(self, pod: Pod, status: ContainerStatus) -> ContainerStatus:
+        held = self.get_devices(pod.uid, status.name)
+        if not held:
+            return status
+        updated = {each.name: each for each in status.allocated_resources_status}
+        for resource, devices in held.items():
+            known = self.state.all.get(resource, {})
+            health = (
+                ResourceHealth(id_, HEALTHY if id_ not in known or known[id_].is_healthy else UNHEALTHY)
+                for id_ in devices
+            )
+            updated[resource] = ResourceStatus(resource, tuple(health))
+        return msgspec.structs.replace(status, allocated_resources_status=tuple(updated.values()))
+
+    def _is_restored(self, pod: Pod, container: Container) -> bool:
+        """The kubelet is starting, and the container ran all the while: it has what it needs."""
+        return not self._sources_ready() and self._containers.get((pod.uid, container.name)) in self._running
+
+    def _is_claimed(self, pod: Pod, container: Container, resource: str) -> bool:
+        """A ResourceClaim provides this resource to the container."""
+        claim = pod.status.extended_resource_claim_status
+        return (
+            self._dra_extended_resource
+            and claim is not None
+            and any(m.container_name == container.name and m.resource_name == resource for m in claim.request_mappings)
+        )
+
+    def _stopped_endpoint(self) -> Endpoint:
+        return Endpoint(Path(), None, None, self._clock, self._timeouts)
+
+    def _write_later(self) -> None:
+        self.checkpoint.write(self.state.checkpoint()).add_done_callback(_log_failure)
+
+
+def _log_failure(written: "asyncio.Future[None]") -> None:
+    if not written.cancelled() and (error := written.exception()) is not None:
+        log.error("writing the checkpoint: %s", error)

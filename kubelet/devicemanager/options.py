@@ -1,0 +1,111 @@
+"""What a container runtime is told about a container's devices: the plugins' answers, merged.
+
+Of two answers that set the same variable, path or annotation the first wins; that is logged, and fails nothing.
+Source: device manager specification, section 5.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class EnvVar(Struct, frozen=True):
+    """An environment variable."""
+
+    name: str
+    value: str
+
+
+class Mount(Struct, frozen=True):
+    """A folder or file of the host in the container."""
+
+    name: str
+    container_path: str
+    host_path: str
+    read_only: bool = False
+    selinux_relabel: bool = False
+
+
+class DeviceInfo(Struct, frozen=True):
+    """A device node of the host in the container."""
+
+    path_on_host: str
+    path_in_container: str
+    permissions: str
+
+
+class Annotation(Struct, frozen=True):
+    """An annotation of the container's runtime configuration."""
+
+    name: str
+    value: str
+
+
+class CDIDevice(Struct, frozen=True):
+    """A fully qualified CDI device name."""
+
+    name: str
+
+
+class DeviceRunContainerOptions(Struct, frozen=True):
+    """The combined settings of a container's devices."""
+
+    envs: tuple[EnvVar, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceInfo, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    cdi_devices: tuple[CDIDevice, ...] = ()
+
+
+def merge(responses: Iterable[api.ContainerAllocateResponse]) -> DeviceRunContainerOptions:
+    """Merge the answers, the first writer of a key winning."""
+    envs = _FirstWins[EnvVar]("environment variable")
+    mounts = _FirstWins[Mount]("mount")
+    devices = _FirstWins[DeviceInfo]("device")
+    annotations = _FirstWins[Annotation]("annotation")
+    cdi: dict[str, None] = {}
+    for response in responses:
+        for name, value in response.envs.items():
+            envs.offer(name, value, EnvVar(name, value))
+        for device in response.devices:
+            info = DeviceInfo(device.host_path, device.container_path, device.permissions)
+            devices.offer(device.container_path, device.host_path, info)
+        for mount in response.mounts:
+            path = mount.container_path
+            mounts.offer(path, mount.host_path, Mount(path, path, mount.host_path, mount.read_only))
+        for name, value in response.annotations.items():
+            annotations.offer(name, value, Annotation(name, value))
+        cdi.update((each.name, None) for each in response.cdi_devices)
+    return DeviceRunContainerOptions(
+        envs=envs.taken(),
+        mounts=mounts.taken(),
+        devices=devices.taken(),
+        annotations=annotations.taken(),
+        cdi_devices=tuple(CDIDevice(name) for name in cdi),
+    )
+
+
+class _FirstWins(Generic[T]):
+    """Takes the first offer for each key."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._offers: dict[str, tuple[str, T]] = {}
+
+    def offer(self, key: str, value: str, made: T) -> None:
+        """Take `made` unless `key` is taken; say so if what it stands for differs."""
+        taken, _ = self._offers.setdefault(key, (value, made))
+        if taken != value:
+            log.error("%s %s: %r is set already, %r is left out", self._what, key, taken, value)
+
+    def taken(self) -> tuple[T, ...]:
+        """What was taken, in order."""
+        return tuple(made for _, made in self._offers.values())

@@ -1,0 +1,185 @@
+"""Who has which device: pod -> container -> resource -> record.
+
+A record is *reserved* while its devices are being chosen and the plugin is asked, and *committed* from then
+on. A reservation keeps its devices from others and is otherwise invisible. Source: device manager specification, section 4.10.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from google.protobuf.message import DecodeError
+from msgspec import Struct, field
+
+from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY, Part, PodDevices, entry_part
+from kubelet.devicemanager.device import Device
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+ByNode = Mapping[int, list[str]]
+
+
+class Record(Struct):
+    """The devices of one resource of one container. `response` is None while the record is a reservation."""
+
+    by_node: dict[int, list[str]] = field(default_factory=dict)
+    response: api.ContainerAllocateResponse | None = None
+    part: Part | None = None  # of the checkpoint, made when it is first written
+
+    @property
+    def ids(self) -> dict[str, None]:
+        """Each id once."""
+        return {id_: None for ids in self.by_node.values() for id_ in ids}
+
+
+def decode_response(encoded: bytes | None) -> api.ContainerAllocateResponse | None:
+    """A plugin's answer from the checkpoint; None if these bytes are not one."""
+    try:
+        return api.ContainerAllocateResponse.FromString(encoded or b"")
+    except DecodeError:
+        return None
+
+
+class PodRecords:
+    """All records."""
+
+    def __init__(self) -> None:
+        """Nobody has anything."""
+        self._records: dict[str, dict[str, dict[str, Record]]] = {}
+
+    def reserve(self, pod: str, container: str, resource: str) -> bool:
+        """Open a reservation; False if there is a record already."""
+        resources = self._records.setdefault(pod, {}).setdefault(container, {})
+        if resource in resources:
+            return False
+        resources[resource] = Record()
+        return True
+
+    def add_to_reservation(self, pod: str, container: str, resource: str, ids: Iterable[str]) -> bool:
+        """Keep `ids` from others; False if there is no reservation."""
+        record = self._find(pod, container, resource)
+        if record is None or record.response is not None:
+            return False
+        held = record.by_node.setdefault(WITHOUT_TOPOLOGY, [])
+        held.extend(id_ for id_ in dict.fromkeys(ids) if id_ not in held)
+        return True
+
+    def commit(
+        self, pod: str, container: str, resource: str, by_node: ByNode, response: api.ContainerAllocateResponse
+    ) -> bool:
+        """Turn a reservation into an allocation; False if there is no reservation."""
+        record = self._find(pod, container, resource)
+        if record is None or record.response is not None:
+            return False
+        self.insert(pod, container, resource, by_node, response)
+        return True
+
+    def roll_back(self, pod: str, container: str, resource: str) -> bool:
+        """Drop a reservation; False if there is none."""
+        record = self._find(pod, container, resource)
+        if record is None or record.response is not None:
+            return False
+        containers = self._records[pod]
+        del containers[container][resource]
+        if not containers[container]:
+            del containers[container]
+        if not containers:
+            del self._records[pod]
+        return True
+
+    def insert(
+        self, pod: str, container: str, resource: str, by_node: ByNode, response: api.ContainerAllocateResponse
+    ) -> None:
+        """Record an allocation."""
+        record = Record({node: list(ids) for node, ids in by_node.items()}, response)
+        self._records.setdefault(pod, {}).setdefault(container, {})[resource] = record
+
+    def delete(self, pods: Iterable[str]) -> list[str]:
+        """Drop what is committed of `pods`; return those that still hold reservations."""
+        holding = []
+        for pod in pods:
+            kept: dict[str, dict[str, Record]] = {}
+            for container, resources in self._records.pop(pod, {}).items():
+                reserved = {name: record for name, record in resources.items() if record.response is None}
+                if reserved:
+                    kept[container] = reserved
+            if kept:
+                self._records[pod] = kept
+                holding.append(pod)
+        return holding
+
+    def pods(self) -> set[str]:
+        """Pods that have an allocation."""
+        return {pod for pod, _, _, _ in self._committed()}
+
+    def has_pod(self, pod: str) -> bool:
+        """Tell whether `pod` has an allocation."""
+        containers = self._records.get(pod, {})
+        return any(r.response is not None for resources in containers.values() for r in resources.values())
+
+    def pod_devices(self, pod: str, resource: str) -> dict[str, None]:
+        """Ids of `resource` that the pod's containers have."""
+        containers = self._records.get(pod, {})
+        return {id_: None for name in containers for id_ in self.container_devices(pod, name, resource) or ()}
+
+    def container_devices(self, pod: str, container: str, resource: str) -> dict[str, None] | None:
+        """Ids that the container has, None if nothing was allocated."""
+        record = self._find(pod, container, resource)
+        return None if record is None or record.response is None else record.ids
+
+    def in_use(self) -> dict[str, set[str]]:
+        """Resource -> ids that are taken, reservations included."""
+        taken: dict[str, set[str]] = {}
+        for containers in self._records.values():
+            for resources in containers.values():
+                for name, record in resources.items():
+                    if record.by_node:
+                        taken.setdefault(name, set()).update(record.ids)
+        return taken
+
+    def owners(self, resource: str) -> dict[str, tuple[str, str]]:
+        """Id -> (pod, container) for what is allocated of `resource`."""
+        return {
+            id_: (pod, container)
+            for pod, container, name, record in self._committed()
+            if name == resource
+            for id_ in record.ids
+        }
+
+    def responses(self, pod: str, container: str) -> dict[str, api.ContainerAllocateResponse]:
+        """Resource -> the plugin's answer, for what the container has."""
+        resources = self._records.get(pod, {}).get(container, {})
+        return {name: record.response for name, record in resources.items() if record.response is not None}
+
+    def devices(self, pod: str, container: str) -> dict[str, dict[str, Device]] | None:
+        """Resource -> id -> device with the NUMA nodes it was given with; None if the container has nothing."""
+        resources = self._records.get(pod, {}).get(container, {})
+        found = {
+            name: {id_: Device(id_, "", _nodes_of(record.by_node, id_)) for id_ in record.ids}
+            for name, record in resources.items()
+            if record.response is not None and record.by_node
+        }
+        return found or None
+
+    def checkpoint_parts(self) -> list[Part]:
+        """The entries of the checkpoint."""
+        parts = []
+        for pod, container, resource, record in self._committed():
+            if record.part is None and record.response is not None:
+                response = record.response.SerializeToString(deterministic=True)
+                record.part = entry_part(PodDevices(pod, container, resource, record.by_node, response))
+            if record.part is not None:
+                parts.append(record.part)
+        return parts
+
+    def _find(self, pod: str, container: str, resource: str) -> Record | None:
+        return self._records.get(pod, {}).get(container, {}).get(resource)
+
+    def _committed(self) -> Iterator[tuple[str, str, str, Record]]:
+        for pod, containers in self._records.items():
+            for container, resources in containers.items():
+                for resource, record in resources.items():
+                    if record.response is not None:
+                        yield pod, container, resource, record
+
+
+def _nodes_of(by_node: ByNode, id_: str) -> tuple[int, ...] | None:
+    nodes = tuple(sorted(node for node, ids in by_node.items() if id_ in ids))
+    return None if nodes in ((), (WITHOUT_TOPOLOGY,)) else nodes

@@ -1,0 +1,239 @@
+"""The registration service at `kubelet.sock`, and a client for each plugin that registered.
+
+The client table is the one of Kubernetes 1.36: one entry per resource name, which a new registration takes over without
+closing the old plugin's stream. When any stream of the resource ends, the plugin in the table is cut off. That is how
+the exit of an old plugin takes down its successor, which must then register again.
+Source: observations 1-10, device manager specification, sections 2.1-2.5.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from grpcunix import Client, UnixServer, handler
+from kubelet.devicemanager.device import Device, devices_of
+from kubelet.devicemanager.names import is_extended_resource_name
+from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
+from kubelet.rpc import Timeouts, answer, dial
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+SUPPORTED_VERSION = "v1beta1"
+_PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+_REGISTRATION = api.DESCRIPTOR.services_by_name["Registration"]
+
+log = logging.getLogger(__name__)
+
+
+class PluginEvents(Protocol):
+    """Who wants to know about plugins."""
+
+    async def plugin_connected(self, client: "PluginClient") -> None:
+        """The plugin can be called. Raising refuses it."""
+        ...
+
+    def plugin_disconnected(self, resource: str) -> None:
+        """The plugin of `resource` is gone."""
+        ...
+
+    def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
+        """A plugin of `resource` sent a list."""
+        ...
+
+
+class PluginClient:
+    """The kubelet's connection to one plugin."""
+
+    def __init__(self, resource: str, socket: Path) -> None:
+        """Connect later."""
+        self.resource = resource
+        self.socket = socket
+        self.api: Client | None = None
+        self.stream: asyncio.Task[None] | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    async def connect(self, seconds: float) -> Client:
+        """Dial. Raises `DialError`."""
+        try:
+            self._channel = await dial(self.socket, seconds)
+        except DialError as error:
+            raise DialError(f"failed to dial device plugin: {error}") from error
+        self.api = Client(self._channel, _PLUGIN)
+        return self.api
+
+    async def get_options(self) -> api.DevicePluginOptions:
+        """What the plugin wants to be called for. Raises `RegistrationError`."""
+        assert self.api is not None
+        try:
+            options: api.DevicePluginOptions = await answer(self.api.call("GetDevicePluginOptions", api.Empty()))
+        except PluginCallError as error:
+            raise RegistrationError(f"failed to get device plugin options: {error}") from error
+        return options
+
+    async def watch(self, events: PluginEvents) -> None:
+        """Hand on the plugin's lists until its stream ends, for whatever reason."""
+        assert self.api is not None
+        try:
+            async for response in self.api.stream("ListAndWatch", api.Empty()):
+                if response is None:  # the library's way to say that the bytes are not this message
+                    log.error("device plugin %s sent a list that cannot be read", self.resource)
+                    return
+                events.plugin_list_received(self.resource, devices_of(response))
+        except grpc.aio.AioRpcError as error:
+            log.info("device plugin %s ended its stream: %s", self.resource, error.code().name)
+
+    async def close(self) -> None:
+        """Close the connection and, unless it calls this itself, the task that reads the stream."""
+        stream, self.stream = self.stream, None
+        if stream is not None and stream is not asyncio.current_task():
+            stream.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await stream
+        channel, self._channel, self.api = self._channel, None, None
+        if channel is not None:
+            await channel.close()
+
+
+class RegistrationServer:
+    """Serves `v1beta1.Registration` and handles plugins that the plugin watcher finds."""
+
+    def __init__(self, socket: Path, events: PluginEvents, timeouts: Timeouts) -> None:
+        """Prepare to serve at `socket`. Raises `RegistrationError` for a path that is not absolute."""
+        if not socket.is_absolute():
+            raise RegistrationError(f"bad socketPath, must be an absolute path: {'' if socket == Path() else socket}")
+        self.socket = socket
+        self.registrations: Counter[str] = Counter()  # kubelet_device_plugin_registration_total
+        self.is_healthy = False
+        self._events = events
+        self._timeouts = timeouts
+        self._server: UnixServer | None = None
+        self._clients: dict[str, PluginClient] = {}
+        self._connected: set[PluginClient] = set()  # also those that lost their place in the table
+
+    async def start(self, keep: Path) -> None:
+        """Make the folder, remove every socket in it, serve. `keep` is the checkpoint. Raises OSError."""
+        folder = self.socket.parent
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _remove_sockets(folder, keep)
+        self._server = UnixServer(self.socket, [handler(_REGISTRATION, self)])
+        await self._server.start()
+        self.is_healthy = True
+
+    async def stop(self) -> None:
+        """Cut off all plugins and stop serving. Idempotent, and safe before `start`."""
+        clients, self._clients = self._clients, {}
+        connected, self._connected = self._connected, set()
+        for client in connected | set(clients.values()):
+            await client.close()
+        for resource in clients:
+            self._events.plugin_disconnected(resource)
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+        self.is_healthy = True
+
+    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+        """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
+        self.registrations[request.resource_name] += 1
+        try:
+            if request.version != SUPPORTED_VERSION:
+                raise RegistrationError(
+                    f'requested API version "{request.version}" is not supported by kubelet.'
+                    f' Supported version is ["{SUPPORTED_VERSION}"]'
+                )
+            if not is_extended_resource_name(request.resource_name):
+                raise RegistrationError(f'the ResourceName "{request.resource_name}" is invalid')
+            await self._connect(request.resource_name, _join(self.socket.parent, request.endpoint))
+        except KubeletError as error:
+            log.warning("registration of %s refused: %s", request.resource_name, error)
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return api.Empty()
+
+    def validate_plugin(
+        self,
+        name: str,
+        endpoint: str,  # noqa: ARG002 - for handlers that look at it
+        versions: list[str],
+    ) -> None:
+        """The plugin watcher's question before `register_plugin`. Raises `RegistrationError`."""
+        if SUPPORTED_VERSION not in versions:
+            raise RegistrationError(
+                f"manager version, {SUPPORTED_VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
+            )
+        if not is_extended_resource_name(name):
+            raise RegistrationError(f'invalid name of device plugin socket: the ResourceName "{name}" is invalid')
+
+    async def register_plugin(
+        self,
+        name: str,
+        endpoint: str,
+        versions: list[str],  # noqa: ARG002 - for handlers that serve several
+    ) -> None:
+        """Connect to a plugin that the plugin watcher found; `endpoint` is a full path. Raises `KubeletError`."""
+        await self._connect(name, Path(endpoint))
+
+    async def deregister_plugin(
+        self,
+        name: str,
+        endpoint: str,  # noqa: ARG002 - 1.36 knows its clients by name only
+    ) -> None:
+        """The plugin's registration socket is gone: cut it off."""
+        await self._disconnect(name)
+
+    async def _connect(self, resource: str, socket: Path) -> None:
+        client = PluginClient(resource, socket)
+        self._clients[resource] = client
+        self._connected.add(client)
+        try:
+            await client.connect(self._timeouts.dial)
+            await self._events.plugin_connected(client)
+        except BaseException:  # also when the caller of Register gives up
+            self._clients.pop(resource, None)
+            self._connected.discard(client)
+            await client.close()
+            raise
+        client.stream = asyncio.create_task(self._watch(client), name=f"ListAndWatch {resource}")
+
+    async def _watch(self, client: PluginClient) -> None:
+        await client.watch(self._events)
+        self._connected.discard(client)
+        await self._disconnect(client.resource)
+        await client.close()
+
+    async def _disconnect(self, resource: str) -> None:
+        client = self._clients.pop(resource, None)
+        if client is None:
+            return
+        self._connected.discard(client)
+        self._events.plugin_disconnected(resource)
+        await client.close()
+
+
+def _join(folder: Path, endpoint: str) -> Path:
+    """Join as Go does: an absolute endpoint stays below the folder, `..` is worked out on the text."""
+    return Path(os.path.normpath(f"{folder}/{endpoint}"))
+
+
+def _remove_sockets(folder: Path, keep: Path) -> None:
+    """Remove sockets, and links to sockets, as every start of the kubelet does. Raises OSError after trying all."""
+    failed: list[OSError] = []
+    for path in sorted(folder.iterdir()):
+        try:
+            if path == keep or not stat.S_ISSOCK(path.stat().st_mode):
+                continue
+        except OSError as error:
+            log.warning("%s: %s", path, error)
+            continue
+        try:
+            path.unlink()
+        except OSError as error:
+            failed.append(error)
+    if failed:
+        raise OSError(", ".join(map(str, failed)))

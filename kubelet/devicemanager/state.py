@@ -1,0 +1,136 @@
+"""What the device manager knows: lists, health, allocations. Pure; nothing here waits.
+
+Two stores of health differ on purpose: a device's own word, which only its plugin's lists change, and the two sets per
+resource, which the loss of the plugin changes, too. Sets are dicts, so that they keep the order of the plugin's list.
+Source: device manager specification, sections 0.3, 3.2 and 6.1.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY, DeviceCheckpoint, Part, assemble, registered_part
+from kubelet.devicemanager.device import Device
+from kubelet.devicemanager.endpoint import Endpoint
+from kubelet.devicemanager.pod_devices import PodRecords, decode_response
+
+Ids = dict[str, None]
+
+
+class DeviceState:
+    """The tables of the device manager."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self.endpoints: dict[str, Endpoint] = {}  # the one that was registered last
+        self.all: dict[str, dict[str, Device]] = {}
+        self.healthy: dict[str, Ids] = {}
+        self.unhealthy: dict[str, Ids] = {}
+        self.allocated: dict[str, set[str]] = {}
+        self.records = PodRecords()
+        self.reusable: dict[str, dict[str, Ids]] = {}  # pod -> resource -> ids of its finished init containers
+        self._aligned: set[str] = set()
+        self._registered: dict[str, Part] = {}  # checkpoint parts of `healthy`
+
+    def update(self, resource: str, devices: Sequence[Device]) -> list[str]:
+        """Replace the resource's list; return the pods whose devices changed their health or came back."""
+        before = self.all.get(resource, {})
+        owners = self.records.owners(resource)
+        self.all[resource] = now = {}
+        healthy: Ids = {}
+        unhealthy: Ids = {}
+        self.healthy[resource] = healthy
+        self.unhealthy[resource] = unhealthy
+        pods: dict[str, None] = {}
+        aligned = False
+        for device in devices:
+            old = before.get(device.id)
+            if device.id in owners and (old is None or old.health != device.health):
+                pods[owners[device.id][0]] = None
+            now[device.id] = device
+            (healthy if device.is_healthy else unhealthy)[device.id] = None
+            aligned = aligned or bool(device.nodes)
+        (self._aligned.add if aligned else self._aligned.discard)(resource)
+        self._registered.pop(resource, None)
+        return list(pods)
+
+    def mark_unhealthy(self, resource: str) -> None:
+        """The plugin went: nothing of the resource can be given out until it is back."""
+        healthy = self.healthy.get(resource, {})
+        if resource in self.healthy:
+            self.healthy[resource] = {}
+        self.unhealthy[resource] = self.unhealthy.get(resource, {}) | healthy
+        self._registered.pop(resource, None)
+
+    def has_alignment(self, resource: str) -> bool:
+        """Tell whether any device of the resource names a NUMA node."""
+        return resource in self._aligned
+
+    def is_device_plugin_resource(self, resource: str) -> bool:
+        """Tell whether a device plugin ever provided the resource."""
+        return resource in self.healthy or resource in self.allocated
+
+    def capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
+        """Capacity, allocatable, and the resources that leave the node now: their plugin is gone too long."""
+        capacity: dict[str, int] = {}
+        allocatable: dict[str, int] = {}
+        gone: dict[str, None] = {}
+        for resource, healthy in self.healthy.items():
+            if self._is_gone(resource):
+                gone[resource] = None
+            else:
+                capacity[resource] = allocatable[resource] = len(healthy)
+        for resource, unhealthy in self.unhealthy.items():
+            if self._is_gone(resource):
+                gone[resource] = None
+            else:
+                capacity[resource] = capacity.get(resource, 0) + len(unhealthy)
+        for resource in gone:
+            for table in (self.endpoints, self.healthy, self.unhealthy, self._registered):
+                table.pop(resource, None)
+        return capacity, allocatable, list(gone)
+
+    def recount(self) -> None:
+        """Work out anew what is in use."""
+        self.allocated = self.records.in_use()
+
+    def group_by_node(self, resource: str, ids: Iterable[str]) -> dict[int, list[str]]:
+        """NUMA node -> ids; a device with several nodes is under each, one without any under `WITHOUT_TOPOLOGY`."""
+        known = self.all.get(resource, {})
+        groups: dict[int, list[str]] = {}
+        for id_ in ids:
+            device = known.get(id_)
+            for node in (device.nodes if device else ()) or (WITHOUT_TOPOLOGY,):
+                groups.setdefault(node, []).append(id_)
+        return groups
+
+    def checkpoint(self) -> bytes:
+        """The checkpoint's bytes."""
+        for resource, ids in self.healthy.items():
+            if resource not in self._registered:
+                self._registered[resource] = registered_part(resource, list(ids))
+        registered = {resource: self._registered[resource] for resource in self.healthy}
+        return assemble(self.records.checkpoint_parts() or None, registered)
+
+    def restore(self, found: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
+        """Take over a checkpoint: allocations as they were, resources without devices until their plugins are back.
+
+        Returns a line for each entry that had to be skipped.
+        """
+        skipped = []
+        for entry in found.entries or ():
+            owner = f"pod {entry.pod_uid}, container {entry.container}, resource {entry.resource}"
+            response = decode_response(entry.response)
+            if response is None:
+                skipped.append(f"{owner}: the recorded answer of the plugin cannot be read")
+                continue
+            by_node = {node: list(ids or ()) for node, ids in (entry.by_node or {}).items()}
+            self.records.insert(entry.pod_uid, entry.container, entry.resource, by_node, response)
+        self.recount()
+        for resource in found.registered or ():
+            self.healthy[resource] = {}
+            self.unhealthy[resource] = {}
+            self.endpoints[resource] = stopped()
+        return skipped
+
+    def _is_gone(self, resource: str) -> bool:
+        endpoint = self.endpoints.get(resource)
+        return endpoint is None or endpoint.is_expired

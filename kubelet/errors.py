@@ -1,0 +1,30 @@
+"""What can go wrong on the kubelet's side. Texts are the kubelet's own, where it has one."""
+
+import grpc
+import grpc.aio
+
+
+class KubeletError(Exception):
+    """Root of this package's errors."""
+
+
+class DialError(KubeletError):
+    """Nobody serves at a plugin's socket."""
+
+
+class RegistrationError(KubeletError):
+    """A plugin is not accepted."""
+
+
+class AllocationError(KubeletError):
+    """A container cannot have its devices."""
+
+
+class PluginCallError(KubeletError):
+    """A call to a plugin failed; the text is what the kubelet's gRPC library says."""
+
+
+def go_text(error: grpc.aio.AioRpcError) -> str:
+    """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
+    code = "Canceled" if error.code() is grpc.StatusCode.CANCELLED else error.code().name.title().replace("_", "")
+    return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {error.details() or ''}"

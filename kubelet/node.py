@@ -1,0 +1,511 @@
+"""A node without Kubernetes: the kubelet's sockets and folders below any directory, and containers that only pretend.
+
+What a plugin sees is a kubelet: registration, lists, admission of pods one after the other, container starts, restarts
+with what the checkpoint remembers. Pods and their containers outlive a restart of the kubelet, as they do on a node.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from grpcunix import is_live
+from kubelet.clock import Clock, SystemClock
+from kubelet.devicemanager import (
+    Device,
+    DeviceRunContainerOptions,
+    ManagerImpl,
+    NodeInfo,
+    PluginHandler,
+    PodAdmitAttributes,
+)
+from kubelet.errors import AllocationError, KubeletError, PluginCallError
+from kubelet.pluginwatcher import PluginWatcher
+from kubelet.podresources import PodResourcesServer
+from kubelet.pods import Container, ContainerStatus, Pod, PodStatus
+from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
+from kubelet.topology import Policy, Scope, TopologyAffinityError, TopologyManager
+
+T = TypeVar("T")
+
+STATUS_PERIOD = 10.0  # seconds between two looks at what left the node
+RETRY_PERIOD = 13.0  # seconds until a container whose start failed is tried again
+
+
+class NodeError(KubeletError):
+    """The node cannot do what was asked."""
+
+
+class Event(Struct, frozen=True):
+    """Something happened: `kind` says what, `about` to which resource or pod, `text` how."""
+
+    kind: str
+    about: str
+    text: str = ""
+
+
+class _PodRun(Struct):
+    """A pod on the node."""
+
+    pod: Pod
+    status: PodStatus
+    starting: asyncio.Lock
+    retry: asyncio.Task[None] | None = None
+
+
+class Node:
+    """A node whose kubelet can be stopped, started and asked. Use it as a context manager."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        numa_nodes: Sequence[int] = (0,),
+        topology_policy: Policy = "none",
+        topology_scope: Scope = "container",
+        shuffle: random.Random | None = None,
+        reconcile_period: float = 1.0,
+        plugin_handlers: Mapping[str, PluginHandler] | None = None,
+    ) -> None:
+        """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
+
+        Args:
+            directory: gets `device-plugins`, `plugins_registry` and `pod-resources`.
+            clock: moves grace periods and retries; the machine's by default.
+            timeouts: how long the kubelet waits for plugins.
+            numa_nodes: the machine's NUMA nodes.
+            topology_policy: the kubelet's `topologyManagerPolicy`.
+            topology_scope: the kubelet's `topologyManagerScope`.
+            shuffle: chooses devices at random, as the kubelet does; without it in the order of the plugin's list.
+            reconcile_period: seconds between two looks at `plugins_registry`.
+            plugin_handlers: for plugins of other types than `DevicePlugin`, by type.
+        """
+        self.directory = directory.absolute()
+        self.device_plugins = self.directory / "device-plugins"
+        self.plugins_registry = self.directory / "plugins_registry"
+        self.pod_resources = self.directory / "pod-resources"
+        self.clock: Clock = clock or SystemClock()
+        self._timeouts = timeouts
+        self._numa_nodes = tuple(numa_nodes)
+        self._policy: Policy = topology_policy
+        self._scope: Scope = topology_scope
+        self._shuffle = shuffle
+        self._reconcile_period = reconcile_period
+        self._plugin_handlers = dict(plugin_handlers or {})
+        self._pods: dict[str, _PodRun] = {}
+        self._capacity: dict[str, int] = {}
+        self._allocatable: dict[str, int] = {}
+        self._manager: ManagerImpl | None = None
+        self._pod_resources_server: PodResourcesServer | None = None
+        self._watcher: PluginWatcher | None = None
+        self._topology = TopologyManager(self._numa_nodes)
+        self._admission = asyncio.Lock()  # one pod after the other
+        self._sources_ready = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._listeners: set[asyncio.Queue[Event]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Start the kubelet."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the kubelet."""
+        await self.stop()
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """Where device plugins register."""
+        return self.device_plugins / "kubelet.sock"
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where monitoring agents ask."""
+        return self.pod_resources / "kubelet.sock"
+
+    @property
+    def is_running(self) -> bool:
+        """True while the kubelet runs."""
+        return self._manager is not None
+
+    @property
+    def manager(self) -> ManagerImpl:
+        """The device manager of the kubelet that runs now. Raises `NodeError`."""
+        if self._manager is None:
+            raise NodeError("the kubelet is stopped; start it first")
+        return self._manager
+
+    async def start(self) -> None:
+        """Start the kubelet, and admit again what was on the node. Raises `NodeError` and OSError."""
+        if self._manager is not None:
+            return
+        if is_live(self.kubelet_socket):
+            raise NodeError(f"{self.kubelet_socket}: a kubelet serves here; stop it or use another folder")
+        for folder, mode in ((self.device_plugins, 0o755), (self.plugins_registry, 0o750), (self.pod_resources, 0o750)):
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        self._sources_ready = False
+        self._topology = TopologyManager(self._numa_nodes, self._policy, self._scope)
+        manager = ManagerImpl(
+            self.kubelet_socket,
+            self._numa_nodes,
+            self._topology,
+            clock=self.clock,
+            timeouts=self._timeouts,
+            shuffle=self._shuffle,
+            on_change=self._manager_changed,
+        )
+        self._topology.add_hint_provider(manager)
+        containers, running = self._containers()
+        self.pod_resources_socket.unlink(missing_ok=True)
+        await manager.start(self.active_pods, lambda: self._sources_ready, containers, running)
+        self._manager = manager
+        self._pod_resources_server = PodResourcesServer(
+            self.pod_resources_socket, manager, self.active_pods, self.clock
+        )
+        await self._pod_resources_server.start()
+        handlers = {"DevicePlugin": manager.get_watcher_handler(), **self._plugin_handlers}
+        self._watcher = PluginWatcher(
+            self.plugins_registry, handlers, self.clock, self._timeouts, self._reconcile_period
+        )
+        await self._watcher.start()
+        self._spawn(self._follow_health(manager))
+        self._spawn(self._follow_node_status())
+        if manager.should_reset_extended_resource_capacity():
+            self._capacity = dict.fromkeys(self._capacity, 0)
+        self._notify(Event("started", str(self.directory)))
+        for run in self._active():
+            await self._admit(run)
+        self._sources_ready = True
+        for run in self._active():
+            await self._start_containers(run)
+
+    async def stop(self) -> None:
+        """Stop the kubelet; pods and their containers stay. Idempotent."""
+        manager, self._manager = self._manager, None
+        if manager is None:
+            return
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._watcher is not None:
+            await self._watcher.stop()
+        if self._pod_resources_server is not None:
+            await self._pod_resources_server.stop()
+        await manager.stop()
+        self._notify(Event("stopped", str(self.directory)))
+
+    async def restart(self) -> None:
+        """Stop the kubelet and start it again."""
+        await self.stop()
+        await self.start()
+
+    async def admit(self, pod: Pod) -> PodStatus:
+        """Admit a pod and start its containers; return what became of it. Raises `NodeError`.
+
+        Only one pod is admitted at a time. A pod that is on the node already is not admitted again.
+        """
+        _ = self.manager  # a kubelet that is stopped admits nothing
+        known = self._pods.get(pod.uid) if pod.uid else None
+        if known is not None:
+            return known.status
+        for run in self._active():
+            if _name(run.pod) == _name(pod):
+                raise NodeError(f"pod {_name(pod)} is on the node already; remove it first")
+        if not pod.uid:
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=str(uuid.uuid4())))
+        run = self._pods[pod.uid] = _PodRun(pod, PodStatus(), asyncio.Lock())
+        await self._admit(run)
+        if not run.status.is_terminal:
+            await self._start_containers(run)
+        return run.status
+
+    def status(self, pod: Pod | str) -> PodStatus:
+        """The status of a pod, named by itself, its uid, its name or `namespace/name`. Raises `NodeError`."""
+        return self._find(pod).status
+
+    def pods(self) -> list[tuple[Pod, PodStatus]]:
+        """All pods on the node, in the order of their admission."""
+        return [(run.pod, run.status) for run in self._pods.values()]
+
+    def active_pods(self) -> list[Pod]:
+        """The pods that run or will run."""
+        return [run.pod for run in self._active()]
+
+    async def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
+        """End a container with an exit code; the kubelet starts it again if the pod wants that, once it runs."""
+        run = self._find(pod)
+        wanted = run.pod.container(container)
+        status = self._container_status(run, wanted)
+        self._set_container(
+            run,
+            wanted,
+            msgspec.structs.replace(status, state="terminated", reason="Completed" if code == 0 else "Error"),
+        )
+        if self._manager is not None:
+            if _restarts(run.pod, wanted, code):
+                restarted = self._container_status(run, wanted)
+                count = restarted.restart_count + 1
+                self._set_container(
+                    run, wanted, msgspec.structs.replace(restarted, state="waiting", restart_count=count)
+                )
+                await self._start_containers(run)
+            else:
+                self._settle(run)
+        return run.status
+
+    def finish(self, pod: Pod | str) -> PodStatus:
+        """Let all containers of a pod end well: it is Succeeded, and its devices are free."""
+        run = self._find(pod)
+        for container in run.pod.spec.containers:
+            status = self._container_status(run, container)
+            self._set_container(run, container, msgspec.structs.replace(status, state="terminated", reason="Completed"))
+        self._set_status(run, phase="Succeeded")
+        return run.status
+
+    async def remove(self, pod: Pod | str) -> None:
+        """Delete a pod from the node, also while the kubelet is stopped."""
+        run = self._find(pod)
+        if run.retry is not None:
+            run.retry.cancel()
+        del self._pods[run.pod.uid]
+        self._topology.forget(run.pod.uid)
+        self._notify(Event("removed", _name(run.pod)))
+
+    async def sync(self, pod: Pod | str) -> PodStatus:
+        """Look after a pod now: start what waits, and read the health of its devices."""
+        run = self._find(pod)
+        await self._start_containers(run)
+        self._refresh_health(run)
+        return run.status
+
+    async def run_container_options(
+        self, pod: Pod | str, container: Container | str
+    ) -> DeviceRunContainerOptions | None:
+        """What the runtime is told when the container starts. Raises `AllocationError`."""
+        run = self._find(pod)
+        name = container if isinstance(container, str) else container.name
+        return await self.manager.get_device_run_container_options(run.pod, run.pod.container(name))
+
+    def capacity(self) -> dict[str, int]:
+        """The node's capacity of devices, as of now; resources that left the node stay as zero."""
+        self._sync_node_status()
+        return dict(self._capacity)
+
+    def allocatable(self) -> dict[str, int]:
+        """The node's allocatable devices, as of now. Allocations do not lower it."""
+        self._sync_node_status()
+        return dict(self._allocatable)
+
+    def devices(self) -> dict[str, dict[str, Device]]:
+        """Resource -> id -> device; one that cannot be given out now is not `Healthy`, whatever its plugin said."""
+        state = self.manager.state
+        return {
+            resource: {
+                id_: device
+                if id_ in state.healthy.get(resource, {}) or not device.is_healthy
+                else msgspec.structs.replace(device, health="Unhealthy")
+                for id_, device in devices.items()
+            }
+            for resource, devices in state.all.items()
+            if resource in state.healthy or resource in state.unhealthy
+        }
+
+    def allocations(self, pod: Pod | str, container: str) -> dict[str, list[str]]:
+        """Resource -> ids that a container has."""
+        run = self._find(pod)
+        return {
+            resource: list(ids) for resource, ids in (self.manager.get_devices(run.pod.uid, container) or {}).items()
+        }
+
+    async def until(self, predicate: Callable[[], T], seconds: float = 10.0) -> T:
+        """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while not (value := predicate()):
+                await self._changed.wait()
+        return value
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens from now on, without end."""
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    async def _admit(self, run: _PodRun) -> None:
+        manager = self.manager
+        async with self._admission:
+            try:
+                await self._topology.admit(run.pod, manager.allocate_container)
+            except TopologyAffinityError as error:
+                self._reject(run, "TopologyAffinityError", str(error))
+                return
+            except (AllocationError, PluginCallError) as error:
+                self._reject(run, "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+                return
+            manager.update_plugin_resources(NodeInfo(self.allocatable()), PodAdmitAttributes(run.pod))
+        self._notify(Event("admitted", _name(run.pod)))
+
+    def _reject(self, run: _PodRun, reason: str, text: str) -> None:
+        self._set_status(run, phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
+        self._notify(Event(reason, _name(run.pod), text))
+
+    async def _start_containers(self, run: _PodRun) -> None:
+        """Start, in order, every container that does not run and should; init containers end at once."""
+        async with run.starting:
+            failed = False
+            for container in run.pod.all_containers:
+                status = self._container_status(run, container)
+                if status.state != "waiting" and not (status.state == "terminated" and container.is_sidecar):
+                    continue
+                is_started = await self._start_container(run, container, status)
+                failed = failed or not is_started
+                if not is_started and run.pod.is_init_container(container):
+                    break
+            if run.status.is_terminal:
+                return
+            self._refresh_health(run)
+            self._settle(run)
+        if failed and run.retry is None:
+            run.retry = self._spawn(self._retry(run))
+
+    async def _start_container(self, run: _PodRun, container: Container, status: ContainerStatus) -> bool:
+        try:
+            await self.manager.get_device_run_container_options(run.pod, container)
+        except (AllocationError, PluginCallError) as error:
+            waiting = msgspec.structs.replace(
+                status, state="waiting", reason="CreateContainerConfigError", message=str(error)
+            )
+            self._set_container(run, container, waiting)
+            self._notify(Event("Failed", _name(run.pod), f"Error: {error}"))
+            return False
+        ends = run.pod.is_init_container(container) and not container.is_sidecar
+        state, reason = ("terminated", "Completed") if ends else ("running", "")
+        self._set_container(run, container, msgspec.structs.replace(status, state=state, reason=reason, message=""))
+        self._notify(Event("container", _name(run.pod), f"{container.name} {state}"))
+        return True
+
+    async def _retry(self, run: _PodRun) -> None:
+        await self.clock.sleep(RETRY_PERIOD)
+        run.retry = None
+        await self._start_containers(run)
+
+    def _settle(self, run: _PodRun) -> None:
+        """Work out the phase from the containers."""
+        apps = run.status.container_statuses
+        if any(status.state == "running" for status in apps):
+            self._set_status(run, phase="Running")
+        elif apps and all(status.state == "terminated" for status in apps):
+            failed = any(status.reason != "Completed" for status in apps)
+            self._set_status(run, phase="Failed" if failed else "Succeeded")
+
+    def _containers(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
+        """What a runtime would report: the containers that exist, and those that run."""
+        known: dict[tuple[str, str], str] = {}
+        running = set()
+        for run in self._pods.values():
+            for status in (*run.status.init_container_statuses, *run.status.container_statuses):
+                id_ = known[run.pod.uid, status.name] = f"{run.pod.uid}/{status.name}"
+                if status.state == "running":
+                    running.add(id_)
+        return known, frozenset(running)
+
+    def _container_status(self, run: _PodRun, container: Container) -> ContainerStatus:
+        for status in (*run.status.init_container_statuses, *run.status.container_statuses):
+            if status.name == container.name:
+                return status
+        return ContainerStatus(container.name)
+
+    def _set_container(self, run: _PodRun, container: Container, status: ContainerStatus) -> None:
+        field = "init_container_statuses" if run.pod.is_init_container(container) else "container_statuses"
+        known: dict[str, ContainerStatus] = {each.name: each for each in getattr(run.status, field)}
+        known[status.name] = status
+        self._set_status(run, **{field: tuple(known.values())})
+
+    def _set_status(self, run: _PodRun, **fields: Any) -> None:
+        updated = msgspec.structs.replace(run.status, **fields)
+        if updated != run.status:
+            before, run.status = run.status, updated
+            kind = f"phase {updated.phase}" if updated.phase != before.phase else "status"
+            self._notify(Event(kind, _name(run.pod), updated.message))
+
+    def _refresh_health(self, run: _PodRun) -> None:
+        updated = self.manager.update_allocated_resources_status(run.pod, run.status)
+        self._set_status(run, container_statuses=updated.container_statuses)
+
+    async def _follow_health(self, manager: ManagerImpl) -> None:
+        while True:
+            for uid in await manager.updates().get():
+                if uid in self._pods:
+                    self._refresh_health(self._pods[uid])
+
+    async def _follow_node_status(self) -> None:
+        while True:
+            await self.clock.sleep(STATUS_PERIOD)
+            self._sync_node_status()
+
+    def _sync_node_status(self) -> None:
+        if self._manager is None:
+            return
+        before = (dict(self._capacity), self._allocatable)
+        capacity, allocatable, removed = self._manager.get_capacity()
+        self._capacity.update(capacity)
+        self._capacity.update(dict.fromkeys(removed, 0))
+        self._allocatable = self._capacity | allocatable
+        if before != (self._capacity, self._allocatable):
+            changed = self._capacity.keys() | before[0].keys()
+            for resource in sorted(changed):
+                now = (self._capacity.get(resource), self._allocatable.get(resource))
+                if now != (before[0].get(resource), before[1].get(resource)):
+                    self._notify(Event("capacity", resource, f"{now[0]} allocatable {now[1]}"))
+
+    def _manager_changed(self, kind: str, resource: str) -> None:
+        self._notify(Event(kind, resource))
+        if kind != "registered":
+            self._sync_node_status()
+
+    def _notify(self, event: Event) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(event)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _active(self) -> list[_PodRun]:
+        return [run for run in self._pods.values() if not run.status.is_terminal]
+
+    def _find(self, pod: Pod | str) -> _PodRun:
+        """The pod on the node, the latest where a name was used again."""
+        wanted = {pod.uid or _name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
+        for uid, run in reversed(self._pods.items()):
+            if uid in wanted or _name(run.pod) in wanted:
+                return run
+        raise NodeError(f"pod {_name(pod) if isinstance(pod, Pod) else pod} is not on the node")
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _restarts(pod: Pod, container: Container, code: int) -> bool:
+    policy = container.restart_policy or pod.spec.restart_policy
+    return policy == "Always" or (policy == "OnFailure" and code != 0)

@@ -1,0 +1,90 @@
+"""Registering one plugin that was found, and taking it back.
+
+Source: device manager specification, section 2.4, and the texts of observation 1.5.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from google.protobuf.message import Message
+
+from grpcunix import Client
+from kubelet.devicemanager.manager import PluginHandler
+from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
+from kubelet.pluginwatcher.states import ActualState, PluginSocket, Registered
+from kubelet.rpc import Timeouts, answer, dial
+from kubeletapi.pluginregistration.v1 import api_pb2 as api
+
+_SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
+_ERROR = "RegisterPlugin error --"
+
+
+class Operations:
+    """What the reconciler can do to a plugin."""
+
+    def __init__(self, handlers: Mapping[str, PluginHandler], actual: ActualState, timeouts: Timeouts) -> None:
+        """`handlers` by plugin type."""
+        self._handlers = handlers
+        self._actual = actual
+        self._timeouts = timeouts
+
+    async def register(self, socket: PluginSocket) -> None:
+        """Ask the plugin who it is, hand it to its handler, tell it how that went. Raises `RegistrationError`."""
+        path = socket.path
+        try:
+            # the kubelet's client names the socket's path as the authority here
+            channel = await dial(path, self._timeouts.dial, quote(str(path), safe=""))
+        except DialError as error:
+            raise RegistrationError(f"{_ERROR} dial failed at socket {path}, err: {error}") from error
+        async with channel:
+            client = Client(channel, _SERVICE)
+            try:
+                info: api.PluginInfo = await answer(
+                    client.call("GetInfo", api.InfoRequest(), timeout=self._timeouts.get_info)
+                )
+            except PluginCallError as error:
+                text = f"{_ERROR} failed to get plugin info using RPC GetInfo at socket {path}, err: {error}"
+                raise RegistrationError(text) from error
+            await self._hand_over(client, socket, info)
+
+    async def deregister(self, plugin: Registered) -> None:
+        """Take a plugin back from its handler."""
+        self._actual.remove(plugin)
+        await self._handlers[plugin.type].deregister_plugin(plugin.name, plugin.endpoint)
+
+    async def _hand_over(self, client: Client, socket: PluginSocket, info: api.PluginInfo) -> None:
+        handler = self._handlers.get(info.type)
+        if handler is None:
+            text = f"{_ERROR} no handler registered for plugin type: {info.type} at socket {socket.path}"
+            await self._refuse(client, text)
+            return
+        endpoint = info.endpoint or str(socket.path)
+        versions = list(info.supported_versions)
+        try:
+            handler.validate_plugin(info.name, endpoint, versions)
+        except KubeletError as error:
+            await self._refuse(client, f"{_ERROR} plugin validation failed with err: {error}")
+        plugin = Registered(socket, info.type, info.name, endpoint)
+        self._actual.add(plugin)  # before the hand-over, so that a removal meanwhile takes it back
+        try:
+            await handler.register_plugin(info.name, endpoint, versions)
+        except KubeletError as error:
+            self._actual.remove(plugin)
+            await self._refuse(client, f"{_ERROR} plugin registration failed with err: {error}")
+        try:
+            await self._notify(client, api.RegistrationStatus(plugin_registered=True))
+        except PluginCallError as error:
+            await self.deregister(plugin)
+            text = f"{_ERROR} failed to send registration status at socket {socket.path}, err: {error}"
+            raise RegistrationError(text) from error
+
+    async def _refuse(self, client: Client, text: str) -> None:
+        """Tell the plugin why, and fail with it. Always raises `RegistrationError`."""
+        try:
+            await self._notify(client, api.RegistrationStatus(plugin_registered=False, error=text))
+        except PluginCallError as error:
+            raise RegistrationError(f"{text}: {error}") from error
+        raise RegistrationError(text)
+
+    async def _notify(self, client: Client, status: Message) -> None:
+        await answer(client.call("NotifyRegistrationStatus", status, timeout=self._timeouts.notify))

@@ -1,0 +1,129 @@
+"""The plugin watcher: looks at `plugins_registry`, and makes what is registered follow what is there.
+
+Every second the folder is read anew, which finds what the kubelet's file events would, and nothing can be missed: a
+socket that was replaced in between has another inode or another change time. Then plugins whose socket went are taken
+back, and new ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on.
+Source: device manager specification, section 2.4; observations 1.5.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+from collections.abc import Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubelet.clock import Clock
+from kubelet.devicemanager.manager import PluginHandler
+from kubelet.errors import RegistrationError
+from kubelet.pluginwatcher.operations import Operations
+from kubelet.pluginwatcher.states import ActualState, DesiredState
+from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
+
+FIRST_BACK_OFF = 0.5  # seconds
+LONGEST_BACK_OFF = 122.0
+
+log = logging.getLogger(__name__)
+
+_Identity = tuple[int, int]  # inode, change time
+
+
+class PluginWatcher:
+    """Registers the plugins whose sockets lie below a folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        handlers: Mapping[str, PluginHandler],
+        clock: Clock,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        period: float = 1.0,
+    ) -> None:
+        """`handlers` by plugin type; `period` in seconds."""
+        self.desired = DesiredState(clock)
+        self.actual = ActualState()
+        self._folder = folder
+        self._clock = clock
+        self._period = period
+        self._operations = Operations(handlers, self.actual, timeouts)
+        self._seen: dict[Path, _Identity] = {}
+        self._running: dict[Path, asyncio.Task[None]] = {}
+        self._back_off: dict[Path, tuple[float, float]] = {}  # path -> (not before, next wait)
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Make the folder and look at it from now on."""
+        self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._loop = asyncio.create_task(self._run(), name="plugin watcher")
+
+    async def stop(self) -> None:
+        """Look no more. Idempotent."""
+        loop, self._loop = self._loop, None
+        tasks = [task for task in (loop, *self._running.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._running.clear()
+
+    def scan(self) -> None:
+        """Bring the desired state up to date with the folder."""
+        found = dict(_sockets(self._folder))
+        for path in self._seen.keys() - found.keys():
+            self.desired.remove(path)
+        for path, identity in found.items():
+            if self._seen.get(path) != identity:
+                self.desired.add_or_update(path)
+        self._seen = found
+
+    def reconcile(self) -> None:
+        """Start what has to be done: first plugins are taken back, then new ones are registered."""
+        for plugin in self.actual.plugins():
+            if not self.desired.has(plugin.socket):
+                self._begin(plugin.socket.path, self._operations.deregister(plugin))
+        for socket in self.desired.sockets():
+            if not self.actual.has(socket):
+                self._begin(socket.path, self._operations.register(socket))
+        for path in self._back_off.keys() - self._seen.keys():
+            del self._back_off[path]
+
+    async def _run(self) -> None:
+        while True:
+            self.scan()
+            self.reconcile()
+            await self._clock.sleep(self._period)
+
+    def _begin(self, path: Path, operation: Coroutine[Any, Any, None]) -> None:
+        """Run one operation per socket at a time, none before its back-off is over."""
+        not_before, _ = self._back_off.get(path, (0.0, 0.0))
+        if path in self._running or self._clock.now() < not_before:
+            operation.close()
+            return
+        task = self._running[path] = asyncio.create_task(self._finish(path, operation))
+        task.add_done_callback(lambda _: self._running.pop(path, None))
+
+    async def _finish(self, path: Path, operation: Coroutine[Any, Any, None]) -> None:
+        try:
+            await operation
+        except RegistrationError as error:
+            log.error("%s", error)
+            _, wait = self._back_off.get(path, (0.0, FIRST_BACK_OFF))
+            self._back_off[path] = (self._clock.now() + wait, min(2 * wait, LONGEST_BACK_OFF))
+        else:
+            self._back_off.pop(path, None)
+
+
+def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
+    """Sockets below `folder`; what starts with a dot is left out, and so is what vanishes while we look."""
+    with contextlib.suppress(OSError):
+        for entry in sorted(os.listdir(folder)):
+            path = folder / entry
+            if entry.startswith("."):
+                continue
+            with contextlib.suppress(OSError):
+                found = path.stat()
+                if stat.S_ISDIR(found.st_mode):
+                    yield from _sockets(path)
+                elif stat.S_ISSOCK(found.st_mode):
+                    yield path, (found.st_ino, found.st_ctime_ns)

@@ -1,0 +1,145 @@
+"""Who has which device, as the kubelet tells monitoring agents: `v1.PodResourcesLister` on a socket.
+
+Each device is an element of its own, once for each of its NUMA nodes. The older v1alpha1 List is served, too.
+Source: device manager specification, section 9; observations, section 3.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from grpcunix import UnixServer, handler
+from kubelet.clock import Clock
+from kubelet.devicemanager import Device, Manager
+from kubelet.pods import Pod
+from kubeletapi.podresources.v1 import api_pb2 as api
+
+_SERVICE = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
+QUERIES_PER_SECOND = 100.0
+BURST = 10.0
+
+DynamicResources = Callable[[Pod, str], Sequence[api.DynamicResource]]
+
+
+def _no_dynamic_resources(_pod: Pod, _container: str) -> Sequence[api.DynamicResource]:
+    """No DRA manager."""
+    return ()
+
+
+class PodResourcesServer:
+    """Serves at `socket` what `manager` gave to `active_pods`."""
+
+    def __init__(
+        self,
+        socket: Path,
+        manager: Manager,
+        active_pods: Callable[[], Iterable[Pod]],
+        clock: Clock,
+        dynamic_resources: DynamicResources = _no_dynamic_resources,
+    ) -> None:
+        """`dynamic_resources` says which claimed devices a container of a pod uses."""
+        self._manager = manager
+        self._active_pods = active_pods
+        self._clock = clock
+        self._dynamic_resources = dynamic_resources
+        self._tokens = BURST
+        self._filled_at = clock.now()
+        alpha = {
+            "List": grpc.unary_unary_rpc_method_handler(
+                self.list_v1alpha1,
+                request_deserializer=api.ListPodResourcesRequest.FromString,
+                response_serializer=api.ListPodResourcesResponse.SerializeToString,
+            )
+        }
+        self._server = UnixServer(
+            socket,
+            [
+                handler(_SERVICE, self),
+                grpc.method_handlers_generic_handler("v1alpha1.PodResourcesLister", alpha),
+            ],
+        )
+
+    async def start(self) -> None:
+        """Serve. Raises OSError and `GrpcUnixError`."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop serving. Idempotent."""
+        await self._server.stop()
+
+    async def list(
+        self, _: api.ListPodResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> api.ListPodResourcesResponse:
+        """All active pods, those without devices included."""
+        await self._limit(context)
+        self._manager.update_allocated_devices()
+        return api.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in self._active_pods()])
+
+    async def get(
+        self, request: api.GetPodResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> api.GetPodResourcesResponse:
+        """One active pod."""
+        await self._limit(context)
+        for pod in self._active_pods():
+            if (pod.metadata.name, pod.metadata.namespace) == (request.pod_name, request.pod_namespace):
+                return api.GetPodResourcesResponse(pod_resources=self._resources(pod))
+        text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+        await context.abort(grpc.StatusCode.UNKNOWN, text)
+        raise AssertionError("abort always raises")
+
+    async def get_allocatable_resources(
+        self, _: api.AllocatableResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> api.AllocatableResourcesResponse:
+        """All healthy devices, in use or not."""
+        await self._limit(context)
+        devices = container_devices(self._manager.get_allocatable_devices() or {})
+        return api.AllocatableResourcesResponse(devices=devices)
+
+    async def list_v1alpha1(
+        self, request: api.ListPodResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> api.ListPodResourcesResponse:
+        """The first version of `List`: the same numbers on the wire, and no topology."""
+        response = await self.list(request, context)
+        for pod in response.pod_resources:
+            for container in pod.containers:
+                container.ClearField("dynamic_resources")
+                for device in container.devices:
+                    device.ClearField("topology")
+        return response
+
+    def _resources(self, pod: Pod) -> api.PodResources:
+        sidecars = [container.name for container in pod.spec.init_containers if container.is_sidecar]
+        names = [*sidecars, *(container.name for container in pod.spec.containers)]
+        containers = [
+            api.ContainerResources(
+                name=name,
+                devices=container_devices(self._manager.get_devices(pod.uid, name) or {}),
+                dynamic_resources=self._dynamic_resources(pod, name),
+            )
+            for name in names
+        ]
+        return api.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace, containers=containers)
+
+    async def _limit(self, context: grpc.aio.ServicerContext) -> None:
+        now = self._clock.now()
+        self._tokens = min(BURST, self._tokens + (now - self._filled_at) * QUERIES_PER_SECOND)
+        self._filled_at = now
+        if self._tokens < 1:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        self._tokens -= 1
+
+
+def container_devices(devices: Mapping[str, Mapping[str, Device]]) -> list[api.ContainerDevices]:
+    """One element per device and NUMA node; a device whose topology is set but empty has none."""
+    elements = []
+    for resource, by_id in devices.items():
+        for device in by_id.values():
+            if device.topology is None:
+                elements.append(api.ContainerDevices(resource_name=resource, device_ids=[device.id]))
+                continue
+            for node in device.topology:
+                topology = api.TopologyInfo(nodes=[api.NUMANode(ID=node)])
+                elements.append(api.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology))
+    return elements

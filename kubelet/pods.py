@@ -1,0 +1,208 @@
+"""Pods: the part of core/v1 that decides about devices, and YAML loading."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from kubelet.errors import KubeletError
+from resourceapi.objects import Quantity, QuantityError
+
+
+class PodFileError(KubeletError):
+    """A file does not hold pods; names the file and the field."""
+
+
+class ObjectMeta(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Who a pod is. An empty `uid` is filled in at admission."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+
+
+class ResourceRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a container asks for; devices are asked for in `limits`."""
+
+    limits: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    requests: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class Container(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A container; an init container with `restart_policy` Always is a sidecar."""
+
+    name: str
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """True for an init container that keeps running."""
+        return self.restart_policy == "Always"
+
+    def limits(self) -> dict[str, int]:
+        """Resource -> whole units, rounded up. Raises `QuantityError`."""
+        return {name: Quantity.parse(str(amount)).value() for name, amount in self.resources.limits.items()}
+
+
+class PodSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a pod runs."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    restart_policy: str = "Always"
+
+
+class ResourceHealth(Struct, frozen=True, rename={"resource_id": "resourceID"}):
+    """The health of one device of a container."""
+
+    resource_id: str
+    health: str
+
+
+class ResourceStatus(Struct, frozen=True):
+    """The devices of one resource of a container."""
+
+    name: str
+    resources: tuple[ResourceHealth, ...] = ()
+
+
+class ContainerStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of a container. `state` is `waiting`, `running` or `terminated`."""
+
+    name: str
+    state: str = "waiting"
+    reason: str = ""
+    message: str = ""
+    restart_count: int = 0
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+
+
+class ExtendedResourceRequest(Struct, frozen=True, rename="camel"):
+    """An extended resource that a ResourceClaim provides to a container, not a device plugin."""
+
+    container_name: str
+    resource_name: str
+
+
+class ExtendedResourceClaimStatus(Struct, frozen=True, rename="camel"):
+    """The claim that the scheduler made for a pod's extended resources."""
+
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+
+
+class PodStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the pod will never run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class Pod(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A pod as the API server hands it to the kubelet."""
+
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity."""
+        return self.metadata.uid
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """In the order in which they are admitted: init containers, then the others."""
+        return (*self.spec.init_containers, *self.spec.containers)
+
+    def is_init_container(self, container: Container) -> bool:
+        """Tell by name, as the kubelet does."""
+        return any(init.name == container.name for init in self.spec.init_containers)
+
+    def container(self, name: str) -> Container:
+        """The container called `name`. Raises KeyError."""
+        for found in self.all_containers:
+            if found.name == name:
+                return found
+        raise KeyError(name)
+
+
+def pod(
+    name: str,
+    *containers: Container,
+    init: tuple[Container, ...] = (),
+    uid: str = "",
+    namespace: str = "default",
+    restart_policy: str = "Always",
+) -> Pod:
+    """A pod in one line."""
+    return Pod(ObjectMeta(name, namespace, uid), PodSpec(containers, init, restart_policy))
+
+
+def container(name: str, limits: Mapping[str, str | int] | None = None, *, sidecar: bool = False) -> Container:
+    """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`."""
+    return Container(name, ResourceRequirements(dict(limits or {})), "Always" if sidecar else "")
+
+
+def device_request(owner: Pod) -> dict[str, int]:
+    """What the pod as a whole needs at one time: what runs together is summed, what runs before is a maximum."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for init in owner.spec.init_containers:
+        for resource, amount in init.limits().items():
+            if init.is_sidecar:
+                sidecars[resource] = sidecars.get(resource, 0) + amount
+                peak[resource] = max(peak.get(resource, 0), sidecars[resource])
+            else:
+                peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + amount)
+    together = dict(sidecars)
+    for app in owner.spec.containers:
+        for resource, amount in app.limits().items():
+            together[resource] = together.get(resource, 0) + amount
+    return {name: max(together.get(name, 0), peak.get(name, 0)) for name in together | peak}
+
+
+def load_pods(path: Path) -> list[Pod]:
+    """Read the pods of a YAML file (several documents, or a List). Raises `PodFileError`."""
+    try:
+        documents = list(yaml.safe_load_all(path.read_text()))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PodFileError(f"{path}: {error}") from error
+    return [_pod_of(path, document) for document in _items(documents)]
+
+
+def _items(documents: list[Any]) -> Iterator[Any]:
+    for document in documents:
+        if isinstance(document, dict) and isinstance(document.get("items"), list):
+            yield from document["items"]
+        elif document is not None:
+            yield document
+
+
+def _pod_of(path: Path, document: Any) -> Pod:
+    kind = document.get("kind", "Pod") if isinstance(document, dict) else type(document).__name__
+    if kind != "Pod":
+        raise PodFileError(f"{path}: kind {kind}, but only pods can be admitted")
+    if isinstance(document, dict) and isinstance(status := document.get("status"), dict):
+        # what another kubelet observed says nothing here; what the scheduler decided does
+        decided = {key: status[key] for key in ("extendedResourceClaimStatus",) if key in status}
+        document = {**document, "status": decided}
+    try:
+        found = msgspec.convert(document, Pod)
+        for each in found.all_containers:
+            each.limits()
+    except (msgspec.ValidationError, QuantityError) as error:
+        raise PodFileError(f"{path}: {error}") from error
+    return found
