@@ -2,20 +2,19 @@
 
 Rules:
 1. The first resource that means a device owns it.
-2. A whole and its parts have one owner: a device is not for a resource when another one owns what it is a part of
-   (`Device.within`, `Device.members`) or a part of it. Within one resource the whole goes before its parts. A plain
-   file that is a node of one other device is a part of that device.
+2. Who owns a whole owns its parts (`Device.within`, `Device.members`) and hands them out with it. So a device is not
+   for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
 3. A dangerous device, or a whole with a dangerous part, is owned only by a resource that says `dangerous: true`.
 4. Every device that nobody owns has a reason in words.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from msgspec import Struct, structs
 
 from hostdevices.danger import why_dangerous
 from hostdevices.device import HEALTHY, Device, Devnode
-from hostdevices.groups import Bundle, Grouping, combine, group
+from hostdevices.groups import Bundle, Grouping, PathSet, combine, group, united_devnodes
 from hostdevices.inventory import Inventory
 from hostdevices.matching import path_pattern
 from hostdevices.resource import Resource
@@ -63,13 +62,12 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         offered: list[Device] = []
         for bundle in grouping.bundles:
             ids = frozenset(device.id for device in bundle.devices)
-            taken = next(filter(None, (family.why_owned(i, owners, apart_from=ids) for i in ids)), "")
-            if taken:
+            if taken := next(filter(None, (family.why_owned(i, owners, apart_from=ids) for i in sorted(ids))), ""):
                 refused.update(dict.fromkeys(ids, taken))
                 continue
             device = _offered(resource, bundle)
             offered.append(device)
-            owners.update(dict.fromkeys((device.id, *ids), resource.name))
+            owners.update(dict.fromkeys((device.id, *device.members), resource.name))
         devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
         for i, reason in refused.items():
             refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
@@ -94,20 +92,36 @@ def _why_refused(device: Device, resource: Resource, family: "_Family", owners: 
 
 
 def _bundles(resource: Resource, devices: Sequence[Device], family: "_Family") -> Grouping:
-    """Return what is handed out as one, wholes first."""
+    """Return what is handed out as one, each with all its parts, wholes first."""
+    wholes_first = sorted(devices, key=lambda device: len(family.wholes(device.id)))
     if resource.group:
-        grouping = group(resource.group, sorted(devices, key=lambda x: len(family.wholes(x.id))), family.wholes)
+        grouping = group(resource.group, wholes_first, family.wholes)
     else:
-        grouping = Grouping(tuple(Bundle(device.id, (device,), device.devnodes) for device in devices))
-    ordered = sorted(grouping.bundles, key=lambda b: (min(len(family.wholes(x.id)) for x in b.devices), b.key))
-    return Grouping(tuple(ordered), grouping.left_out)
+        grouping = Grouping(tuple(Bundle(device.id, (device,), device.devnodes) for device in wholes_first))
+    return Grouping(tuple(_with_parts(resource, bundle, family) for bundle in grouping.bundles), grouping.left_out)
+
+
+def _with_parts(resource: Resource, bundle: Bundle, family: "_Family") -> Bundle:
+    everything = {device.id: device for device in bundle.devices}
+    for device in bundle.devices:
+        everything.update((part.id, part) for part in family.parts(device.id))
+    devices = tuple(everything.values())
+    devnodes = bundle.devnodes if isinstance(resource.group, PathSet) else united_devnodes(devices)
+    return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
 
 
 def _offered(resource: Resource, bundle: Bundle) -> Device:
-    bundle = structs.replace(bundle, devnodes=_handed_out(resource, bundle.devnodes))
-    device = structs.replace(bundle.devices[0], devnodes=bundle.devnodes)
+    first, *others = bundle.devices
     if resource.group:
         device = combine(resource.name, bundle)
+    elif others:
+        united = combine(resource.name, bundle)
+        members = tuple(part.id for part in others)
+        device = structs.replace(
+            first, devnodes=united.devnodes, numa_nodes=united.numa_nodes, members=members, health=united.health
+        )
+    else:
+        device = structs.replace(first, devnodes=bundle.devnodes)
     return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
 
 
@@ -144,8 +158,6 @@ class _Family:
         for device in inventory.devices.values():
             for member in device.members:
                 self._wholes[member] = (*self._wholes.get(member, ()), device.id)
-        for path, whole in _files_of_devices(inventory):
-            self._wholes[path] = (*self._wholes.get(path, ()), whole)
         for part, wholes in self._wholes.items():
             for whole in wholes:
                 self._parts.setdefault(whole, []).append(part)
@@ -181,18 +193,3 @@ class _Family:
                 found.update(dict.fromkeys(near))
             known[start] = tuple(self._devices[i] for i in found if i in self._devices)
         return known[start]
-
-
-def _files_of_devices(inventory: Inventory) -> Iterator[tuple[str, str]]:
-    """Yield each plain file (kind `path`) that is a node of exactly one other device, and that device."""
-    holders: dict[tuple[str, int, int], set[str]] = {}
-    for device in inventory.devices.values():
-        if device.kind != "path":
-            for node in device.devnodes:
-                holders.setdefault((node.kind, node.major, node.minor), set()).add(device.id)
-    for device in inventory.devices.values():
-        if device.kind == "path":
-            for node in device.devnodes:
-                found = sorted(holders.get((node.kind, node.major, node.minor), ()))
-                if len(found) == 1:
-                    yield device.id, found[0]

@@ -54,7 +54,7 @@ def why_dangerous(device: Device) -> str:
             return f"{node.path} {reason}"
     if device.attributes.get("uplink") is True:
         return "it carries the node's default route"
-    return "it is dangerous" if device.attributes.get("dangerous") is True else ""
+    return ""
 
 
 def _why_node(node: Devnode) -> str:

@@ -5,6 +5,7 @@ comes from the resource's name and from what they have in common, so it stays wh
 Devices that have nothing in common with others are handed out alone.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -72,7 +73,7 @@ def group(rule: Group, devices: Sequence[Device], wholes: Callable[[str], Sequen
     found: dict[str, list[Device]] = {}
     for device in devices:
         found.setdefault(_key(rule, device, wholes), []).append(device)
-    return Grouping(tuple(Bundle(key, tuple(parts), _all_nodes(parts)) for key, parts in found.items()))
+    return Grouping(tuple(Bundle(key, tuple(parts), united_devnodes(parts)) for key, parts in found.items()))
 
 
 def combine(resource: str, bundle: Bundle) -> Device:
@@ -82,6 +83,7 @@ def combine(resource: str, bundle: Bundle) -> Device:
         id=device_id(resource, bundle.key),
         kind="group",
         name=bundle.key,
+        syspath=_common_folder(device.syspath for device in bundle.devices),
         attributes=_united(bundle.devices),
         devnodes=bundle.devnodes,
         numa_nodes=tuple(sorted({node for device in bundle.devices for node in device.numa_nodes})),
@@ -89,6 +91,15 @@ def combine(resource: str, bundle: Bundle) -> Device:
         members=members,
         health=_worst(bundle.devices),
     )
+
+
+def united_devnodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:
+    """Return the nodes of all of `devices`, each once, however many names it has, ordered by path."""
+    found: dict[tuple[str, int, int], Devnode] = {}
+    for device in devices:
+        for node in device.devnodes:
+            found.setdefault((node.kind, node.major, node.minor), node)
+    return tuple(sorted(found.values()))
 
 
 def _key(rule: Within | SameAttribute | Functions, device: Device, wholes: Callable[[str], Sequence[Device]]) -> str:
@@ -136,10 +147,6 @@ def _fitting(rule: PathSet, device: Device) -> Iterator[tuple[PathMember, Devnod
                 yield member, node, found.groups()
 
 
-def _all_nodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:
-    return tuple(sorted({node for device in devices for node in device.devnodes}))
-
-
 def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
     """Unite attributes; those on which members disagree belong to none of them in particular and are dropped."""
     values: dict[str, set[AttributeValue]] = {}
@@ -147,6 +154,12 @@ def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
         for name, value in device.attributes.items():
             values.setdefault(name, set()).add(value)
     return {name: next(iter(found)) for name, found in sorted(values.items()) if len(found) == 1}
+
+
+def _common_folder(syspaths: Iterable[str]) -> str:
+    """Return where in sysfs all members are, which tells how near they are to other devices."""
+    known = [path for path in syspaths if path.startswith("/sys/devices/")]
+    return os.path.commonpath(known) if known else ""
 
 
 def _worst(devices: Iterable[Device]) -> Health:
