@@ -1,0 +1,1 @@
+"""The cluster's side: what an API server and a scheduler do with devices."""

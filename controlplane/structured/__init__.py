@@ -1,0 +1,33 @@
+"""The scheduler's structured allocator: which devices a node could give to claims, as Kubernetes would decide."""
+
+from controlplane.structured.allocator import Allocator, Stats, gather_pools, new_allocator
+from controlplane.structured.errors import AllocationAborted, AllocationError, Cancelled, ClassNotFound, NodeError
+from controlplane.structured.features import Features
+from controlplane.structured.identity import DeviceID, PoolID, SharedDeviceID
+from controlplane.structured.index import SliceIndex
+from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
+from controlplane.structured.pools import Pool
+from controlplane.structured.state import AllocatedState
+
+__all__ = [
+    "AllocatedState",
+    "AllocationAborted",
+    "AllocationError",
+    "Allocator",
+    "Cancelled",
+    "ClaimLister",
+    "ClassLister",
+    "ClassNotFound",
+    "DeviceClasses",
+    "DeviceID",
+    "Features",
+    "NodeError",
+    "Pool",
+    "PoolID",
+    "SharedDeviceID",
+    "SliceIndex",
+    "SliceLister",
+    "Stats",
+    "gather_pools",
+    "new_allocator",
+]

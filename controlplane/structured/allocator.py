@@ -1,0 +1,199 @@
+"""The allocator: claims and a node in, allocations out.
+
+`Allocator` has upstream's present interface; `new_allocator` and an `allocate` without claims are those of 0.31.8.
+Both find what the incubating and experimental implementations of Kubernetes 1.37.2 find.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from controlplane.structured.errors import AllocationAborted, AllocationError, Cancelled, NodeError
+from controlplane.structured.features import Features
+from controlplane.structured.holdings import Holdings
+from controlplane.structured.identity import DeviceID
+from controlplane.structured.index import SliceIndex
+from controlplane.structured.layout import Layout
+from controlplane.structured.listers import ClaimLister, ClassLister, SliceLister
+from controlplane.structured.pools import Pool
+from controlplane.structured.problem import Task, TaskClaim, pose
+from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
+from controlplane.structured.requests import PlannedClaim, plan
+from controlplane.structured.results import allocation
+from controlplane.structured.search import Search
+from controlplane.structured.state import AllocatedState
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import AllocationResult, ResourceClaim, ResourceSlice
+
+
+class Stats(Struct, frozen=True):
+    """What an allocator has done in its life."""
+
+    num_allocate_one_invocations: int = 0  # search steps; with prune=False those of upstream
+
+
+class Allocator:
+    """Allocates claims with what is in the cluster at the moment.
+
+    Inputs are never changed. An allocator can serve any number of nodes; with an `index` of its own or one shared by
+    all allocators of a cluster, it knows what earlier ones have learned of slices that are still there.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        state: AllocatedState | Callable[[], AllocatedState],
+        classes: ClassLister,
+        slices: Sequence[ResourceSlice] | SliceLister,
+        *,
+        index: SliceIndex | None = None,
+        claims_to_allocate: Sequence[ResourceClaim] = (),
+        prune: bool = True,
+        patience: int = DEFAULT_PATIENCE,
+    ) -> None:
+        """`prune` off searches as upstream does; `patience` is how many failures may pass before looking ahead."""
+        self._features = features
+        self._state = state
+        self._classes = classes
+        self._slices = slices
+        self._index = SliceIndex() if index is None else index
+        self._claims = claims_to_allocate
+        self._prune = prune
+        self._patience = patience
+        self._plan: tuple[Sequence[ResourceClaim], list[PlannedClaim]] | None = None
+        self._holdings: dict[int, tuple[Layout, Holdings]] = {}
+        self._steps = 0
+
+    @property
+    def stats(self) -> Stats:
+        """The work done so far."""
+        return Stats(self._steps)
+
+    def claims_to_allocate(self) -> Sequence[ResourceClaim]:
+        """The claims that the allocator was made for."""
+        return self._claims
+
+    def allocate(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim] | None = None,
+        *,
+        timeout: float | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
+    ) -> list[AllocationResult] | None:
+        """Allocations for the claims on the node, one per claim and in their order, or None if it has none.
+
+        `timeout` is in seconds. Raises AllocationError for faults in the input, which no other node can mend;
+        NodeError for faults of this node; AllocationAborted when stopped.
+        """
+        claims = self._claims if claims is None else claims
+        self._index.update(self._slices if isinstance(self._slices, Sequence) else self._slices.list())
+        layout = self._index.layout(node, self._features)
+        problem = pose(self._planned(claims), layout, self._features)
+        search = Search(
+            layout,
+            problem,
+            self._held(layout),
+            self._features,
+            _stop_check(timeout, is_cancelled),
+            (lambda search: Pruner(search, self._patience)) if self._prune else None,
+        )
+        try:
+            found = search.run()
+        finally:
+            self._steps += search.steps
+        if found:
+            return [
+                allocation(
+                    claim,
+                    _chosen(search, number, claim),
+                    [pick for pick in search.picks if pick.claim == number],
+                    layout,
+                    node,
+                    self._features,
+                )
+                for number, claim in enumerate(problem)
+            ]
+        if layout.is_any_invalid:
+            raise NodeError("invalid resource pools were encountered")
+        return None
+
+    def _planned(self, claims: Sequence[ResourceClaim]) -> list[PlannedClaim]:
+        if self._plan is None or self._plan[0] is not claims:
+            self._plan = (claims, plan(claims, self._classes, self._index.selectors(self._features), self._features))
+        return self._plan[1]
+
+    def _held(self, layout: Layout) -> Holdings:
+        known = self._holdings.get(id(layout))
+        if known is None:
+            if not isinstance(self._state, AllocatedState):
+                self._state = self._state()
+            shared = frozenset([share.device for share in self._state.allocated_shared_device_ids])
+            known = (layout, Holdings(self._state, shared, layout, self._features))
+            self._holdings[id(layout)] = known
+        return known[1]
+
+
+def new_allocator(
+    claims_to_allocate: Sequence[ResourceClaim],
+    claim_lister: ClaimLister,
+    class_lister: ClassLister,
+    slice_lister: SliceLister,
+    *,
+    features: Features | None = None,
+    index: SliceIndex | None = None,
+) -> Allocator:
+    """An allocator for certain claims, as in 0.31.8: `allocate(node)` needs no claims.
+
+    Listers are asked when an allocation needs them; a failure of the claim lister is an AllocationError.
+    """
+
+    def allocated() -> AllocatedState:
+        try:
+            return AllocatedState.from_claims(claim_lister.list_all_allocated())
+        except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
+            raise AllocationError(f"list allocated claims: {error}") from error
+
+    return Allocator(
+        features or Features(),
+        allocated,
+        class_lister,
+        slice_lister,
+        index=index,
+        claims_to_allocate=claims_to_allocate,
+    )
+
+
+def gather_pools(slices: Sequence[ResourceSlice], node: Node, features: Features | None = None) -> list[Pool]:
+    """The pools with devices that are accessible from the node, in the order of the search.
+
+    Out-dated slices are ignored. Pools may be incomplete or invalid, which is recorded in them. Raises AllocationError
+    for node selectors that cannot be understood.
+    """
+    index = SliceIndex()
+    index.update(slices)
+    return list(index.layout(node, features or Features()).pools)
+
+
+def _chosen(search: Search, number: int, claim: TaskClaim) -> list[Task]:
+    """The task that was taken for each request of a claim."""
+    alternatives = {
+        frame.request: frame.alternative for frame in search.frames if frame.task is None and frame.claim == number
+    }
+    return [request.tasks[alternatives.get(index, 0)] for index, request in enumerate(claim.requests)]
+
+
+def _stop_check(timeout: float | None, is_cancelled: Callable[[], bool] | None) -> Callable[[], None] | None:
+    if timeout is None and is_cancelled is None:
+        return None
+    deadline = None if timeout is None else time.monotonic() + timeout
+
+    def check() -> None:
+        if is_cancelled is not None and is_cancelled():
+            raise AllocationAborted("filter operation aborted: context canceled") from Cancelled("context canceled")
+        if deadline is not None and time.monotonic() >= deadline:
+            cause = TimeoutError("context deadline exceeded")
+            raise AllocationAborted(f"filter operation aborted: {cause}") from cause
+
+    return check

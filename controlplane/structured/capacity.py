@@ -1,0 +1,104 @@
+"""Consumable capacity: how much of each capacity a request takes from a device.
+
+Rules: a request may only name capacities that the device has, by their literal names. What is not requested costs the
+policy's default, or everything where there is none; what is requested is rounded up to what the policy allows. An
+amount that the policy still forbids, or that exceeds the device's value, rules the device out. Amounts that cannot be
+computed with (negative, beyond 64 bits where the policy has steps) are errors of the claim, not of the device.
+"""
+
+from collections.abc import Mapping
+
+from resourceapi.objects.quantity import Quantity
+from resourceapi.objects.v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+
+Amounts = Mapping[str, Quantity]
+
+_MAX_INT64 = 2**63 - 1
+_NO_ARITHMETIC = "capacity request cannot be represented in the device's range arithmetic: "
+
+
+class CapacityError(ValueError):
+    """A requested amount that no device can be asked for."""
+
+
+def consumption(capacity: Mapping[str, DeviceCapacity], requests: Amounts) -> dict[str, Quantity] | None:
+    """What a request takes of every capacity of a device, or None where the device cannot give it at all.
+
+    What others hold of the device does not matter here. Raises CapacityError.
+    """
+    if any(name not in capacity for name in requests):
+        return None
+    amounts = {}
+    for name in sorted(capacity):
+        try:
+            amounts[name] = amount = _amount(capacity[name], requests.get(name))
+        except CapacityError as error:
+            raise CapacityError(f'capacity "{name}": {error}') from None
+        if amount.sign < 0:
+            raise CapacityError(f'capacity "{name}": capacity value is negative')
+    for name, amount in amounts.items():
+        if not _is_allowed(amount, capacity[name].request_policy) or amount > capacity[name].value:
+            return None
+    return amounts
+
+
+def fits(capacity: Mapping[str, DeviceCapacity], amounts: Amounts, *held: Amounts) -> bool:
+    """Whether the amounts are left over from what is held already."""
+    for name, amount in amounts.items():
+        total = amount
+        for other in held:
+            if name in other:
+                total = total + other[name]
+        if total > capacity[name].value:
+            return False
+    return True
+
+
+def _amount(capacity: DeviceCapacity, requested: Quantity | None) -> Quantity:
+    policy = capacity.request_policy
+    if requested is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return requested
+    if policy.valid_range is not None and policy.valid_range.min is not None:
+        return _round_to_range(requested, policy.valid_range, policy.valid_range.min)
+    return next((value for value in policy.valid_values if value >= requested), requested)
+
+
+def _round_to_range(requested: Quantity, allowed: CapacityRequestPolicyRange, minimum: Quantity) -> Quantity:
+    """The next step at or above the request; steps are whole numbers, fractions are rounded up before."""
+    if requested < minimum:
+        return minimum
+    if allowed.step is None:
+        return requested
+    if requested > Quantity.of(_MAX_INT64):
+        raise CapacityError(f"{_NO_ARITHMETIC}request {requested} exceeds MaxInt64")
+    wanted, low, step = requested.value(), minimum.value(), allowed.step.value()
+    if step <= 0:
+        raise CapacityError(f"{_NO_ARITHMETIC}step {allowed.step} is not positive")
+    rounded = low + -(-(wanted - low) // step) * step
+    if rounded > _MAX_INT64:
+        raise CapacityError(f"{_NO_ARITHMETIC}rounding request {requested} up to the next step passes MaxInt64")
+    return Quantity.of(rounded, requested.format)
+
+
+def _is_allowed(amount: Quantity, policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None:
+        return True
+    # Upstream compares the two structs here: an equal amount written differently has to pass the other rules.
+    if policy.default is not None and amount.is_identical(policy.default):
+        return True
+    if policy.valid_range is not None:
+        return _is_in_range(amount, policy.valid_range)
+    return not policy.valid_values or any(amount == value for value in policy.valid_values)
+
+
+def _is_in_range(amount: Quantity, allowed: CapacityRequestPolicyRange) -> bool:
+    if allowed.max is not None and amount > allowed.max:
+        return False
+    if allowed.step is None or allowed.min is None:
+        return True
+    if amount > Quantity.of(_MAX_INT64):
+        return False
+    step = allowed.step.value()
+    return step > 0 and (amount.value() - allowed.min.value()) % step == 0

@@ -1,0 +1,75 @@
+"""Constraints of a claim: devices that agree, or differ, in an attribute.
+
+Rules: a device without the attribute is refused; values of different type are different; a list attribute is a set of
+values, of which all devices share one (match) or no two devices share any (distinct). A refusal stays: adding devices
+never helps. A constraint in use is the set of devices that it would still accept, and a stack to undo by.
+"""
+
+from controlplane.structured.layout import Attribute
+
+
+class Match:
+    """All devices have a common value."""
+
+    __slots__ = ("_attribute", "_stack", "accepts")
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._attribute = attribute
+        self.accepts = attribute.present
+        self._stack: list[tuple[int, frozenset[int] | None]] = [(attribute.present, None)]
+
+    @property
+    def state(self) -> frozenset[int] | None:
+        """The values that are still common; None before the first device."""
+        return self._stack[-1][1]
+
+    def add(self, position: int) -> None:
+        """Take a device that is accepted."""
+        values = frozenset(self._attribute.values[position])
+        accepts, common = self._stack[-1]
+        if common is None or not common <= values:
+            common = values if common is None else common & values
+            accepts = 0
+            for value in common:
+                accepts |= self._attribute.with_value[value]
+        self._stack.append((accepts, common))
+        self.accepts = accepts
+
+    def undo(self) -> None:
+        """Forget the device that was added last."""
+        self._stack.pop()
+        self.accepts = self._stack[-1][0]
+
+
+class Distinct:
+    """No two devices have a common value."""
+
+    __slots__ = ("_attribute", "_stack", "accepts")
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._attribute = attribute
+        self.accepts = attribute.present
+        self._stack: list[tuple[int, frozenset[int] | None]] = [(attribute.present, None)]
+
+    @property
+    def state(self) -> frozenset[int] | None:
+        """The values that are taken; None before the first device."""
+        return self._stack[-1][1]
+
+    def add(self, position: int) -> None:
+        """Take a device that is accepted."""
+        values = self._attribute.values[position]
+        accepts, used = self._stack[-1]
+        accepts &= self._attribute.valued  # the first device may have a value of unknown type, no other may
+        for value in values:
+            accepts &= ~self._attribute.with_value[value]
+        self._stack.append((accepts, (used or frozenset()).union(values)))
+        self.accepts = accepts
+
+    def undo(self) -> None:
+        """Forget the device that was added last."""
+        self._stack.pop()
+        self.accepts = self._stack[-1][0]
+
+
+Constraint = Match | Distinct

@@ -1,0 +1,15 @@
+"""The switches of the allocator, named as in upstream; each stands for a feature gate."""
+
+from msgspec import Struct
+
+
+class Features(Struct, frozen=True, kw_only=True):
+    """Which optional behaviour is on. Everything is on by default."""
+
+    admin_access: bool = True  # DRAAdminAccess
+    consumable_capacity: bool = True  # DRAConsumableCapacity
+    device_binding_and_status: bool = True  # DRADeviceBindingConditions+DRAResourceClaimDeviceStatus
+    device_taints: bool = True  # DRADeviceTaints
+    list_type_attributes: bool = True  # DRAListTypeAttributes
+    partitionable_devices: bool = True  # DRAPartitionableDevices
+    prioritized_list: bool = True  # DRAPrioritizedList

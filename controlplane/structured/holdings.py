@@ -1,0 +1,48 @@
+"""What is held already, as sets of positions of one layout."""
+
+from collections.abc import Iterator
+
+from controlplane.structured.capacity import Amounts
+from controlplane.structured.counters import Draw
+from controlplane.structured.features import Features
+from controlplane.structured.identity import DeviceID
+from controlplane.structured.layout import Layout
+from controlplane.structured.pools import Pool
+from controlplane.structured.state import AllocatedState
+
+
+class Holdings:
+    """The allocated state, as the search on one layout sees it."""
+
+    __slots__ = ("_shared_ids", "_state", "capacity", "exclusive", "shared")
+
+    def __init__(self, state: AllocatedState, shared_ids: frozenset[DeviceID], layout: Layout, features: Features) -> None:
+        self._state = state
+        self._shared_ids = shared_ids
+        self.exclusive = _bits(layout.positions_of(state.allocated_devices))
+        self.capacity: dict[int, Amounts] = {}
+        held = layout.positions_of(state.aggregated_capacity)
+        if features.consumable_capacity:
+            self.capacity = {position: state.aggregated_capacity[device] for position, device in held.items()}
+        self.shared = _bits(held) | _bits(layout.positions_of(shared_ids))
+
+    def draws(self, pool: Pool) -> Iterator[Draw]:
+        """What allocated devices, on whatever node, take of a pool's counters."""
+        state = self._state
+        if state.is_empty:
+            return
+        for name, draw in pool.draws():
+            device = DeviceID(*pool.id, name)
+            if (
+                device in state.allocated_devices
+                or device in self._shared_ids
+                or device in state.aggregated_capacity
+            ):
+                yield draw
+
+
+def _bits(positions: dict[int, DeviceID]) -> int:
+    bits = 0
+    for position in positions:
+        bits |= 1 << position
+    return bits

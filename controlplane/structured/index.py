@@ -1,0 +1,103 @@
+"""What is known of the cluster's slices, kept from one allocator to the next.
+
+Rule: knowledge is kept as long as a slice stays equal; a changed slice costs only the nodes that see it or its pool.
+One index serves one cluster. It belongs to one thread or event loop.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
+
+from controlplane.structured.features import Features
+from controlplane.structured.identity import PoolID
+from controlplane.structured.layout import Layout
+from controlplane.structured.pools import assemble
+from controlplane.structured.records import SliceRecord
+from controlplane.structured.selectors import Selectors
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import ResourceSlice
+
+_MAX_POSITIONS = 2_000_000
+"""Layouts are forgotten, oldest first, when together they have more devices than this."""
+
+
+class SliceIndex:
+    """Slices by node and pool, and the layouts of nodes."""
+
+    def __init__(self) -> None:
+        self._slices: Sequence[ResourceSlice] = ()
+        self._records: dict[str, list[SliceRecord]] = {}
+        self._by_node: dict[str, list[SliceRecord]] = {}
+        self._by_pool: dict[PoolID, list[SliceRecord]] = {}
+        self._views: dict[tuple[str, bool], tuple[Mapping[str, str], Layout]] = {}
+        self._positions = 0
+        self._selectors: dict[tuple[bool, bool], Selectors] = {}
+
+    def selectors(self, features: Features) -> Selectors:
+        """The compiled selectors for these features."""
+        key = (features.consumable_capacity, features.list_type_attributes)
+        known = self._selectors.get(key)
+        if known is None:
+            known = self._selectors[key] = Selectors(features)
+        return known
+
+    def update(self, slices: Sequence[ResourceSlice]) -> None:
+        """Take over the slices of the moment; what did not change keeps what is known of it."""
+        if slices is self._slices and isinstance(slices, tuple):
+            return
+        if len(slices) == len(self._slices) and all(map(is_, slices, self._slices)):
+            return
+        changed = self._replace(slices)
+        if changed:
+            self._forget(changed)
+        self._slices = tuple(slices)
+
+    def layout(self, node: Node, features: Features) -> Layout:
+        """The devices that the node can use; raises AllocationError for selectors that cannot be understood."""
+        key = (node.metadata.name, features.partitionable_devices)
+        known = self._views.get(key)
+        if known is not None and (known[0] is node.metadata.labels or known[0] == node.metadata.labels):
+            return known[1]
+        candidates = self._by_node.get(node.metadata.name, []) + self._by_node.get("", [])
+        layout = Layout(assemble(candidates, self._by_pool, node, features), node)
+        self._drop(key)
+        self._positions += layout.size
+        while self._positions > _MAX_POSITIONS and self._views:
+            self._drop(next(iter(self._views)))
+        self._views[key] = (node.metadata.labels, layout)
+        return layout
+
+    def _replace(self, slices: Iterable[ResourceSlice]) -> list[SliceRecord]:
+        """Records for the slices, old ones where possible; returns those that came or went."""
+        before, self._records = self._records, {}
+        self._by_node, self._by_pool = {}, {}
+        came = []
+        for slice_ in slices:
+            name = slice_.metadata.name
+            old = before.get(name, [])
+            record = next((r for r in old if r.slice is slice_), None) or next((r for r in old if r.slice == slice_), None)
+            if record is None:
+                record = SliceRecord(slice_)
+                came.append(record)
+            else:
+                old.remove(record)
+            self._records.setdefault(name, []).append(record)
+            self._by_node.setdefault(record.node_name, []).append(record)
+            self._by_pool.setdefault(record.pool, []).append(record)
+        return came + [record for gone in before.values() for record in gone]
+
+    def _forget(self, changed: Iterable[SliceRecord]) -> None:
+        """Drop the layouts that a change could touch."""
+        nodes = {record.node_name for record in changed}
+        pools = {record.pool for record in changed}
+        if "" in nodes:
+            self._views.clear()
+            self._positions = 0
+            return
+        for key, (_, layout) in list(self._views.items()):
+            if key[0] in nodes or any(pool.id in pools for pool in layout.pools):
+                self._drop(key)
+
+    def _drop(self, key: tuple[str, bool]) -> None:
+        view = self._views.pop(key, None)
+        if view is not None:
+            self._positions -= view[1].size

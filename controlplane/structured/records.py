@@ -1,0 +1,136 @@
+"""What one ResourceSlice says, read once.
+
+The devices of a slice are numbered; sets of them are integers with one bit per device. A record never changes what it
+says, but it learns: the outcome of a selector on a device is kept for as long as the slice stays the same.
+"""
+
+from functools import cached_property
+
+from controlplane.structured.capacity import CapacityError, consumption
+from controlplane.structured.counters import Draw, draws_of
+from controlplane.structured.identity import DeviceID, PoolID
+from controlplane.structured.selectors import Selector, SelectorError
+from resourceapi.objects.v1 import NO_EXECUTE, NO_SCHEDULE, Device, ResourceSlice
+
+
+class Outcomes:
+    """What is known of one selector on the devices of one slice."""
+
+    __slots__ = ("failures", "known", "yes")
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.yes = 0
+        self.failures: dict[int, SelectorError] = {}
+
+    @property
+    def failed(self) -> int:
+        """The devices on which the selector raised an error."""
+        return sum(1 << index for index in self.failures)
+
+
+class SliceRecord:
+    """One slice and what is known of its devices."""
+
+    def __init__(self, slice_: ResourceSlice) -> None:
+        spec = slice_.spec
+        self.slice = slice_
+        self.name = slice_.metadata.name
+        self.pool = PoolID(spec.driver, spec.pool.name)
+        self.generation = spec.pool.generation
+        self.slice_count = spec.pool.resource_slice_count
+        self.node_name = spec.node_name or ""
+        self.devices: tuple[Device, ...] = spec.devices
+        self._outcomes: dict[str, Outcomes] = {}
+
+    @cached_property
+    def is_grouped(self) -> bool:
+        """Whether a device has compatibility groups, an alpha feature without which its slice is not understood."""
+        return any(draw.compatibility_groups for device in self.devices for draw in device.consumes_counters)
+
+    @cached_property
+    def needs_partitioning(self) -> bool:
+        """Whether only a reader that knows partitionable devices can understand the slice."""
+        return self.slice.spec.per_device_node_selection is not None or self.has_counters
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether it publishes counters. Such a slice has no usable devices."""
+        return bool(self.slice.spec.shared_counters)
+
+    @property
+    def selects_per_device(self) -> bool:
+        """Whether each device says itself where it can be used."""
+        return bool(self.slice.spec.per_device_node_selection)
+
+    @cached_property
+    def names(self) -> dict[str, int]:
+        """The number of each device."""
+        return {device.name: index for index, device in enumerate(self.devices)}
+
+    @cached_property
+    def multi(self) -> int:
+        """The devices that can be allocated more than once."""
+        return sum(1 << i for i, device in enumerate(self.devices) if device.allow_multiple_allocations)
+
+    @cached_property
+    def tainted(self) -> int:
+        """The devices with a taint that needs a toleration."""
+        return sum(
+            1 << i
+            for i, device in enumerate(self.devices)
+            if device.taints and any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) for taint in device.taints)
+        )
+
+    @cached_property
+    def conditional(self) -> int:
+        """The devices with binding conditions."""
+        return sum(1 << i for i, device in enumerate(self.devices) if device.binding_conditions)
+
+    @cached_property
+    def draws(self) -> dict[int, Draw]:
+        """What the devices that draw on counters take of them."""
+        return {i: draws_of(device) for i, device in enumerate(self.devices) if device.consumes_counters}
+
+    @cached_property
+    def drawing(self) -> int:
+        """The devices that draw on counters."""
+        return sum(1 << i for i in self.draws)
+
+    @cached_property
+    def plain(self) -> int:
+        """The devices that have enough of every capacity for a request that asks for none."""
+        return sum(1 << i for i, device in enumerate(self.devices) if not device.capacity or _is_plain(device))
+
+    def device_id(self, index: int) -> DeviceID:
+        """The identity of a device."""
+        return DeviceID(*self.pool, self.devices[index].name)
+
+    def outcomes(self, key: str) -> Outcomes:
+        """What is known of a selector here."""
+        known = self._outcomes.get(key)
+        if known is None:
+            known = self._outcomes[key] = Outcomes()
+        return known
+
+    def evaluate(self, selector: Selector, index: int) -> bool:
+        """The selector on one device, remembered; raises what the evaluation raises."""
+        known = self.outcomes(selector.key)
+        bit = 1 << index
+        if not known.known & bit:
+            try:
+                if selector.matches(self.pool.driver, self.devices[index]):
+                    known.yes |= bit
+            except SelectorError as error:
+                known.failures[index] = error
+            known.known |= bit
+        if index in known.failures:
+            raise known.failures[index].with_traceback(None)
+        return bool(known.yes & bit)
+
+
+def _is_plain(device: Device) -> bool:
+    try:
+        return consumption(device.capacity, {}) is not None
+    except CapacityError:
+        return False

@@ -1,0 +1,227 @@
+"""Claims turned into choices for the search.
+
+A claim is a list of requests; a request is one choice, or several alternatives in order of preference. Faults of the
+input are found here, in the order in which upstream looks: request by request, and mode All in its turn, because what
+"all" means depends on the node. So a plan is made once, ends at its first fault, and is completed for each node.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from controlplane.structured.capacity import Amounts
+from controlplane.structured.errors import AllocationError, ClassNotFound
+from controlplane.structured.features import Features
+from controlplane.structured.listers import ClassLister
+from controlplane.structured.selectors import Selector, Selectors
+from resourceapi.objects.v1 import (
+    ALL,
+    EXACT_COUNT,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+
+MAX_RESULTS = 32
+"""The most devices that one claim can hold."""
+
+
+class Choice:
+    """One way to satisfy a request: a request without alternatives, or one alternative."""
+
+    __slots__ = (
+        "admin_access",
+        "capacity_key",
+        "capacity_requests",
+        "claim_name",
+        "class_selectors",
+        "count",
+        "device_class",
+        "name",
+        "ref",
+        "request",
+        "selectors",
+        "tolerations",
+        "wants_all",
+    )
+
+    def __init__(
+        self,
+        claim_name: str,
+        request: DeviceRequest,
+        wanted: ExactDeviceRequest | DeviceSubRequest,
+        device_class: DeviceClass,
+        selectors: Selectors,
+        features: Features,
+    ) -> None:
+        is_alternative = isinstance(wanted, DeviceSubRequest)
+        self.claim_name = claim_name
+        self.request = request.name
+        self.name = wanted.name if is_alternative else request.name
+        self.ref = f"{request.name}/{wanted.name}" if is_alternative else request.name
+        self.device_class = device_class
+        self.class_selectors = len(device_class.spec.selectors)
+        self.selectors: tuple[Selector, ...] = tuple(
+            [selectors.get(x) for x in (*device_class.spec.selectors, *wanted.selectors)]
+        )
+        self.tolerations: tuple[DeviceToleration, ...] = wanted.tolerations
+        self.admin_access = False if is_alternative else bool(wanted.admin_access)
+        self.wants_all = wanted.allocation_mode == ALL
+        self.count = wanted.count
+        self.capacity_requests: Amounts = wanted.capacity.requests if wanted.capacity is not None else {}
+        self.capacity_key: tuple[tuple[str, str], ...] | None = None
+        if features.consumable_capacity:
+            self.capacity_key = (
+                tuple(sorted((name, str(amount)) for name, amount in self.capacity_requests.items()))
+                if self.capacity_requests
+                else ()
+            )
+
+
+class PlannedRequest(NamedTuple):
+    """A request's choices; the fault, if any, comes after them."""
+
+    name: str
+    choices: list[Choice]
+    has_alternatives: bool
+    fault: AllocationError | None
+
+
+class PlannedConstraint(NamedTuple):
+    """An attribute in which devices of some requests (empty: of all) agree or differ."""
+
+    requests: frozenset[str]
+    attribute: str
+    is_match: bool
+
+    def applies_to(self, choice: Choice) -> bool:
+        """Whether devices of the choice are bound by it."""
+        return not self.requests or choice.request in self.requests or choice.ref in self.requests
+
+
+class PlannedClaim(NamedTuple):
+    """A claim's requests and constraints; the fault, if any, comes after the requests."""
+
+    claim: ResourceClaim
+    name: str
+    requests: list[PlannedRequest]
+    constraints: list[PlannedConstraint]
+    fault: AllocationError | None
+
+
+def claim_name(claim: ResourceClaim) -> str:
+    """How error texts call a claim."""
+    namespace = claim.metadata.namespace
+    return f"{namespace}/{claim.metadata.name}" if namespace else claim.metadata.name
+
+
+def plan(
+    claims: Sequence[ResourceClaim], classes: ClassLister, selectors: Selectors, features: Features
+) -> list[PlannedClaim]:
+    """The claims as choices, up to and including the first claim with a fault."""
+    planned = []
+    for claim in claims:
+        planned.append(_plan_claim(claim, classes, selectors, features))
+        if planned[-1].fault is not None or planned[-1].requests and planned[-1].requests[-1].fault is not None:
+            break
+    return planned
+
+
+def _plan_claim(
+    claim: ResourceClaim, classes: ClassLister, selectors: Selectors, features: Features
+) -> PlannedClaim:
+    name = claim_name(claim)
+    requests = []
+    for request in claim.spec.devices.requests:
+        requests.append(_plan_request(name, request, classes, selectors, features))
+        if requests[-1].fault is not None:
+            return PlannedClaim(claim, name, requests, [], None)
+    constraints = []
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        attribute = constraint.match_attribute
+        if attribute is None:
+            attribute = constraint.distinct_attribute
+        if attribute is None:
+            fault = AllocationError(
+                f"claim {name}, constraint #{index}: empty constraint (unsupported constraint type?)"
+            )
+            return PlannedClaim(claim, name, requests, constraints, fault)
+        constraints.append(
+            PlannedConstraint(frozenset(constraint.requests), attribute, constraint.match_attribute is not None)
+        )
+    return PlannedClaim(claim, name, requests, constraints, None)
+
+
+def _plan_request(
+    claim: str, request: DeviceRequest, classes: ClassLister, selectors: Selectors, features: Features
+) -> PlannedRequest:
+    choices: list[Choice] = []
+    has_alternatives = bool(request.first_available)
+    try:
+        if has_alternatives:
+            if not features.prioritized_list:
+                raise AllocationError(
+                    f"claim {claim}, request {request.name}: "
+                    "has subrequests, but the DRAPrioritizedList feature is disabled"
+                )
+            for wanted in request.first_available:
+                if wanted.capacity is not None and not features.consumable_capacity:
+                    raise AllocationError(
+                        f"claim {claim}, subrequest {wanted.name}: "
+                        "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                    )
+                choices.append(_choose(claim, request, wanted, classes, selectors, features))
+        elif request.exactly is None:
+            raise AllocationError(
+                f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)"
+            )
+        else:
+            if request.exactly.capacity is not None and not features.consumable_capacity:
+                raise AllocationError(
+                    f"claim {claim}, request {request.name}: "
+                    "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                )
+            choices.append(_choose(claim, request, request.exactly, classes, selectors, features))
+    except AllocationError as fault:
+        return PlannedRequest(request.name, choices, has_alternatives, fault)
+    return PlannedRequest(request.name, choices, has_alternatives, None)
+
+
+def _choose(
+    claim: str,
+    request: DeviceRequest,
+    wanted: ExactDeviceRequest | DeviceSubRequest,
+    classes: ClassLister,
+    selectors: Selectors,
+    features: Features,
+) -> Choice:
+    name = wanted.name if isinstance(wanted, DeviceSubRequest) else request.name
+    where = f"claim {claim}, request {name}"
+    for index, selector in enumerate(wanted.selectors):
+        if selector.cel is None:
+            raise AllocationError(
+                f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+            )
+    if isinstance(wanted, ExactDeviceRequest) and wanted.admin_access is not None and not features.admin_access:
+        raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
+    if not wanted.device_class_name:
+        raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+    try:
+        device_class = classes.get(wanted.device_class_name)
+    except ClassNotFound as error:
+        raise AllocationError(
+            f"{where}: could not retrieve device class {wanted.device_class_name}: {error}"
+        ) from error
+    if wanted.allocation_mode not in (EXACT_COUNT, ALL):
+        raise AllocationError(f"{where}: unsupported count mode {wanted.allocation_mode}")
+    if wanted.allocation_mode == EXACT_COUNT and wanted.count < 0:
+        raise AllocationError(f"{where}: exact count {wanted.count} is negative")
+    for index, selector in enumerate(device_class.spec.selectors):
+        if selector.cel is None:
+            raise AllocationError(
+                f"class {wanted.device_class_name}: selector #{index}: "
+                "CEL expression empty (unsupported selector type?)"
+            )
+    return Choice(claim, request, wanted, device_class, selectors, features)

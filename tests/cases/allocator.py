@@ -1,0 +1,201 @@
+"""Runner for allocator problems: `allocator/allocator.json` and `allocator/random.jsonl.gz`.
+
+Rules: the release that counts is v0.37.2; features that are alpha there are out of scope. The answer has to be exactly
+that of upstream's experimental implementation (devices, order, configuration, node selector, error text), found with
+and without pruning, and without it in as many steps.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from controlplane.structured import (
+    AllocatedState,
+    AllocationError,
+    Allocator,
+    ClassNotFound,
+    DeviceClasses,
+    DeviceID,
+    Features,
+    NodeError,
+    SharedDeviceID,
+)
+from resourceapi.objects import Quantity
+from resourceapi.objects.codec import from_dict, to_dict
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import DeviceClass, ResourceClaim, ResourceSlice
+from tests.cases.documents import Document
+from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
+
+RELEASE = "v0.37.2"
+OUT_OF_SCOPE = ("CompatibilityGroups", "DerivedAttributes", "FractionalCapacityRange", "OptionalNodeOperations")
+
+_FEATURES = {
+    "AdminAccess": "admin_access",
+    "ConsumableCapacity": "consumable_capacity",
+    "DeviceBindingAndStatus": "device_binding_and_status",
+    "DeviceTaints": "device_taints",
+    "ListTypeAttributes": "list_type_attributes",
+    "PartitionableDevices": "partitionable_devices",
+    "PrioritizedList": "prioritized_list",
+}
+_SHARE_ID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+
+
+class Problem(NamedTuple):
+    """An allocation problem, read."""
+
+    features: Features
+    state: AllocatedState
+    classes: "RecordedClasses"
+    slices: tuple[ResourceSlice, ...]
+    claims: tuple[ResourceClaim, ...]
+    node: Node
+
+
+class Answer(NamedTuple):
+    """What an allocator said, as JSON values that can be compared."""
+
+    results: list[Any] | None
+    error: str | None
+    error_is_on_node: bool
+    steps: int
+
+
+class RecordedClasses(DeviceClasses):
+    """Classes with the error text that upstream's tests use for those that do not exist."""
+
+    def get(self, name: str) -> DeviceClass:
+        try:
+            return super().get(name)
+        except ClassNotFound as error:
+            error.args = (' "not found" not found',)
+            raise
+
+
+def read_problem(problem: dict[str, Any]) -> Problem:
+    """The problem of a case; raises DecodeError."""
+    state = problem.get("allocatedState") or {}
+    return Problem(
+        Features(**{field: bool(problem["features"].get(name)) for name, field in _FEATURES.items()}),
+        AllocatedState(
+            allocated_devices=frozenset(map(_device_id, state.get("allocatedDevices") or ())),
+            allocated_shared_device_ids=frozenset(
+                SharedDeviceID(_device_id(share), share["shareID"])
+                for share in state.get("allocatedSharedDeviceIDs") or ()
+            ),
+            aggregated_capacity={
+                _device_id(held): {name: Quantity.parse(str(text)) for name, text in held["capacity"].items()}
+                for held in state.get("aggregatedCapacity") or ()
+            },
+        ),
+        RecordedClasses([from_dict(DeviceClass, x) for x in problem.get("classes") or ()]),
+        tuple(from_dict(ResourceSlice, x) for x in problem.get("slices") or ()),
+        tuple(from_dict(ResourceClaim, x) for x in problem.get("claims") or ()),
+        from_dict(Node, problem["node"]),
+    )
+
+
+def answer(problem: Problem, *, prune: bool, context: str = "", patience: int = 0) -> Answer:
+    """What our allocator says to a problem. `context` is the state of the caller's context, in words."""
+    allocator = Allocator(
+        problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience
+    )
+    is_cancelled = (lambda: True) if "cancel" in context else None
+    timeout = 0 if context not in ("", "none") and is_cancelled is None else None
+    try:
+        results = allocator.allocate(problem.node, problem.claims, timeout=timeout, is_cancelled=is_cancelled)
+    except AllocationError as error:
+        return Answer(None, str(error), isinstance(error, NodeError), allocator.stats.num_allocate_one_invocations)
+    plain = None if results is None else [_comparable(to_dict(result)) for result in results]
+    return Answer(plain, None, False, allocator.stats.num_allocate_one_invocations)
+
+
+def compare(problem: dict[str, Any], expected: dict[str, Any], steps: int | None, *, context: str = "") -> None:
+    """Raises Mismatch unless our answer is the expected one, with and without pruning, and inputs are untouched."""
+    read = read_problem(problem)
+    for prune in (False, True):
+        got = answer(read, prune=prune, context=context)
+        _compare_errors(expected.get("error"), got.error)
+        expect_equal(bool(expected.get("errorIsOnNode")), got.error_is_on_node)
+        results = expected["results"]
+        expect_equal(None if results is None else [_comparable(result) for result in results], got.results)
+        if steps is not None and not prune:
+            expect_equal({"steps": steps}, {"steps": got.steps})
+    again = read_problem(problem)
+    if (again.claims, again.slices, again.node, again.state) != (read.claims, read.slices, read.node, read.state):
+        raise Mismatch("the inputs were changed")
+
+
+def _is_table(document: Document) -> bool:
+    return document.has_cases_with("claims", "allocatedState", "actual")
+
+
+def _is_random(document: Document) -> bool:
+    return document.has_cases_with("problem", "result") and "claims" in document.cases[0]["problem"]
+
+
+def _table(document: Document) -> Iterator[Case]:
+    for entry in document.cases:
+        yield Case(entry["id"], partial(_run_entry, entry))
+
+
+def _random(document: Document) -> Iterator[Case]:
+    for entry in document.cases:
+        yield Case(entry["problem"]["name"], partial(_run_random, entry))
+
+
+def _run_entry(entry: dict[str, Any]) -> None:
+    if RELEASE not in entry["versions"]:
+        raise Skipped(f"not a case of {RELEASE}")
+    _skip_out_of_scope(entry["features"])
+    for implementation in ("experimental", "incubating", "stable"):
+        outcomes = [x for x in entry["actual"]["outcomes"] if implementation in x["implementations"]]
+        if outcomes:
+            break
+    else:
+        raise Skipped("upstream gave no answer")
+    steps = entry["actual"]["numAllocateOneInvocations"].get(implementation)
+    compare(entry, outcomes[0], steps if isinstance(steps, int) else None, context=entry.get("context") or "")
+
+
+def _run_random(entry: dict[str, Any]) -> None:
+    _skip_out_of_scope(entry["problem"]["features"])
+    compare(entry["problem"], entry["result"], entry["result"]["numAllocateOneInvocations"])
+
+
+def _skip_out_of_scope(features: dict[str, bool]) -> None:
+    for name in OUT_OF_SCOPE:
+        if features.get(name):
+            raise Skipped(f"{name} is alpha in {RELEASE}")
+
+
+def _compare_errors(expected: str | None, actual: str | None) -> None:
+    mark = "Syntax error"
+    if expected is not None and actual is not None and mark in expected:
+        # What a parser would have expected instead is its own affair; where it stopped is not.
+        expected, actual = expected.partition(mark)[0], actual.partition(mark)[0]
+    expect_equal({"error": expected}, {"error": actual})
+
+
+def _comparable(result: Any) -> Any:
+    """An AllocationResult with equal share ids, and quantities by value."""
+    devices = result.get("devices", {})
+    results = []
+    for device in devices.get("results", ()):
+        plain = dict(device)
+        if plain.get("shareID"):
+            plain["shareID"] = _SHARE_ID
+        if "consumedCapacity" in plain:
+            plain["consumedCapacity"] = {
+                name: Quantity.parse(str(text)).nanos for name, text in plain["consumedCapacity"].items()
+            }
+        results.append(plain)
+    return {**result, "devices": {**devices, "results": results}}
+
+
+def _device_id(value: dict[str, str]) -> DeviceID:
+    return DeviceID(value["driver"], value["pool"], value["device"])
+
+
+FORMATS = [Format("allocator table", _is_table, _table), Format("random allocator problems", _is_random, _random)]
