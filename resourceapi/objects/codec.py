@@ -56,13 +56,12 @@ class _Mismatch(Exception):
         path = "".join(step if step.startswith("[") else f".{step}" for step in steps).removeprefix(".")
         if self.reason:
             return DecodeError(self.reason, path)
+        found = _described(self.value)
+        if self.wanted == "int64" and found == "number":
+            found = f"number {_number(self.value)}"
         names = ".".join(step for step in steps if not step.startswith("["))
-        if not names:
-            return DecodeError(
-                f"json: cannot unmarshal {_described(self.value)} into Go value of type {self.wanted}", path
-            )
-        field = f"Go struct field {self.struct}.{names} of type {self.wanted}"
-        return DecodeError(f"json: cannot unmarshal {_described(self.value)} into {field}", path)
+        field = f"struct field {self.struct}.{names}" if names else "value"
+        return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {self.wanted}", path)
 
 
 class _Kind(NamedTuple):
@@ -118,6 +117,20 @@ def unknown_paths(record: Record, path: str = "") -> Iterator[str]:
                     yield from unknown_paths(item, f"{here}.{key}.")
 
 
+def without_unknown(record: R) -> R:
+    """The record without the members that no field stands for, at any depth: what the API server would store."""
+    changes: dict[str, Any] = {"unknown_fields": None}
+    for field in _fields_of(type(record)):
+        value = getattr(record, field.name)
+        if isinstance(value, Record):
+            changes[field.name] = without_unknown(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Record):
+            changes[field.name] = tuple(without_unknown(item) for item in value)
+        elif isinstance(value, dict) and value and isinstance(next(iter(value.values())), Record):
+            changes[field.name] = {key: without_unknown(item) for key, item in value.items()}
+    return msgspec.structs.replace(record, **changes)
+
+
 def format_time(moment: datetime) -> str:
     """A moment as the API writes it: RFC 3339 in UTC, whole seconds."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
@@ -146,7 +159,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, bool]:
 @functools.cache
 def _kind_of(annotation: Any) -> _Kind:
     if annotation is Any:
-        return _Kind(lambda value: value, lambda value: value, lambda: None, "")
+        return _Kind(_read_free_form, lambda value: value, lambda: None, "")
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -181,7 +194,10 @@ def _record_kind(record_type: type[Record]) -> _Kind:
                 if not isinstance(json_name, str):
                     raise _Mismatch(reason=f"member names must be strings, not {json_name!r}")
                 unknown = Unknown() if unknown is None else unknown
-                unknown[json_name] = item
+                try:
+                    unknown[json_name] = _read_free_form(item)
+                except _Mismatch as mismatch:
+                    raise mismatch.under(json_name) from None
             elif item is not None:
                 try:
                     values[field.name] = field.kind.read(item)
@@ -231,6 +247,7 @@ def _map_kind(item_kind: _Kind) -> _Kind:
             if not isinstance(key, str):
                 raise _Mismatch(reason=f"member names must be strings, not {key!r}")
             try:
+                _read_str(key)
                 items[key] = item_kind.zero() if item is None else item_kind.read(item)
             except _Mismatch as mismatch:
                 raise mismatch.under(f"[{key}]") from None
@@ -242,9 +259,25 @@ def _map_kind(item_kind: _Kind) -> _Kind:
     return _Kind(read, write, dict, wanted)
 
 
+def _read_free_form(value: Any) -> Any:
+    """A value that we only carry: it must be possible to write it again."""
+    try:
+        msgspec.json.encode(value)
+    except RecursionError:
+        raise _Mismatch(reason="json: exceeded max depth") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _Mismatch(reason=f"not JSON: {error}") from None
+    return value
+
+
 def _read_str(value: Any) -> str:
     if not isinstance(value, str):
         raise _Mismatch(value, "string")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _Mismatch(reason=f"not UTF-8: {error.reason}") from None
     return value
 
 

@@ -24,6 +24,7 @@ ALL = "All"
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
 NO_EFFECT = "None"
+TAINT_EFFECTS = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
 
 # operator of tolerations
 EXISTS = "Exists"

@@ -1,0 +1,73 @@
+"""Rules for device classes, and for device selectors wherever they appear (allocator.md 4.5).
+
+Compiling an expression is not this package's business: the rules get a function that does it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from resourceapi.objects import names, v1
+from resourceapi.objects.errors import ErrorList
+from resourceapi.objects.field_rules import MAX_CONFIGS, configuration, each, node_selector
+
+MAX_SELECTORS = 32
+MAX_EXPRESSION = 10 * 1024
+MAX_COST = 1_000_000
+
+
+class SelectorCheck(NamedTuple):
+    """What compiling an expression said: the complaint if it does not compile, else its worst-case cost."""
+
+    error: str = ""
+    cost: int = 0
+
+
+CheckSelector = Callable[[str, bool], SelectorCheck]
+"""Compiles an expression; the second argument says that it is stored already (then newer features are allowed)."""
+
+
+def accept_selector(expression: str, stored: bool) -> SelectorCheck:  # noqa: ARG001 - it is a CheckSelector
+    """Takes any expression: for callers that do not care what is in it."""
+    return SelectorCheck()
+
+
+def class_spec(
+    errors: ErrorList, path: str, spec: v1.DeviceClassSpec, old: v1.DeviceClassSpec | None, check: CheckSelector
+) -> None:
+    """A class; selectors and configuration that did not change count as stored."""
+    selectors_stored = old is not None and spec.selectors == old.selectors
+    selectors(errors, f"{path}.selectors", spec.selectors, check, stored=selectors_stored)
+    config_stored = old is not None and spec.config == old.config
+
+    def entry(errors: ErrorList, path: str, config: v1.DeviceClassConfiguration) -> None:
+        configuration(errors, path, config.opaque, stored=config_stored)
+
+    each(errors, f"{path}.config", spec.config, MAX_CONFIGS, entry)
+    if spec.extended_resource_name is not None and not names.is_extended_resource(spec.extended_resource_name):
+        text = "must be a valid extended resource name"
+        errors.invalid(f"{path}.extendedResourceName", spec.extended_resource_name, text)
+    if spec.suitable_nodes is not None:
+        node_selector(errors, "suitableNodes", spec.suitable_nodes)  # 1.31 reported it without `spec`
+
+
+def selectors(
+    errors: ErrorList, path: str, found: Sequence[v1.DeviceSelector], check: CheckSelector, *, stored: bool = False
+) -> None:
+    """Selectors that compile to a bool and are cheap enough."""
+
+    def rule(errors: ErrorList, path: str, selector: v1.DeviceSelector) -> None:
+        if selector.cel is None:
+            errors.required(f"{path}.cel")
+            return
+        expression = selector.cel.expression
+        here = f"{path}.cel.expression"
+        if names.size(expression) > MAX_EXPRESSION:
+            errors.too_long(here, MAX_EXPRESSION)
+            return
+        verdict = check(expression, stored)
+        if verdict.error:
+            errors.invalid(here, expression, verdict.error)
+        elif verdict.cost > MAX_COST:
+            errors.forbidden(here, "too complex, exceeds cost limit")
+
+    each(errors, path, found, MAX_SELECTORS, rule)

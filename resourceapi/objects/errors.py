@@ -1,0 +1,199 @@
+"""What is wrong with an object: a list of field errors, worded as the API server words them.
+
+Rules add to a list and never raise; whoever needs a refusal turns the list into `InvalidObjectError` or a Status body.
+"""
+
+import enum
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from resourceapi.objects.codec import format_time, to_dict
+from resourceapi.objects.meta import KubernetesObject, ObjectMeta, Record
+from resourceapi.objects.quantity import Quantity
+
+
+class ErrorType(enum.Enum):
+    """Kind of a field error: the cause's reason in a Status body, and the words in front of the message."""
+
+    REQUIRED = ("FieldValueRequired", "Required value")
+    INVALID = ("FieldValueInvalid", "Invalid value")
+    DUPLICATE = ("FieldValueDuplicate", "Duplicate value")
+    NOT_SUPPORTED = ("FieldValueNotSupported", "Unsupported value")
+    FORBIDDEN = ("FieldValueForbidden", "Forbidden")
+    TOO_LONG = ("FieldValueTooLong", "Too long")
+    TOO_MANY = ("FieldValueTooMany", "Too many")
+    NOT_FOUND = ("FieldValueNotFound", "Not found")
+    INTERNAL = ("InternalError", "Internal error")
+
+    @property
+    def reason(self) -> str:
+        """The cause's reason in a Status body."""
+        return self.value[0]
+
+
+_WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
+
+
+class FieldError(NamedTuple):
+    """One thing that is wrong. `path` as `spec.devices[0].name`; `message` without the path."""
+
+    type: ErrorType
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class ErrorList(list[FieldError]):
+    """Field errors in the order in which they were found."""
+
+    def required(self, path: str, detail: str = "") -> None:
+        """A value is missing."""
+        self._add(ErrorType.REQUIRED, path, None, detail)
+
+    def invalid(self, path: str, value: Any, detail: str) -> None:
+        """A value breaks a rule."""
+        self._add(ErrorType.INVALID, path, value, detail)
+
+    def duplicate(self, path: str, value: Any) -> None:
+        """A value that must be unique came before."""
+        self._add(ErrorType.DUPLICATE, path, value, "")
+
+    def not_supported(self, path: str, value: str, supported: list[str]) -> None:
+        """A value is none of those that exist."""
+        quoted = ", ".join(quoted_text(item) for item in supported)
+        self._add(ErrorType.NOT_SUPPORTED, path, value, f"supported values: {quoted}")
+
+    def forbidden(self, path: str, detail: str) -> None:
+        """A value is possible, but not here."""
+        self._add(ErrorType.FORBIDDEN, path, None, detail)
+
+    def too_long(self, path: str, limit: int) -> None:
+        """A text has more bytes than the limit."""
+        self._add(ErrorType.TOO_LONG, path, None, f"may not be more than {limit} bytes")
+
+    def too_many(self, path: str, count: int, limit: int) -> None:
+        """A list or map has more items than the limit."""
+        self._add(ErrorType.TOO_MANY, path, count, f"must have at most {limit} items")
+
+    def not_found(self, path: str, value: str) -> None:
+        """A reference leads nowhere."""
+        self._add(ErrorType.NOT_FOUND, path, value, "")
+
+    def internal(self, path: str, detail: str) -> None:
+        """A rule could not be checked."""
+        self._add(ErrorType.INTERNAL, path, None, detail)
+
+    def _add(self, kind: ErrorType, path: str, value: Any, detail: str) -> None:
+        words = kind.value[1]
+        shown = "" if kind in _WITHOUT_VALUE else f": {_shown(value)}"
+        self.append(FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else "")))
+
+
+class InvalidObjectError(ValueError):
+    """An object that the API server would refuse with 422."""
+
+    def __init__(self, obj: KubernetesObject, errors: ErrorList) -> None:
+        status = invalid_status(obj, errors)
+        super().__init__(status["message"])
+        self.errors = errors
+        self.status = status
+
+
+def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:
+    """The Status body with which the API server refuses the object: message, reason and causes."""
+    group = obj.API_VERSION.rpartition("/")[0]
+    kind, name = f"{obj.KIND}.{group}" if group else obj.KIND, obj.metadata.name
+    distinct = list(dict.fromkeys(str(error) for error in errors))
+    told = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+    details: dict[str, Any] = {"name": name, "group": group, "kind": obj.KIND}
+    details["causes"] = [{"reason": x.type.reason, "message": x.message, "field": x.path} for x in errors]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": f"{kind} {quoted_text(name)} is invalid: {told}",
+        "reason": "Invalid",
+        "details": {key: value for key, value in details.items() if value},
+        "code": 422,
+    }
+
+
+def quoted_text(text: str) -> str:
+    """A text in quotes, escaped as Go's strconv.Quote does."""
+    pieces = []
+    for character in text:
+        if character in _ESCAPES:
+            pieces.append(_ESCAPES[character])
+        elif character == " " or character.isprintable():
+            pieces.append(character)
+        elif ord(character) < 0x80:
+            pieces.append(f"\\x{ord(character):02x}")
+        else:
+            pieces.append(f"\\u{ord(character):04x}" if ord(character) < 0x10000 else f"\\U{ord(character):08x}")
+    return f'"{"".join(pieces)}"'
+
+
+_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return quoted_text(value)
+    if isinstance(value, Quantity):
+        return quoted_text(str(value))
+    if isinstance(value, tuple | list):
+        value = [_internal_form(item) for item in value]  # an empty list at the top is shown as such
+    elif isinstance(value, Record):
+        value = _internal_form(value)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _internal_form(value: Any) -> Any:
+    """A value as the API server's own structs print it: Go's field names, null for what is empty."""
+    if isinstance(value, ObjectMeta):
+        return to_dict(value)
+    if isinstance(value, Record):
+        form: dict[str, Any] = {}
+        for info in msgspec.structs.fields(type(value)):
+            if info.name == "unknown_fields":
+                continue
+            item = getattr(value, info.name)
+            if isinstance(item, ObjectMeta):
+                form.update(to_dict(item))  # embedded without a name
+            else:
+                form[_go_name(info.name)] = _internal_form(item)
+        return form
+    if isinstance(value, Quantity):
+        return str(value)
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, tuple | list):
+        return [_internal_form(item) for item in value] or None
+    if isinstance(value, Mapping):
+        return {key: _internal_form(value[key]) for key in sorted(value)} or None
+    return value
+
+
+def _go_name(name: str) -> str:
+    return "".join(_ACRONYMS.get(word, word.capitalize()) for word in name.split("_"))
+
+
+_ACRONYMS = {"api": "API", "cel": "CEL", "id": "ID", "ips": "IPs", "uid": "UID"}

@@ -1,0 +1,150 @@
+"""Rules for metadata, on create and on update (allocator.md 4.5, "Object metadata")."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resourceapi.objects import names
+from resourceapi.objects.codec import to_dict
+from resourceapi.objects.errors import ErrorList, quoted_text
+from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference
+
+MAX_ANNOTATIONS = 256 * 1024
+MAX_MANAGER = 128
+MAX_SUBRESOURCE = 256
+IMMUTABLE = "field is immutable"
+
+_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
+
+
+def metadata_on_create(
+    errors: ErrorList, meta: ObjectMeta, *, namespaced: bool, check_generate_name: bool = True, path: str = "metadata"
+) -> None:
+    """A new object's metadata; its name has been generated already where that was wanted."""
+    if meta.generate_name and check_generate_name:
+        masked = meta.generate_name
+        if len(masked) > 1 and masked.endswith("-"):
+            masked = masked[:-2] + "a"  # something will follow the dash
+        complaints(errors, f"{path}.generateName", meta.generate_name, names.dns_subdomain(masked))
+    if not meta.name:
+        errors.required(f"{path}.name", "name or generateName is required")
+    else:
+        complaints(errors, f"{path}.name", meta.name, names.dns_subdomain(meta.name))
+    if not namespaced:
+        if meta.namespace:
+            errors.forbidden(f"{path}.namespace", "not allowed on this type")
+    elif not meta.namespace:
+        errors.required(f"{path}.namespace")
+    else:
+        complaints(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
+    if meta.generation < 0:
+        errors.invalid(f"{path}.generation", meta.generation, "must be greater than or equal to 0")
+    _common(errors, meta, path, finalizers=True)
+
+
+def metadata_on_update(errors: ErrorList, new: ObjectMeta, old: ObjectMeta, path: str = "metadata") -> None:
+    """What of an object's metadata can change."""
+    if old.deletion_timestamp is not None:
+        added = sorted(set(new.finalizers) - set(old.finalizers))
+        if added:
+            shown = ", ".join(quoted_text(name) for name in added)
+            text = "no new finalizers can be added if the object is being deleted, found new finalizers"
+            errors.forbidden(f"{path}.finalizers", f"{text} []string{{{shown}}}")
+    if not new.resource_version:
+        errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
+    if new.generation < old.generation:
+        errors.invalid(f"{path}.generation", new.generation, "must not be decremented")
+    for name, value, before in (
+        ("name", new.name, old.name),
+        ("namespace", new.namespace, old.namespace),
+        ("uid", new.uid, old.uid),
+        ("creationTimestamp", new.creation_timestamp, old.creation_timestamp),
+        ("deletionTimestamp", new.deletion_timestamp, old.deletion_timestamp),
+        ("deletionGracePeriodSeconds", new.deletion_grace_period_seconds, old.deletion_grace_period_seconds),
+    ):
+        immutable(errors, f"{path}.{name}", value, before)
+    _common(errors, new, path, finalizers=False)
+
+
+def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
+    """Metadata of objects to be made: labels and annotations only."""
+    _annotations(errors, f"{path}.annotations", meta.annotations)
+    _labels(errors, f"{path}.labels", meta.labels)
+    for name in to_dict(meta):
+        if name not in ("annotations", "labels"):
+            errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")  # the reference's spelling
+
+
+def immutable(errors: ErrorList, path: str, new: Any, old: Any) -> None:
+    """That a field did not change."""
+    if new != old:
+        errors.invalid(path, new, IMMUTABLE)
+
+
+def _common(errors: ErrorList, meta: ObjectMeta, path: str, *, finalizers: bool) -> None:
+    _labels(errors, f"{path}.labels", meta.labels)
+    _annotations(errors, f"{path}.annotations", meta.annotations)
+    _owner_references(errors, f"{path}.ownerReferences", meta.owner_references)
+    if finalizers:
+        for finalizer in meta.finalizers:
+            label_name(errors, f"{path}.finalizers", finalizer)
+        if _ORPHAN in meta.finalizers and _FOREGROUND in meta.finalizers:
+            text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
+            errors.invalid(f"{path}.finalizers", list(meta.finalizers), text)
+    _managed_fields(errors, f"{path}.managedFields", meta.managed_fields)
+
+
+def _labels(errors: ErrorList, path: str, labels: Mapping[str, str]) -> None:
+    for key in sorted(labels):
+        label_name(errors, path, key)
+        complaints(errors, path, labels[key], names.label_value(labels[key]))
+
+
+def _annotations(errors: ErrorList, path: str, annotations: Mapping[str, str]) -> None:
+    for key in sorted(annotations):
+        complaints(errors, path, key, names.label_key(key.lower()))
+    if sum(names.size(key) + names.size(value) for key, value in annotations.items()) > MAX_ANNOTATIONS:
+        errors.too_long(path, MAX_ANNOTATIONS)
+
+
+def _owner_references(errors: ErrorList, path: str, references: Sequence[OwnerReference]) -> None:
+    controller = ""
+    for reference in references:
+        if not reference.api_version.rpartition("/")[2]:
+            errors.invalid(f"{path}.apiVersion", reference.api_version, "version must not be empty")
+        for name in ("kind", "name", "uid"):
+            if not getattr(reference, name):
+                errors.invalid(f"{path}.{name}", "", "must not be empty")
+        if (reference.api_version, reference.kind) == ("v1", "Event"):
+            text = "/v1, Kind=Event is disallowed from being an owner"
+            errors.invalid(path, to_dict(reference), text)
+        if reference.controller:
+            this = f"{reference.kind}/{reference.name}"
+            if controller:
+                text = 'Only one reference can have Controller set to true. Found "true" in references for'
+                errors.invalid(path, [to_dict(x) for x in references], f"{text} {controller} and {this}")
+            else:
+                controller = this
+
+
+def _managed_fields(errors: ErrorList, path: str, entries: Sequence[ManagedFieldsEntry]) -> None:
+    for index, entry in enumerate(entries):
+        here = f"{path}[{index}]"
+        if entry.operation not in ("Apply", "Update"):
+            errors.invalid(f"{here}.operation", entry.operation, "must be `Apply` or `Update`")
+        if entry.fields_type not in ("", "FieldsV1"):
+            errors.invalid(f"{here}.fieldsType", entry.fields_type, "must be `FieldsV1`")
+        field_manager(errors, f"{here}.manager", entry.manager)
+        if names.size(entry.subresource) > MAX_SUBRESOURCE:
+            errors.too_long(f"{here}.subresource", MAX_SUBRESOURCE)
+
+
+def field_manager(errors: ErrorList, path: str, manager: str) -> None:
+    """A writer's name: short and printable."""
+    if names.size(manager) > MAX_MANAGER:
+        errors.too_long(path, MAX_MANAGER)
+    position = 0
+    for character in manager:
+        if not (character == " " or character.isprintable()):
+            errors.invalid(path, manager, f"invalid character U+{ord(character):04X} (at position {position})")
+        position += names.size(character)

@@ -1,0 +1,138 @@
+"""Names, labels and identifiers: what may be one, and the API server's words for what may not.
+
+Each function returns the complaints about a value, none if it is fine. Lengths are in bytes of UTF-8.
+"""
+
+import re
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = rf"({_LABEL_KEY})?"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+_CONDITION_REASON = r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+
+_IS_LABEL = re.compile(_LABEL)
+_IS_LABEL_KEY = re.compile(_LABEL_KEY)
+_IS_LABEL_VALUE = re.compile(_LABEL_VALUE)
+_IS_IDENTIFIER = re.compile(_IDENTIFIER)
+_IS_CONDITION_REASON = re.compile(_CONDITION_REASON)
+
+_KEY_CHARACTERS = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+REQUESTS_PREFIX = "requests."
+
+
+def size(text: str) -> int:
+    """How many bytes a text has in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def dns_label(name: str) -> list[str]:
+    """Complaints about an RFC 1123 label: names of devices, requests, counters, namespaces."""
+    complaints = _too_long(name, MAX_LABEL)
+    if not _IS_LABEL.fullmatch(name):
+        if _is_subdomain(name):
+            complaints.append("must not contain dots")
+        else:
+            rule = (
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
+                " and must start and end with an alphanumeric character"
+            )
+            complaints.append(_told(rule, _LABEL, "my-name", "123-abc"))
+    return complaints
+
+
+def dns_subdomain(name: str) -> list[str]:
+    """Complaints about an RFC 1123 subdomain: names of objects, nodes, classes."""
+    complaints = _too_long(name, MAX_SUBDOMAIN)
+    if not _is_subdomain(name):
+        rule = (
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
+            " and must start and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, _SUBDOMAIN, "example.com"))
+    return complaints
+
+
+def label_key(key: str) -> list[str]:
+    """Complaints about a label's key (`name` or `domain/name`); also for taints, finalizers, condition types."""
+    complaints = []
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        told = _told(f"a valid label key {_KEY_CHARACTERS}", _LABEL_KEY, "MyName", "my.name", "123-abc")
+        return [f"{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    if slash:
+        about = dns_subdomain(prefix) if prefix else ["must be non-empty"]
+        complaints = [f"prefix part {complaint}" for complaint in about]
+    if not name:
+        complaints.append("name part must be non-empty")
+    elif size(name) > MAX_LABEL:
+        complaints.append(f"name part must be no more than {MAX_LABEL} bytes")
+    if not _IS_LABEL_KEY.fullmatch(name):
+        complaints.append("name part " + _told(_KEY_CHARACTERS, _LABEL_KEY, "MyName", "my.name", "123-abc"))
+    return complaints
+
+
+def label_value(value: str) -> list[str]:
+    """Complaints about a label's value; also for taints and tolerations."""
+    complaints = _too_long(value, MAX_LABEL)
+    if not _IS_LABEL_VALUE.fullmatch(value):
+        rule = (
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
+            " and must start and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, _LABEL_VALUE, "MyValue", "my_value", "12345"))
+    return complaints
+
+
+def c_identifier(name: str) -> list[str]:
+    """Complaints about an identifier: the last part of attribute and capacity names."""
+    if _IS_IDENTIFIER.fullmatch(name):
+        return []
+    rule = (
+        "a valid C identifier must start with alphabetic character or '_',"
+        " followed by a string of alphanumeric characters or '_'"
+    )
+    return [_told(rule, _IDENTIFIER, "my_name", "MY_NAME", "MyName")]
+
+
+def condition_reason(reason: str) -> list[str]:
+    """Complaints about a condition's reason."""
+    if _IS_CONDITION_REASON.fullmatch(reason):
+        return []
+    rule = (
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric"
+        " characters or '_,:', and must end with an alphanumeric character or '_'"
+    )
+    return [_told(rule, _CONDITION_REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB")]
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether a resource name is outside of kubernetes.io and can be requested."""
+    if is_native_resource(name) or name.startswith(REQUESTS_PREFIX):
+        return False
+    return not label_key(REQUESTS_PREFIX + name)
+
+
+def is_native_resource(name: str) -> bool:
+    """Whether a resource belongs to Kubernetes itself, as cpu does."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def _is_subdomain(name: str) -> bool:
+    # Label by label: the one expression for all of it backtracks without end on long hostile names.
+    return all(_IS_LABEL.fullmatch(label) for label in name.split("."))
+
+
+def _too_long(text: str, limit: int) -> list[str]:
+    return [f"must be no more than {limit} bytes"] if size(text) > limit else []
+
+
+def _told(rule: str, expression: str, *examples: str) -> str:
+    shown = "".join(f"'{example}',  or " for example in examples).removesuffix(" or ").rstrip()
+    return f"{rule} (e.g. {shown} regex used for validation is '{expression}')"

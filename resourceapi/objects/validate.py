@@ -1,0 +1,117 @@
+"""Whether an object can be created or updated: one function per operation, for all kinds.
+
+The results are what kube-apiserver 1.36 answers, in its order (see `errors.invalid_status`). Objects are given as v1,
+with their defaults, and prepared (see `strategy`).
+"""
+
+from resourceapi.objects import core, v1
+from resourceapi.objects.claim_rules import claim_spec
+from resourceapi.objects.claim_status_rules import claim_status
+from resourceapi.objects.class_rules import CheckSelector, accept_selector, class_spec
+from resourceapi.objects.errors import ErrorList
+from resourceapi.objects.field_rules import conditions
+from resourceapi.objects.meta import KubernetesObject
+from resourceapi.objects.metadata_rules import immutable, metadata_on_create, metadata_on_update, template_metadata
+from resourceapi.objects.slice_rules import slice_spec, taint_rule_spec
+
+MAX_TAINT_RULE_CONDITIONS = 8
+NAMESPACED = (v1.ResourceClaim, v1.ResourceClaimTemplate, core.Pod)
+"""The kinds that live in a namespace."""
+
+
+def validate_create(
+    obj: KubernetesObject, *, check_selector: CheckSelector = accept_selector, admin_access_allowed: bool = True
+) -> ErrorList:
+    """What is wrong with a new object.
+
+    `check_selector` compiles device selectors. `admin_access_allowed` says whether the namespace has the label
+    `v1.ADMIN_ACCESS_LABEL`.
+    """
+    errors = ErrorList()
+    namespaced = isinstance(obj, NAMESPACED)
+    if isinstance(obj, v1.ResourceClaim) and not admin_access_allowed:
+        _admin_request(errors, obj.spec)
+    if isinstance(obj, v1.ResourceClaimTemplate) and not admin_access_allowed:
+        _admin_request(errors, obj.spec.spec)
+    check_generate_name = not isinstance(obj, v1.DeviceClass)
+    metadata_on_create(errors, obj.metadata, namespaced=namespaced, check_generate_name=check_generate_name)
+    match obj:
+        case v1.ResourceClaim():
+            claim_spec(errors, "spec", obj.spec, check_selector)
+        case v1.ResourceClaimTemplate():
+            template_metadata(errors, obj.spec.metadata, "spec.metadata")
+            claim_spec(errors, "spec.spec", obj.spec.spec, check_selector)
+        case v1.DeviceClass():
+            class_spec(errors, "spec", obj.spec, None, check_selector)
+        case v1.ResourceSlice():
+            slice_spec(errors, "spec", obj.spec, None)
+        case v1.DeviceTaintRule():
+            taint_rule_spec(errors, "spec", obj.spec, None)
+    return errors
+
+
+def validate_update(
+    new: KubernetesObject, old: KubernetesObject, *, check_selector: CheckSelector = accept_selector
+) -> ErrorList:
+    """What is wrong with a changed object. Both are of the same kind."""
+    errors = ErrorList()
+    metadata_on_update(errors, new.metadata, old.metadata)  # once for all kinds, and again with the kind's own rules
+    if isinstance(new, v1.ResourceClaim | v1.DeviceClass):
+        namespaced = isinstance(new, NAMESPACED)
+        check_generate_name = not isinstance(new, v1.DeviceClass)
+        metadata_on_create(errors, new.metadata, namespaced=namespaced, check_generate_name=check_generate_name)
+    metadata_on_update(errors, new.metadata, old.metadata)
+    match new, old:
+        case v1.ResourceClaim(), v1.ResourceClaim():
+            immutable(errors, "spec", new.spec, old.spec)
+        case v1.ResourceClaimTemplate(), v1.ResourceClaimTemplate():
+            immutable(errors, "spec", new.spec, old.spec)
+        case v1.DeviceClass(), v1.DeviceClass():
+            class_spec(errors, "spec", new.spec, old.spec, check_selector)
+        case v1.ResourceSlice(), v1.ResourceSlice():
+            slice_spec(errors, "spec", new.spec, old.spec)
+        case v1.DeviceTaintRule(), v1.DeviceTaintRule():
+            taint_rule_spec(errors, "spec", new.spec, old.spec)
+    return errors
+
+
+def validate_status_update(
+    new: KubernetesObject, old: KubernetesObject, *, admin_access_allowed: bool = True
+) -> ErrorList:
+    """What is wrong with a changed status. Both are of the same kind."""
+    errors = ErrorList()
+    metadata_on_update(errors, new.metadata, old.metadata)
+    match new, old:
+        case v1.ResourceClaim(), v1.ResourceClaim():
+            if not admin_access_allowed:
+                _admin_result(errors, new.status, old.status)
+            metadata_on_update(errors, new.metadata, old.metadata)
+            claim_status(errors, "status", new, old)
+        case v1.DeviceTaintRule(), v1.DeviceTaintRule():
+            metadata_on_update(errors, new.metadata, old.metadata)
+            found = new.status.conditions
+            conditions(errors, "status.conditions", found)
+            if len(found) > MAX_TAINT_RULE_CONDITIONS:
+                errors.too_many("status.conditions", len(found), MAX_TAINT_RULE_CONDITIONS)
+    return errors
+
+
+def _admin_request(errors: ErrorList, spec: v1.ResourceClaimSpec) -> None:
+    for index, request in enumerate(spec.devices.requests):
+        if request.exactly is not None and request.exactly.admin_access:
+            _admin_access(errors, f"spec.devices.requests[{index}].adminAccess")
+            return
+
+
+def _admin_result(errors: ErrorList, new: v1.ResourceClaimStatus, old: v1.ResourceClaimStatus) -> None:
+    if old.allocation and any(result.admin_access for result in old.allocation.devices.results):
+        return
+    for index, result in enumerate(new.allocation.devices.results if new.allocation else ()):
+        if result.admin_access:
+            _admin_access(errors, f"status.allocation.devices.results[{index}].adminAccess")
+            return
+
+
+def _admin_access(errors: ErrorList, path: str) -> None:
+    label = f"`{v1.ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
+    errors.forbidden(path, f"admin access to devices requires the {label}")

@@ -1,0 +1,147 @@
+"""Runner for `rest/cases.json`: what a real API server said of single objects, asked of the validation directly.
+
+Scenarios that create one object, read it in another version or change its status are played on a dictionary. All that
+needs a server is skipped; `rest_replay.py` beside the recording replays that.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from resourceapi.objects import DecodeError, KubernetesObject, parse_json, read_with_unknown, write_object
+from resourceapi.objects.codec import without_unknown
+from resourceapi.objects.errors import ErrorList, invalid_status
+from resourceapi.objects.strategy import prepare_create, prepare_status_update
+from resourceapi.objects.validate import validate_create, validate_status_update
+from tests.cases.documents import Document
+from tests.cases.results import Case, Format, Skipped, expect_equal
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+_SCENARIOS = ("validation/", "metadata/", "body/", "conversion/", "claim/")
+_SERVER_ONLY = ("metadata/namespace", "metadata/generate-name", "body/not-json", "body/array")
+_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
+_KINDS = {
+    "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
+    "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "resourceslices": "ResourceSlice",
+}
+
+
+class _Route(NamedTuple):
+    """What a request's path means."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, path: str) -> "_Route":
+        parts = path.strip("/").split("/")[1:]  # after "apis"
+        api_version, rest = "/".join(parts[:2]), parts[2:]
+        namespace = ""
+        if rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        return cls(api_version, _KINDS[rest[0]], namespace, rest[1] if len(rest) > 1 else "")
+
+
+class _Refused(Exception):
+    """The object is not valid."""
+
+    def __init__(self, obj: KubernetesObject, errors: ErrorList) -> None:
+        super().__init__(errors)
+        self.status = invalid_status(obj, errors)
+
+
+def _matches(document: Document) -> bool:
+    return document.has_cases_with("name", "steps", "answers")
+
+
+def _cases(document: Document) -> Iterator[Case]:
+    for scenario in document.cases:
+        yield Case(scenario["name"], partial(_run, scenario))
+
+
+def _run(scenario: dict[str, Any]) -> None:
+    if not scenario["name"].startswith(_SCENARIOS) or scenario["name"] in _SERVER_ONLY:
+        raise Skipped("needs a server")
+    stored: dict[str, KubernetesObject] = {}
+    for step, answer in zip(scenario["steps"], scenario["answers"], strict=True):
+        route = _Route.of(step["path"])
+        if step["method"] == "GET" and not route.name:
+            continue  # lists are the server's
+        actual = _answer(stored, route, step)
+        expected = {"status": answer["status"], "body": _comparable(answer["body"])}
+        if actual["status"] == answer["status"] == 400:
+            expected["body"] = answer["body"]["message"]
+        expect_equal(expected, actual)
+
+
+def _answer(stored: dict[str, KubernetesObject], route: _Route, step: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if step["method"] == "POST":
+            obj = _create(route, parse_json(step["raw"]) if "raw" in step else step["body"])
+            stored[obj.metadata.name] = obj
+            return {"status": 201, "body": _comparable(write_object(obj, route.api_version))}
+        if step["method"] == "PATCH":
+            obj = _patch_status(route, stored[route.name], step["body"])
+            stored[route.name] = obj
+        return {"status": 200, "body": _comparable(write_object(stored[route.name], route.api_version))}
+    except _Refused as refused:
+        return {"status": 422, "body": refused.status}
+    except DecodeError as error:
+        version = route.api_version.rpartition("/")[2]
+        prefix = f'{route.kind} in version "{version}" cannot be handled as a {route.kind}'
+        return {"status": 400, "body": f"{prefix}: {error.reason}"}
+
+
+def _create(route: _Route, body: Any) -> KubernetesObject:
+    value = {"apiVersion": route.api_version, "kind": route.kind} | (body or {})
+    obj = prepare_create(without_unknown(read_with_unknown(value, defaults_at=NOW).object))
+    errors = validate_create(obj, admin_access_allowed=False)
+    if errors:
+        raise _Refused(obj, errors)
+    return obj
+
+
+def _patch_status(route: _Route, old: KubernetesObject, patch: Any) -> KubernetesObject:
+    value = _merged(write_object(old, route.api_version), patch)
+    value["metadata"]["resourceVersion"] = "1"
+    obj = prepare_status_update(read_with_unknown(value, defaults_at=NOW).object, old)
+    errors = validate_status_update(obj, old, admin_access_allowed=False)
+    if errors:
+        raise _Refused(obj, errors)
+    return obj
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, item in patch.items():
+        if item is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), item)
+    return result
+
+
+def _comparable(body: Any) -> Any:
+    """An object without what a server adds to it; times become `<time>`, as in the recording."""
+    if not isinstance(body, dict) or body.get("kind") == "Status":
+        return body
+    metadata = {name: value for name, value in body["metadata"].items() if name not in _BY_SERVER}
+    return _with_masked_times(body | {"metadata": metadata})
+
+
+def _with_masked_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: "<time>" if name == "timeAdded" else _with_masked_times(item) for name, item in value.items()}
+    return [_with_masked_times(item) for item in value] if isinstance(value, list) else value
+
+
+FORMATS = [Format("API server answers", _matches, _cases)]
