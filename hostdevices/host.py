@@ -70,7 +70,7 @@ class Host:
     def resolve(self, path: str) -> str | None:
         """Return the host path that `path` leads to once all links are followed; None where it leads nowhere."""
         real = self._tree.resolve(path)
-        return real if real is not None and _is_text(real) else None
+        return (real or "/") if real is not None and _is_text(real) else None
 
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written; None where there is no link."""
@@ -81,6 +81,10 @@ class Host:
         """Return the last component of a link's target (`driver` -> `nvme`); None where there is no link."""
         target = self.target(path)
         return None if target is None else os.path.basename(target)
+
+    def is_public(self, path: str) -> bool:
+        """Tell whether every user may read the file; the kernel keeps what is costly, risky or secret from them."""
+        return self._tree.is_public(path)
 
     def devnode(self, path: str) -> Devnode | None:
         """Return the device node at `path`, which may be a link to it; None where there is none."""

@@ -5,8 +5,8 @@
     ["/sys/devices/pci0000:00/0000:00:01.0/config", "bytes", "hoAAEA=="]
     ["/dev/fuse", "node", "c 10:229"]
 
-`dir` is a folder with nothing recorded in it, `file` a file whose content was not read. Folders on the way to an entry
-are not written down. The first line says which format this is.
+`there` is a file or folder whose content was not recorded. Folders on the way to an entry are not written down. The
+first line says which format this is.
 """
 
 import base64
@@ -21,7 +21,7 @@ import msgspec
 
 from hostdevices.tree import Node, StoredTree, parse_node
 
-What: TypeAlias = Literal["dir", "file", "text", "bytes", "link", "node"]
+What: TypeAlias = Literal["there", "text", "bytes", "link", "node"]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
@@ -60,8 +60,6 @@ class Recording(StoredTree):
         self._below: dict[str, set[str]] = {"": set()}
         for entry in entries:
             self._entries[entry.path] = entry
-            if entry.what == "dir":
-                self._below.setdefault(entry.path, set())
             path = entry.path
             while path:
                 path, _, name = path.rpartition("/")
@@ -109,6 +107,9 @@ class Recording(StoredTree):
 
     def _exists(self, real: str) -> bool:
         return real in self._entries or real in self._below
+
+    def _is_public(self, real: str) -> bool:
+        return self._read(real, 0) is not None
 
     def _node(self, real: str) -> Node | None:
         entry = self._entries.get(real)

@@ -18,15 +18,15 @@ class Scanner:
         """Prepare to read `host`; nothing is read yet."""
         self._host = host
         self._readers = readers
-        self._findings: dict[str, list[Finding]] = {}
+        self._findings: dict[Reader, list[Finding]] = {}
         self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
     def scan(self, subsystems: Iterable[str] | None = None) -> Inventory:
         """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory."""
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
-            if wanted is None or reader.kind not in self._findings or reader.subsystems & wanted:
-                self._findings[reader.kind] = list(self._read(reader))
+            if wanted is None or reader not in self._findings or reader.subsystems & wanted:
+                self._findings[reader] = list(self._read(reader))
         return _put_together(self._findings)
 
     def _read(self, reader: Reader) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
     return Scanner(host, readers).scan()
 
 
-def _put_together(findings: Mapping[str, list[Finding]]) -> Inventory:
+def _put_together(findings: Mapping[Reader, list[Finding]]) -> Inventory:
     everything = [finding for found in findings.values() for finding in found]
     return Inventory.of(
         parts_of_other_devices(x for x in everything if isinstance(x, Device)),

@@ -43,6 +43,10 @@ class Tree(Protocol):
         """Return the path of what `path` leads to, free of links."""
         ...
 
+    def is_public(self, path: str) -> bool:
+        """Tell whether `path` leads to a file that every user may read."""
+        ...
+
     def node(self, path: str) -> Node | None:
         """Return the device node that `path` leads to."""
         ...
@@ -75,6 +79,10 @@ class Machine:
             return None
         finally:
             os.close(descriptor)
+
+    def is_public(self, path: str) -> bool:
+        """Tell whether `path` leads to a file that every user may read."""
+        return _is_public(path)
 
     def node(self, path: str) -> Node | None:
         """Return the device node that `path` leads to."""
@@ -127,6 +135,11 @@ class StoredTree(ABC):
                 here = ""
         return here if self._exists(here) else None
 
+    def is_public(self, path: str) -> bool:
+        """Tell whether `path` leads to a file that every user may read."""
+        real = self.resolve(path)
+        return real is not None and self._is_public(real)
+
     def node(self, path: str) -> Node | None:
         """Return the device node that `path` leads to."""
         real = self.resolve(path)
@@ -143,6 +156,9 @@ class StoredTree(ABC):
 
     @abstractmethod
     def _exists(self, real: str) -> bool: ...
+
+    @abstractmethod
+    def _is_public(self, real: str) -> bool: ...
 
     @abstractmethod
     def _node(self, real: str) -> Node | None: ...
@@ -170,6 +186,9 @@ class Folder(StoredTree):
 
     def _exists(self, real: str) -> bool:
         return os.path.lexists(self._prefix + real)
+
+    def _is_public(self, real: str) -> bool:
+        return _is_public(self._prefix + real)
 
     def _node(self, real: str) -> Node | None:
         try:
@@ -210,6 +229,14 @@ def _read(path: str, limit: int) -> bytes | None:
     finally:
         os.close(descriptor)
     return data
+
+
+def _is_public(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except GONE_OR_REFUSED:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)
 
 
 def _names(path: str) -> list[str]:

@@ -27,7 +27,7 @@ UDEVD = "/run/udev/control"
 def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
     """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
 
-    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to tell anything.
+    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to say anything.
     The kernel is heard even where a udevd runs: it is sooner, and udevd does not speak to other network namespaces.
     What udevd adds is a second look once its rules have run (permissions, links).
     """

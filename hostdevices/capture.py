@@ -1,0 +1,155 @@
+"""A capture: what this host's device tree says, so that it can be read again elsewhere.
+
+What to record is not a list that could grow old: the readers run over a host that remembers what it was asked. Beside
+their answers come all attributes of the devices that they found and of the parents of those, for the readers of
+tomorrow, but only what every user may read: what the kernel keeps from users can be secret, slow, or have effects.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from posixpath import dirname, join, normpath
+
+from hostdevices.device import Devnode
+from hostdevices.host import READ_LIMIT, Host
+from hostdevices.masking import Mask
+from hostdevices.readers import READERS, Reader
+from hostdevices.recording import Entry
+from hostdevices.scan import scan
+
+# Readable by all, and yet not to be read for the asking: writing and reading of these is an action, can wait for a
+# driver (sriov_numvfs does while functions are being made), or gives what is no attribute.
+_NOT_ASKED = re.compile(r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*")
+
+
+class _RememberingHost(Host):
+    """A host that remembers what was asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.read_limits: dict[str, int] = {}
+        self.listed: set[str] = set()
+        self.asked: set[str] = set()
+
+    def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
+        self.read_limits[path] = max(limit, self.read_limits.get(path, 0))
+        return super().read_bytes(path, limit)
+
+    def list(self, path: str) -> list[str]:
+        self.listed.add(path)
+        return super().list(path)
+
+    def exists(self, path: str) -> bool:
+        self.asked.add(path)
+        return super().exists(path)
+
+    def resolve(self, path: str) -> str | None:
+        self.asked.add(path)
+        return super().resolve(path)
+
+    def target(self, path: str) -> str | None:
+        self.asked.add(path)
+        return super().target(path)
+
+    def devnode(self, path: str) -> Devnode | None:
+        self.asked.add(path)
+        return super().devnode(path)
+
+
+def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS) -> list[Entry]:
+    """Return what of `host` a recording must hold for `readers` to find the same in it, sorted by path.
+
+    With `masked`, serial numbers, MAC addresses, UUIDs and their like are replaced, each by the same one everywhere.
+    """
+    remembering = _RememberingHost(host.root)
+    inventory = scan(remembering, readers)
+    record = _Record(host)
+    for path, limit in remembering.read_limits.items():
+        record.file(path, limit)
+    for path in remembering.listed:
+        record.names(path)
+    for path in remembering.asked:
+        record.thing(path)
+    for syspath in _with_parents(device.syspath for device in inventory.devices.values()):
+        record.attributes(syspath)
+    entries = record.entries()
+    return Mask(entries).apply(entries) if masked else entries
+
+
+def _with_parents(syspaths: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for syspath in syspaths:
+        while syspath.startswith("/sys/devices/") and syspath not in found:
+            found.add(syspath)
+            syspath = dirname(syspath)
+    return found
+
+
+class _Record:
+    """Collects entries, by the paths that are free of links, and every link that led there."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._entries: dict[str, Entry] = {}
+        self._followed: set[str] = set()
+
+    def entries(self) -> list[Entry]:
+        """Return everything, sorted."""
+        return sorted(self._entries.values())
+
+    def thing(self, path: str) -> str | None:
+        """Record that something is at `path`, and what if it is a device node; return its path without links."""
+        self._follow(path)
+        real = self._host.resolve(path)
+        if real in (None, "/"):
+            return None
+        if real not in self._entries:
+            node = self._host.devnode(real) if real.startswith("/dev/") else None
+            numbers = f"{node.kind} {node.major}:{node.minor}" if node else ""
+            self._entries[real] = Entry(real, "node", numbers) if node else Entry(real, "there")
+        return real
+
+    def names(self, folder: str) -> None:
+        """Record what is in a folder."""
+        self.thing(folder)
+        for name in self._host.list(folder):
+            self.thing(join(folder, name))
+
+    def file(self, path: str, limit: int) -> None:
+        """Record a file up to `limit` bytes."""
+        data = self._host.read_bytes(path, limit)
+        real = self.thing(path)
+        if data is None or real is None:
+            return
+        try:
+            self._entries[real] = Entry(real, "text", data.decode())
+        except UnicodeDecodeError:
+            self._entries[real] = Entry(real, "bytes", base64.b64encode(data).decode())
+
+    def attributes(self, syspath: str) -> None:
+        """Record the attributes and links of a device's own folder."""
+        for name in self._host.list(syspath):
+            path = join(syspath, name)
+            if self._host.target(path) is not None:
+                self.thing(path)
+            elif not _NOT_ASKED.fullmatch(name) and self._host.is_public(path) and not self._has_content(path):
+                self.file(path, READ_LIMIT)
+
+    def _has_content(self, path: str) -> bool:
+        return path in self._entries and self._entries[path].what != "there"
+
+    def _follow(self, path: str) -> None:
+        """Record the links on the way along `path`."""
+        if path in self._followed or path == "/":
+            return
+        self._followed.add(path)
+        self._follow(dirname(path))
+        folder = self._host.resolve(dirname(path))
+        if folder is None:
+            return
+        here = join(folder, path.rpartition("/")[2])
+        target = self._host.target(here)
+        if target is not None:
+            self._entries[here] = Entry(here, "link", target)
+            self._follow(normpath(join(folder, target)))

@@ -1,0 +1,74 @@
+"""Masks: serial numbers, hardware addresses and UUIDs of a recording, replaced so that it can be given away.
+
+The same value becomes the same other value wherever it stands, names and link targets included, so that what belongs
+together still does. The replacement has the form of the original (`00:00:00:00:00:03`) and tells nothing about it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
+
+from hostdevices.recording import Entry
+
+# The names under which the kernel shows what identifies a single piece of hardware.
+_ATTRIBUTES = re.compile(
+    r"(.*_)?(serial|serial_number|serial_no|serialnr|unique_id|uniq|uid|wwid|wwn|eui|nguid|uuid|guid|asset_tag|vpd_pg8[03])"
+)
+_VARIABLES = re.compile(r"^(?:[A-Z0-9_]*(?:SERIAL|UUID|UNIQ|WWN|WWID)[A-Z0-9_]*)=\"?([^\"\n]*)\"?$", re.MULTILINE)
+
+# Forms that identify wherever they stand.
+_FORMS = re.compile(
+    r"(?<![0-9A-Za-z])(?:"
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # UUID
+    r"|(?:[0-9a-fA-F]{2}[:-]){5,}[0-9a-fA-F]{2}"  # MAC, InfiniBand hardware address
+    r"|(?:[0-9a-fA-F]{4}:){3,7}[0-9a-fA-F]{4}"  # InfiniBand GUID and GID
+    r"|(?:0x)?[0-9a-fA-F]{32}"  # the same without separators, IPv6 addresses of /proc
+    r"|(?:naa|eui|nvme|t10)\.[0-9A-Za-z._-]+"  # world-wide names of disks
+    r")(?![0-9A-Za-z])"
+)
+_SHORTEST = 4  # a shorter "serial number" identifies nothing and would be found everywhere
+_MOST_BYTES = 64  # of a binary file: the standard header of PCI configuration space; serial numbers come after it
+
+
+class Mask:
+    """Knows the values of a recording that must not be told, and what stands for each."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        """Look for the values."""
+        values = sorted({value for entry in entries for value in _values(entry)})
+        self._instead = {value: _pseudonym(value, number) for number, value in enumerate(values, start=1)}
+        longest_first = sorted(map(re.escape, values), key=len, reverse=True)
+        self._pattern = re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(longest_first)})(?![0-9A-Za-z])")
+
+    def apply(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return the entries without the values, sorted."""
+        return sorted(map(self._masked, entries))
+
+    def _masked(self, entry: Entry) -> Entry:
+        if entry.what == "bytes" and len(entry.content) > _MOST_BYTES * 4 // 3 + 4:
+            entry = structs.replace(entry, what="there", content="")
+        content = entry.content if entry.what == "bytes" else self._text(entry.content)
+        return structs.replace(entry, path=self._text(entry.path), content=content)
+
+    def _text(self, text: str) -> str:
+        return self._pattern.sub(lambda found: self._instead[found[0]], text) if self._instead else text
+
+
+def _values(entry: Entry) -> Iterator[str]:
+    texts = [entry.path] if entry.what == "bytes" else [entry.path, entry.content]
+    for text in texts:
+        yield from (found for found in _FORMS.findall(text) if set(found) - set("0fFx:-"))
+    if entry.what != "text":
+        return
+    named = _VARIABLES.findall(entry.content)
+    if _ATTRIBUTES.fullmatch(entry.path.rpartition("/")[2]):
+        named.append(entry.content.strip())
+    parents = set(entry.path.split("/"))  # a root hub gives its controller's address as its serial number
+    yield from (value for value in named if len(value) >= _SHORTEST and value not in parents)
+
+
+def _pseudonym(value: str, number: int) -> str:
+    """Write `number` over the letters and digits of `value`, from behind, and zeros before it."""
+    digits = iter(f"{number:x}"[::-1])
+    return "".join(next(digits, "0") if character.isalnum() else character for character in reversed(value))[::-1]

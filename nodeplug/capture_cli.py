@@ -1,0 +1,38 @@
+"""`nodeplug capture`: record this node's device tree, to be read elsewhere with `nodeplug discover --root FILE`."""
+
+import time
+from pathlib import Path
+
+import click
+
+from hostdevices import Host, HostDevicesError
+from hostdevices.capture import capture as entries_of
+from hostdevices.recording import save
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--mask", is_flag=True, help="Replace serial numbers, MAC addresses and UUIDs, consistently.")
+@click.option(
+    "--root", default="/", type=click.Path(path_type=Path), show_default=True, help="Where sys/, proc/ and dev/ are."
+)
+def capture(file: Path, mask: bool, root: Path) -> None:
+    """Record what the device tree says to FILE, as text, compressed.
+
+    Needs no privilege; as root it records also what only root may read. Device nodes are recorded by type and number,
+    never opened.
+    """
+    started = time.monotonic()
+    try:
+        entries = entries_of(Host(root), masked=mask)
+        save(file, entries, masked=mask)
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+    size = file.stat().st_size / 1024
+    click.echo(
+        f"{file}: {len(entries)} entries, {size:.0f} KiB, in {time.monotonic() - started:.1f} s"
+        f"{', masked' if mask else '; serial numbers and addresses are in it (--mask replaces them)'}",
+        err=True,
+    )

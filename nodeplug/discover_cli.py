@@ -1,0 +1,105 @@
+"""`nodeplug discover`: what devices this host, or a recorded one, has."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import click
+
+from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
+from hostdevices.readers import READERS
+
+Output: TypeAlias = Literal["table", "json", "yaml"]
+
+
+@click.command()
+@click.option(
+    "--root",
+    default="/",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="A folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
+)
+@click.option("-o", "--output", default="table", show_default=True, type=click.Choice(["table", "json", "yaml"]))
+@click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
+@click.option("--id", "ids", multiple=True, help="Only the device with this id, with all that is known; repeatable.")
+def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str, ...]) -> None:
+    """Show the devices that are here: id, kernel's name, nodes, NUMA node, attributes, health.
+
+    As an ordinary user, what that user may read. Exits 1 when a device asked for by --id is not here.
+    """
+    try:
+        inventory = scan(Host(root))
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    chosen = _chosen(inventory, kinds, ids)
+    if output == "table":
+        from nodeplug.discover_table import show_details, show_table  # rich: for tables only
+
+        if ids:
+            show_details(chosen)
+        else:
+            show_table(chosen, inventory.problems)
+    else:
+        click.echo(_text(described(chosen, inventory.problems), output), nl=False)
+    missing = [wanted for wanted in ids if wanted not in inventory.devices]
+    for wanted in missing:
+        click.echo(f"no device {wanted!r} here{_did_you_mean(wanted, list(inventory.devices))}", err=True)
+    if missing:
+        sys.exit(1)
+
+
+def described(devices: Sequence[Device], problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return devices and problems as JSON and YAML show them. Names and order are a contract with scripts."""
+    return {
+        "devices": [
+            {
+                "id": device.id,
+                "kind": device.kind,
+                "name": device.name,
+                "syspath": device.syspath,
+                "devnodes": [
+                    {"path": node.path, "type": node.kind, "major": node.major, "minor": node.minor}
+                    for node in device.devnodes
+                ],
+                "numaNodes": list(device.numa_nodes),
+                "attributes": {
+                    name: {"version": value.text} if isinstance(value, Version) else value
+                    for name, value in sorted(device.attributes.items())
+                },
+                "within": list(device.within),
+                "health": {"healthy": device.health.healthy, "reason": device.health.reason},
+            }
+            for device in devices
+        ],
+        "problems": [{"where": problem.where, "reason": problem.reason} for problem in problems],
+    }
+
+
+def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) -> list[Device]:
+    known = {reader.kind for reader in READERS} | {device.kind for device in inventory.devices.values()}
+    for kind in kinds:
+        if kind not in known:
+            raise click.BadParameter(f"no such kind: {kind!r}{_did_you_mean(kind, sorted(known))}", param_hint="--kind")
+    return [
+        device
+        for device in inventory.devices.values()
+        if (not kinds or device.kind in kinds) and (not ids or device.id in ids)
+    ]
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _text(description: dict[str, Any], output: Output) -> str:
+    if output == "json":
+        import msgspec
+
+        return msgspec.json.format(msgspec.json.encode(description), indent=2).decode() + "\n"
+    import yaml
+
+    return yaml.safe_dump(description, sort_keys=False, allow_unicode=True, width=10_000)
