@@ -44,24 +44,25 @@ class PluginFolder:
             return None
         return status.st_dev, status.st_ino, status.st_ctime_ns
 
-    def own_socket(self, resource_name: str) -> Path:
-        """Return a path for a resource's socket that nobody listens at.
-
-        There are two names, so that a new instance can serve beside the old one during an upgrade.
-        """
-        slug = re.sub(r"[^A-Za-z0-9.]", "_", resource_name)
-        if len(slug) > _LONGEST_NAME - len(_PREFIX) - len("-a.sock"):
-            slug = hashlib.sha256(resource_name.encode()).hexdigest()[:16]
-        first, second = (self.path / f"{_PREFIX}{slug}-{which}.sock" for which in "ab")
-        return second if is_live(first) else first
-
-    def remove_stale_sockets(self) -> list[Path]:
-        """Remove sockets of ours that nobody listens at, as a killed daemon leaves them; return their paths."""
-        stale = [path for path in self.path.glob(f"{_PREFIX}*.sock") if path.is_socket() and not is_live(path)]
-        for path in stale:
-            path.unlink(missing_ok=True)
-        return stale
-
     def _changed(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def own_socket(folder: Path, resource_name: str) -> Path:
+    """Return a path in `folder` for a resource's socket, at which nobody listens.
+
+    There are two names, so that a new instance can serve beside the old one during an upgrade.
+    """
+    slug = re.sub(r"[^A-Za-z0-9.]", "_", resource_name)
+    if len(slug) > _LONGEST_NAME - len(_PREFIX) - len("-a.sock"):
+        slug = hashlib.sha256(resource_name.encode()).hexdigest()[:16]
+    first, second = (folder / f"{_PREFIX}{slug}-{which}.sock" for which in "ab")
+    return second if is_live(first) else first
+
+
+def remove_stale_sockets(folder: Path) -> None:
+    """Remove sockets of ours at which nobody listens, as a killed daemon leaves them."""
+    for path in folder.glob(f"{_PREFIX}*.sock"):
+        if path.is_socket() and not is_live(path):
+            path.unlink(missing_ok=True)

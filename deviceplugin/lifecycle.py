@@ -15,6 +15,8 @@ Rules:
 import random
 from enum import Enum, auto
 
+from msgspec import Struct
+
 
 class State(Enum):
     """Where a resource stands."""
@@ -83,6 +85,14 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
 def step(state: State, event: Event) -> tuple[State, Action]:
     """Return the next state and what to do; an event that says nothing new in `state` changes nothing."""
     return TRANSITIONS.get((state, event), (state, Action.NOTHING))
+
+
+class Timings(Struct, frozen=True):
+    """How long we wait for a kubelet, in seconds."""
+
+    register: float = 15.0  # for Register's answer; the kubelet dials back for up to 10 s within the call
+    stream: float = 10.0  # from the answer to ListAndWatch; a kubelet takes a millisecond
+    stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
 
 
 class Backoff:

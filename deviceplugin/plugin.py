@@ -1,10 +1,9 @@
-"""The device plugin side as a whole: one plugin per resource, fed by assignments, and what they share.
+"""The device plugin side as a whole: all resources of a configuration, fed by assignments, and what they share.
 
-assignment -> units -> CDI spec -> list -> kubelet
+assignment -> units -> CDI specs -> lists -> kubelet
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,21 +11,18 @@ from msgspec import Struct
 
 import cdi
 from checkpoint import Ledger
-from deviceplugin.advertise import Advertised
-from deviceplugin.allocate import Allocator
-from deviceplugin.folder import PluginFolder
+from deviceplugin.folder import PluginFolder, remove_stale_sockets
+from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
 from deviceplugin.release import Releaser
-from deviceplugin.response import cdi_spec
+from deviceplugin.resource_plugin import Registered, ResourcePlugin, ResourceStatus
 from deviceplugin.server import DevicePluginServicer
-from deviceplugin.units import API, device_of, units_of
 from deviceplugin.watcher_registration import WatcherRegistration
 from grpcunix import handler
 from hostdevices import Device, Host
 from hostdevices.resource import Resource
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
-log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
@@ -39,48 +35,47 @@ class Paths(Struct, frozen=True):
     cdi: Path
 
 
-class ResourceStatus(Struct, frozen=True):
-    """How one resource stands, for people and metrics."""
-
-    name: str
-    devices: int
-    healthy: int
-    leased: int
-    streaming: bool
-    registrations: int
-    last_error: str
-
-
 class DevicePlugins:
     """All resources of a configuration, offered through the device plugin API."""
 
     def __init__(
-        self, resources: Sequence[Resource], host: Host, ledger: Ledger, paths: Paths, through_watcher: bool = False
+        self,
+        resources: Sequence[Resource],
+        host: Host,
+        ledger: Ledger,
+        paths: Paths,
+        through_watcher: bool = False,
+        timings: Timings = Timings(),
     ) -> None:
         """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock."""
-        self._ledger = ledger
+        self._paths = paths
+        self._through_watcher = through_watcher
+        self._timings = timings
         self._folder = PluginFolder(paths.device_plugins)
         self._cdi = cdi.CdiDirectory(paths.cdi)
         self._releaser = Releaser(ledger, paths.pod_resources, {r.name for r in resources}, self._refresh)
-        self._plugins = {
-            r.name: _Plugin(r, host, ledger, self._releaser, self._folder, paths.plugins_registry, through_watcher)
-            for r in resources
-        }
-        self._through_watcher = through_watcher
+        self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
         self._started = False
 
     async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now; lists that changed are sent."""
+        """Take over which devices each resource has now; lists that changed are sent.
+
+        CDI specs are written first: a list is a promise, and after a reboot the kubelet replays answers that name them.
+        """
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()))
-        await self._write_cdi()
+        specs = [plugin.cdi_spec() for plugin in self._plugins.values() if plugin.resource.cdi]
+        if specs:
+            await asyncio.to_thread(self._cdi.sync, specs)
         self._refresh()
 
     async def start(self) -> None:
         """Serve and register. Call `update` before, so that the first list is a true one. Raises OSError."""
-        if not self._through_watcher:
+        if self._through_watcher:
+            remove_stale_sockets(self._paths.plugins_registry)
+        else:
+            remove_stale_sockets(self._paths.device_plugins)
             self._folder.start()
-        self._folder.remove_stale_sockets()
         self._started = True
         for plugin in self._plugins.values():
             plugin.registration.start()
@@ -93,8 +88,7 @@ class DevicePlugins:
         self._started = False
         self._folder.stop()
         await self._releaser.stop()
-        for plugin in self._plugins.values():
-            await plugin.registration.stop()
+        await asyncio.gather(*(plugin.registration.stop() for plugin in self._plugins.values()))
 
     async def reconcile(self) -> None:
         """Compare the leases with what the kubelet says, now."""
@@ -104,90 +98,13 @@ class DevicePlugins:
         """Tell how every resource stands."""
         return tuple(plugin.status() for plugin in self._plugins.values())
 
-    async def _write_cdi(self) -> None:
-        """Specs come before registering: after a reboot the kubelet replays answers that name them."""
-        specs = [plugin.cdi_spec() for plugin in self._plugins.values() if plugin.resource.cdi]
-        if specs:
-            await asyncio.to_thread(self._cdi.sync, specs)
+    def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
+        serving = handler(_SERVICE, servicer)
+        if self._through_watcher:
+            registry = self._paths.plugins_registry
+            return WatcherRegistration(name, registry, serving, lambda: servicer.streaming, self._timings)
+        return Registration(name, self._folder, serving, servicer.options, lambda: servicer.streaming, self._timings)
 
     def _refresh(self) -> None:
         for plugin in self._plugins.values():
             plugin.refresh()
-
-
-class _Plugin:
-    """One resource."""
-
-    def __init__(
-        self,
-        resource: Resource,
-        host: Host,
-        ledger: Ledger,
-        releaser: Releaser,
-        folder: PluginFolder,
-        plugins_registry: Path,
-        through_watcher: bool,
-    ) -> None:
-        self.resource = resource
-        self._ledger = ledger
-        self._advertised = Advertised()
-        self._allocator = Allocator(resource, host, ledger, releaser)
-        self._servicer = DevicePluginServicer(host, self._allocator, self._advertised, self._stream_changed)
-        serving = handler(_SERVICE, self._servicer)
-        self.registration: Registration | WatcherRegistration
-        if through_watcher:
-            socket = plugins_registry / folder.own_socket(resource.name).name
-            self.registration = WatcherRegistration(resource.name, socket, serving, self._is_streaming)
-        else:
-            self.registration = Registration(resource.name, folder, serving, self._servicer.options, self._is_streaming)
-
-    def update(self, devices: tuple[Device, ...]) -> None:
-        self._allocator.update(units_of(self.resource, devices))
-
-    def refresh(self) -> None:
-        """Send the list again if devices, leases or withheld devices made it another one."""
-        withheld = {w.device: w.reason for w in self._ledger.withheld()}
-        before = self._advertised.health()
-        if self._advertised.update(self._allocator.units, self._leased(), withheld):
-            self._log_changes(before)
-            self._servicer.publish()
-
-    def cdi_spec(self) -> cdi.Spec:
-        return cdi_spec(self.resource, (unit.device for unit in self._allocator.units.values()))
-
-    def status(self) -> ResourceStatus:
-        devices, healthy = self._advertised.counts()
-        return ResourceStatus(
-            name=self.resource.name,
-            devices=devices,
-            healthy=healthy,
-            leased=len(self._leased()),
-            streaming=self._servicer.streaming,
-            registrations=self.registration.registrations,
-            last_error=self.registration.last_error,
-        )
-
-    def _leased(self) -> list[str]:
-        return [x.unit for x in self._ledger.leases() if x.api == API and x.resource == self.resource.name]
-
-    def _is_streaming(self) -> bool:
-        return self._servicer.streaming
-
-    def _stream_changed(self) -> None:
-        self.registration.stream_changed()
-
-    def _log_changes(self, before: Mapping[str, bool]) -> None:
-        now = self._advertised.health()
-        for unit_id in now.keys() | before.keys():
-            was, is_now = before.get(unit_id), now.get(unit_id)
-            if was == is_now:
-                continue
-            extra = {"resource": self.resource.name, "device": unit_id}
-            if is_now is None:
-                log.info("device is gone", extra=extra)
-            elif was is None:
-                log.info("device is offered%s", "" if is_now else ", unhealthy", extra=extra)
-            else:
-                unit = self._allocator.units.get(unit_id)
-                reason = unit.device.health.reason if unit else f"{device_of(unit_id)} is gone while leased"
-                log.info("device is %s", "healthy again" if is_now else f"unhealthy: {reason}", extra=extra)

@@ -10,15 +10,12 @@ from collections.abc import Awaitable, Callable
 import grpc
 import grpc.aio
 
-from deviceplugin.folder import Identity, PluginFolder
-from deviceplugin.lifecycle import Action, Backoff, Event, State, step
+from deviceplugin.folder import Identity, PluginFolder, own_socket
+from deviceplugin.lifecycle import Action, Backoff, Event, State, Timings, step
 from grpcunix import Client, GrpcUnixError, Handler, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 VERSION = "v1beta1"
-REGISTER_TIMEOUT = 15.0  # seconds; the kubelet dials back for up to 10 s within the call
-STREAM_TIMEOUT = 10.0  # seconds from the answer to ListAndWatch; a kubelet takes a millisecond
-STABLE_AFTER = 10.0  # seconds; a stream that lived that long was a good one
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
 
@@ -33,6 +30,7 @@ class Registration:
         handler: Handler,
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
+        timings: Timings = Timings(),
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list."""
         self.resource_name = resource_name
@@ -43,6 +41,7 @@ class Registration:
         self._handler = handler
         self._options = options
         self._streaming = streaming
+        self._timings = timings
         self._server: UnixServer | None = None
         self._kubelet: Identity | None = None  # the kubelet that we registered with last
         self._backoff = Backoff()
@@ -85,7 +84,7 @@ class Registration:
             self._stream_since = now
             self._fire(Event.STREAM_OPENED)
         else:
-            if now - self._stream_since >= STABLE_AFTER:
+            if now - self._stream_since >= self._timings.stable:
                 self._backoff.reset()
             self._fire(Event.STREAM_ENDED)
 
@@ -123,7 +122,7 @@ class Registration:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
-        server = UnixServer(self._folder.own_socket(self.resource_name), [self._handler])
+        server = UnixServer(own_socket(self._folder.path, self.resource_name), [self._handler])
         try:
             await server.start()
         except (OSError, GrpcUnixError) as error:
@@ -147,7 +146,7 @@ class Registration:
         refusal: grpc.aio.AioRpcError | None = None
         async with connect(self._folder.kubelet_socket) as channel:
             try:
-                await Client(channel, _SERVICE).call("Register", request, timeout=REGISTER_TIMEOUT)
+                await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
             except grpc.aio.AioRpcError as error:
                 refusal = error
         if refusal is not None:
@@ -163,9 +162,9 @@ class Registration:
             self._fire(Event.STREAM_OPENED)
 
     async def _expect_stream(self) -> None:
-        await asyncio.sleep(STREAM_TIMEOUT)
+        await asyncio.sleep(self._timings.stream)
         self._failed(
-            f"the kubelet accepted and did not open ListAndWatch within {STREAM_TIMEOUT:.0f} s", logging.WARNING
+            f"the kubelet accepted and did not open ListAndWatch within {self._timings.stream:.0f} s", logging.WARNING
         )
         self._fire(Event.OVERDUE)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import grpc.aio
 
-from deviceplugin.lifecycle import Backoff
-from deviceplugin.registration import STABLE_AFTER, STREAM_TIMEOUT, VERSION
+from deviceplugin.folder import own_socket
+from deviceplugin.lifecycle import Backoff, Timings
+from deviceplugin.registration import VERSION
 from grpcunix import GrpcUnixError, Handler, UnixServer, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
@@ -23,14 +24,22 @@ _SERVICE = registration.DESCRIPTOR.services_by_name["Registration"]
 class WatcherRegistration:
     """Serves one resource in the plugin watcher's folder from `start` to `stop`."""
 
-    def __init__(self, resource_name: str, socket: Path, plugin: Handler, streaming: Callable[[], bool]) -> None:
-        """Prepare. Both services, registration and `plugin`, are served at `socket`."""
+    def __init__(
+        self,
+        resource_name: str,
+        folder: Path,
+        plugin: Handler,
+        streaming: Callable[[], bool],
+        timings: Timings = Timings(),
+    ) -> None:
+        """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`."""
         self.resource_name = resource_name
         self.registrations = 0
         self.last_error = ""
-        self._socket = socket
+        self._folder = folder
         self._handlers = (handler(_SERVICE, self), plugin)
         self._streaming = streaming
+        self._timings = timings
         self._server: UnixServer | None = None
         self._missed = asyncio.Event()  # the kubelet does not listen and ought to
         self._backoff = Backoff()
@@ -54,7 +63,7 @@ class WatcherRegistration:
         if self._streaming():
             self._since = now
             return
-        if now - self._since >= STABLE_AFTER:
+        if now - self._since >= self._timings.stable:
             self._backoff.reset()
         self._missed.set()
 
@@ -85,7 +94,7 @@ class WatcherRegistration:
                 await self._serve()
                 await self._missed.wait()
                 # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
-                await asyncio.sleep(STREAM_TIMEOUT + self._backoff.next())
+                await asyncio.sleep(self._timings.stream + self._backoff.next())
                 self._missed.clear()
                 if not self._streaming():
                     log.info(
@@ -101,7 +110,7 @@ class WatcherRegistration:
                 return
             if self._server is not None:
                 await self._server.stop()
-            self._server = UnixServer(self._socket, self._handlers)
+            self._server = UnixServer(own_socket(self._folder, self.resource_name), self._handlers)
             try:
                 await self._server.start()
             except (OSError, GrpcUnixError) as error:

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table and writes a JSON file; never part of the tests."""

@@ -1,0 +1,182 @@
+"""`nodeplug demo`: the main job on this machine's own devices, without Kubernetes.
+
+A stand-in kubelet and the daemon meet on real sockets in a temporary folder: discovery, registration, a pod that gets a
+device, a restart of the kubelet. With `--watch` it stays and prints what happens.
+"""
+
+import asyncio
+import logging
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hostdevices import Diff, Host, scan
+from hostdevices.assignment import Assignment, assign
+from hostdevices.resource import Resource
+from kubelet.devicemanager import DeviceRunContainerOptions
+from kubelet.node import Node
+from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from nodeplug import config, logs
+from nodeplug.daemon import Daemon
+
+_SHOWN_IDS = 4
+_PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices that most machines have
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Stay, and print every hotplug, health change and allocation.")
+@click.option("--root", default="/", type=click.Path(path_type=Path), help="Another tree, or a capture file.")
+def demo(watch: bool, root: Path) -> None:
+    """Show the main job on this machine's devices, with a stand-in kubelet."""
+    logs.setup("warning", "text")
+    with tempfile.TemporaryDirectory(prefix="nodeplug-") as folder:
+        asyncio.run(_demo(Path(folder), Host(root), watch, Console()))
+
+
+async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None:
+    inventory = scan(host)
+    builtin = config.builtin()
+    assigned = assign(inventory, builtin.resources)
+    resources = tuple(r for r in builtin.resources if assigned.devices[r.name])
+    kinds = Counter(device.kind for device in inventory.devices.values())
+    _step(console, "Discover", f"{len(inventory.devices)} devices: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}")
+    if not resources:
+        console.print("None of them is of a class that the built-in configuration offers; nothing to register.")
+        return
+    settings = msgspec.structs.replace(
+        builtin.settings,
+        kubelet_root=str(folder / "kubelet"),
+        state_directory=str(folder / "state"),
+        cdi_directory=str(folder / "cdi"),
+    )
+    async with Node(folder / "kubelet") as node:
+        events = _Events(console) if watch else None
+        mine = msgspec.structs.replace(builtin, resources=resources, settings=settings)
+        daemon = Daemon(mine, host, events.inventory_changed if events else None)
+        running = asyncio.ensure_future(daemon.run())
+        running.add_done_callback(lambda _: None)
+        names = [resource.name for resource in resources]
+        began = time.perf_counter()
+        await _until_offered(node, names, running)
+        _step(console, "Register", f"{len(names)} resources in {_ms(began)}, this is what the kubelet sees:")
+        console.print(_resources(node, names))
+
+        wanted = next((name for name in _PREFERRED if node.allocatable().get(name)), None)
+        wanted = wanted or next(name for name in names if node.allocatable().get(name))
+        pod = Pod(
+            metadata=ObjectMeta(name="demo"),
+            spec=PodSpec(containers=(Container("main", ResourceRequirements(limits={wanted: 1})),)),
+        )
+        began = time.perf_counter()
+        status = await node.admit(pod)
+        _step(console, "Admit", f"pod demo asks for one {wanted}: {status.phase} in {_ms(began)}")
+        if status.message:
+            console.print(Text(f"  {status.message}"))
+        options = await node.run_container_options("demo", "main")
+        assert options is not None
+        _print_options(console, options)
+        for spec in sorted((folder / "cdi").glob("*.json")) if options.cdi_devices else ():
+            console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))
+
+        began = time.perf_counter()
+        await node.restart()
+        await _until_offered(node, names, running)
+        holds = ", ".join(node.allocations("demo", "main").get(wanted, []))
+        _step(console, "Restart the kubelet", f"all {len(names)} resources are back in {_ms(began)}; pod demo still has {holds}")
+        console.print(_resources(node, names))
+        if events is not None:
+            await events.follow(node)
+        daemon.stop()
+        await running
+    _step(console, "Stop", "sockets are gone, leases stay on disk")
+
+
+async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Future[None]") -> None:
+    """Wait until the kubelet has every resource's list; raises what ended the daemon, should it end."""
+    waiting = asyncio.ensure_future(node.until(lambda: all(name in node.devices() for name in names)))
+    await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        waiting.cancel()
+        running.result()
+    await waiting
+
+
+class _Events:
+    """Prints what happens, one line each, until SIGINT."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    async def follow(self, node: Node) -> None:
+        logging.getLogger().setLevel(logging.INFO)
+        self._console.print("\nWatching; Ctrl-C ends. Try: [bold]ip link add d0 type veth[/bold] or plug something in.\n")
+        done = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, done.set)
+        printing = asyncio.ensure_future(self._print_kubelet(node))
+        await done.wait()
+        printing.cancel()
+
+    def inventory_changed(self, assignment: Assignment, diff: Diff) -> None:
+        for verb, devices in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
+            for device in devices:
+                owner = assignment.owners.get(device.id, "no resource")
+                health = "" if device.health.healthy else f", unhealthy: {device.health.reason}"
+                self._line("host", f"{verb} {device.id} ({owner}){health}")
+
+    async def _print_kubelet(self, node: Node) -> None:
+        async for event in node.events():
+            self._line("kubelet", " ".join(filter(None, (event.kind, event.about, event.text))))
+
+    def _line(self, who: str, text: str) -> None:
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {who:8}{logs.escaped(text)}"), soft_wrap=True)
+
+
+def _resources(node: Node, names: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column, justify in (("RESOURCE", "left"), ("CAPACITY", "right"), ("ALLOCATABLE", "right")):
+        table.add_column(column, justify="right" if justify == "right" else "left", no_wrap=True)
+    table.add_column("DEVICE IDS", overflow="fold")
+    table.add_column("NUMA", no_wrap=True)
+    capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
+    for name in names:
+        ids = sorted(devices[name])
+        more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+        numa = sorted({node_id for device in devices[name].values() for node_id in device.numa_nodes or ()})
+        table.add_row(
+            name,
+            str(capacity.get(name, 0)),
+            str(allocatable.get(name, 0)),
+            logs.escaped(", ".join(ids[:_SHOWN_IDS]) + more),
+            ",".join(map(str, numa)) or "-",
+        )
+    return table
+
+
+def _print_options(console: Console, options: DeviceRunContainerOptions) -> None:
+    lines = [
+        *(f"env         {env.name}={env.value}" for env in options.envs),
+        *(f"mount       {m.host_path} -> {m.container_path}{' (read-only)' if m.read_only else ''}" for m in options.mounts),
+        *(f"device      {d.path_on_host} -> {d.path_in_container} ({d.permissions})" for d in options.devices),
+        *(f"annotation  {a.name}={a.value}" for a in options.annotations),
+        *(f"CDI         {device.name}" for device in options.cdi_devices),
+    ]
+    for line in lines:
+        console.print(Text(f"  {logs.escaped(line)}"))
+
+
+def _step(console: Console, title: str, text: str) -> None:
+    console.print(Text.assemble("\n", (title, "bold"), f": {text}"))
+
+
+def _ms(began: float) -> str:
+    return f"{(time.perf_counter() - began) * 1000:.0f} ms"
