@@ -1,0 +1,142 @@
+"""The device manager's file: byte for byte, and what is wrong with one that is not."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import kubelet_devices
+from checkpoint.kubelet_devices import PodDevices, decode, encode, load
+from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
+from tests.cases import CASES_ROOT, Case, recorded
+
+ENTRY = PodDevices(
+    "pod1", "con1", "domain1.com/resource1", {-1: ["dev5"], 0: ["dev1", "dev2"], 10: ["dev9"], 2: ["dev2"]}
+)
+RESPONSE = b"\x12\n\n\x02/c\x12\x02/h\x18\x01"
+
+# written by kubelets in the field, and published with bug reports
+TEGRA = (
+    b'{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",'
+    b'"ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["tegra"]},'
+    b'"AllocResp":"Ch8KFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSBXRlZ3Jh"}],'
+    b'"RegisteredDevices":{"nvidia.com/gpu":["tegra"]}},"Checksum":3660592824}'
+)
+UNUSED = (
+    b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":'
+    b'{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},"Checksum":3952659280}'
+)
+BEFORE_1_20 = (
+    b'{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"con1","ResourceName":"domain1.com/resource1",'
+    b'"DeviceIDs":["dev1","dev2"],"AllocResp":""}],"RegisteredDevices":{"domain1.com/resource1":["dev1","dev2"]}},'
+    b'"Checksum":2622669051}'
+)
+
+
+@recorded("checkpoint/kubelet-files.json")
+def test_recorded_files(case: Case) -> None:
+    case.run()
+
+
+@pytest.mark.skipif(not CASES_ROOT.is_dir(), reason=f"no recorded cases at {CASES_ROOT}")
+def test_files_of_a_real_kubelet() -> None:
+    for path in sorted((CASES_ROOT / "kubelet").glob("checkpoint-device-*.json")):
+        raw = path.read_bytes().rstrip()
+        found = load(raw)
+        assert encode(found.entries, found.registered) == raw
+
+
+@pytest.mark.parametrize("raw", [TEGRA, UNUSED], ids=["tegra", "unused"])
+def test_published_files(raw: bytes) -> None:
+    found = load(raw)
+    assert encode(found.entries, found.registered) == raw
+
+
+@pytest.mark.parametrize(
+    ("entries", "registered", "checksum"),
+    [
+        (None, {}, 3467439661),
+        ([], {}, 2932075448),
+        (
+            [PodDevices(ENTRY.pod_uid, ENTRY.container, ENTRY.resource, ENTRY.by_node, RESPONSE)],
+            {"domain1.com/resource1": ["dev1", "dev2"], "domain2.com/resource2": []},
+            2218539863,
+        ),
+    ],
+)
+def test_null_and_empty_have_checksums_of_their_own(
+    entries: list[PodDevices] | None, registered: dict[str, list[str]], checksum: int
+) -> None:
+    assert json.loads(encode(entries, registered))["Checksum"] == checksum
+
+
+def test_keys_are_sorted_as_text_in_the_file_and_as_numbers_in_the_dump() -> None:
+    part = kubelet_devices.entry_part(ENTRY)
+    assert '"DeviceIDs":{"-1":["dev5"],"0":["dev1","dev2"],"10":["dev9"],"2":["dev2"]}' in part.json
+    assert b"map[-1:[dev5] 0:[dev1 dev2] 2:[dev2] 10:[dev9]]" in part.dump.data
+
+
+def test_escapes_are_those_of_go() -> None:
+    raw = encode([PodDevices('<a>&"\\', "\n\t\b\x01\x7f", "\u2028é日")], {})
+    assert b'"PodUID":"\\u003ca\\u003e\\u0026\\"\\\\"' in raw
+    assert b'"ContainerName":"\\n\\t\\b\\u0001\x7f"' in raw
+    assert '"ResourceName":"\\u2028é日"'.encode() in raw
+
+
+def test_what_the_file_leaves_out_is_empty_not_null() -> None:
+    found = decode(b'{"Data":{},"Checksum":1}')
+    assert (found.entries, found.registered) == ([], {})
+    assert decode(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}').entries is None
+
+
+def test_the_form_before_1_20_is_shown_and_refused() -> None:
+    found = decode(BEFORE_1_20)
+    kubelet_devices.verify(found)
+    assert found.is_legacy
+    assert found.entries is not None
+    assert found.entries[0].device_ids == ["dev1", "dev2"]
+    assert encode(found.entries, found.registered) == BEFORE_1_20
+    with pytest.raises(KubeletFileError, match="cannot unmarshal array into Go struct field PodDevicesEntry"):
+        load(BEFORE_1_20)
+
+
+def test_a_wrong_checksum_names_both() -> None:
+    with pytest.raises(CheckpointCorrupted, match=r"^checkpoint is corrupted$") as error:
+        load(TEGRA.replace(b'"tegra"', b'"tegrb"'))
+    assert error.value.stored == 3660592824
+    assert error.value.computed != error.value.stored
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', b"\xff"])
+def test_what_is_no_such_file_is_said(raw: bytes) -> None:
+    with pytest.raises(KubeletFileError):
+        load(raw)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+lists = st.none() | st.lists(texts, max_size=3)
+
+
+@given(
+    st.none()
+    | st.lists(
+        st.builds(
+            PodDevices,
+            texts,
+            texts,
+            texts,
+            st.none() | st.dictionaries(st.integers(-1, 12), lists),
+            st.none() | st.binary(max_size=8),
+        ),
+        max_size=3,
+    ),
+    st.none() | st.dictionaries(texts, lists, max_size=3),
+)
+def test_whatever_is_written_is_read_again(
+    entries: list[PodDevices] | None, registered: dict[str, list[str] | None] | None
+) -> None:
+    raw = encode(entries, registered)
+    found = load(raw)
+    assert (found.entries, found.registered) == (entries, registered)
+    assert encode(found.entries, found.registered) == raw
