@@ -162,7 +162,7 @@ def describe(selector: Selection) -> str:
             return f"not {_bracketed(inner)}"
 
 
-def path_globs(selector: Selection) -> tuple[str, ...]:
+def path_globs(selector: Selector) -> tuple[str, ...]:
     """Return every path glob that a selector looks at, in order: what must be listed and watched below /dev."""
     match selector:
         case Paths(globs):

@@ -1,0 +1,208 @@
+"""The strict reader: a tree against the types of schema.py, every deviation with its place.
+
+A value must be written as what it is. YAML takes 0403 for a number and `no` for a truth value; where a text is wanted
+they must be in quotes, whatever version of YAML another tool reads the file with.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec.inspect as mi
+import yaml
+
+from nodeplug.config.errors import Finding
+from nodeplug.config.tree import Mapping, Node, Scalar, Sequence
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value stands: ("resources", 0, "name")."""
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
+_TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n"})
+_TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
+_MISSING: Any = object()
+
+
+class Document:
+    """What a file says, as plain values; `findings` has everything that is not as it should be."""
+
+    def __init__(self, root: Node, wanted: type) -> None:
+        """Read `root` as a `wanted`, which is a Struct."""
+        self.findings: list[Finding] = []
+        self._marks: dict[Path, tuple[int, int]] = {}
+        self._key_marks: dict[Path, tuple[int, int]] = {}
+        self._wrong: list[Path] = []
+        found = self._value(root, mi.type_info(wanted), (), "")
+        self.value: dict[str, Any] = {} if found is _MISSING else found
+
+    def at(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
+        """Add a finding at the value at `path`, or at its key, or at the nearest thing around it that is written."""
+        marks = self._key_marks if key and path in self._key_marks else self._marks
+        self._wrong.append(path)
+        while path and path not in marks:
+            path = path[:-1]
+        self.findings.append(Finding(*marks.get(path, (1, 1)), message, hint))
+
+    def is_wrong(self, path: Path) -> bool:
+        """Tell whether something was found at or below `path`."""
+        return any(wrong[: len(path)] == path for wrong in self._wrong)
+
+    def _value(self, node: Node, wanted: mi.Type, path: Path, help_text: str) -> Any:
+        self._marks[path] = (node.line, node.column)
+        options = list(_options(wanted))
+        if isinstance(node, Scalar):
+            return self._scalar(node, options, path, help_text)
+        if isinstance(node, Sequence):
+            for option in options:
+                if isinstance(option, mi.VarTupleType):
+                    items = [self._value(x, option.item_type, (*path, i), help_text) for i, x in enumerate(node.items)]
+                    return [None if item is _MISSING else item for item in items]  # the places of the others stay
+        else:
+            for option in options:
+                if isinstance(option, mi.StructType):
+                    return self._struct(node, option, path)
+                if isinstance(option, mi.DictType):
+                    return self._dict(node, option, path, help_text)
+        found = "a list" if isinstance(node, Sequence) else "a mapping"
+        return self._wrong_type(path, f"this must be {_wanted(options)}, not {found}", help_text)
+
+    def _struct(self, node: Mapping, wanted: mi.StructType, path: Path) -> dict[str, Any]:
+        fields = {field.encode_name: field for field in wanted.fields}
+        values: dict[str, Any] = {}
+        for key, value in node.entries:
+            inner = (*path, key.text)
+            self._key_marks[inner] = (key.line, key.column)
+            field = fields.get(key.text)
+            if field is None:
+                self.at(inner, f"unknown key {key.text}", suggestion(key.text, fields), key=True)
+                continue
+            found = self._value(value, field.type, inner, _description(field.type))
+            if found is not _MISSING:
+                values[key.text] = found
+        written = {key.text for key, _ in node.entries}
+        for name, field in fields.items():
+            if field.required and name not in written:
+                self.at(path, f"the key {name} is missing", _description(field.type))
+        return values
+
+    def _dict(self, node: Mapping, wanted: mi.DictType, path: Path, help_text: str) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, value in node.entries:
+            inner = (*path, key.text)
+            self._key_marks[inner] = (key.line, key.column)
+            found = self._value(value, wanted.value_type, inner, help_text)
+            if found is not _MISSING:
+                values[key.text] = found
+        return values
+
+    def _scalar(self, node: Scalar, options: list[mi.Type], path: Path, help_text: str) -> Any:
+        text = node.text
+        texts = [option for option in options if isinstance(option, mi.StrType | mi.LiteralType)]
+        integer = next((option for option in options if isinstance(option, mi.IntType)), None)
+        taken_for = _taken_for(text) if node.plain else ""
+        if taken_for == "nothing":
+            return self._wrong_type(path, "this has no value", f"give {_wanted(options)} or leave the key out")
+        if taken_for == "a truth value" and any(isinstance(option, mi.BoolType) for option in options):
+            if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            return self._wrong_type(path, f"{text} may mean true, false or a text", "write true or false")
+        if taken_for == "a number" and integer and _INTEGER.fullmatch(text):
+            return self._integer(int(text), integer, path, help_text)
+        if taken_for and texts:
+            return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
+        if not texts:
+            hint = "leave the quotes out" if not node.plain and _taken_for(text) else help_text
+            return self._wrong_type(path, f"this must be {_wanted(options)}, not {_quoted(text)}", hint)
+        return self._text(text, texts, path, help_text)
+
+    def _integer(self, number: int, wanted: mi.IntType, path: Path, help_text: str) -> Any:
+        if wanted.ge is not None and number < wanted.ge:
+            return self._wrong_type(path, f"{number} is less than {wanted.ge}", help_text)
+        if wanted.le is not None and number > wanted.le:
+            return self._wrong_type(path, f"{number} is more than {wanted.le}", help_text)
+        return number
+
+    def _text(self, text: str, wanted: list[mi.StrType | mi.LiteralType], path: Path, help_text: str) -> Any:
+        if any(character < " " and character not in "\n\t" for character in text):
+            return self._wrong_type(path, "this text has a control character", "")
+        choices: list[str] = []
+        for option in wanted:
+            if isinstance(option, mi.LiteralType):
+                choices += [str(value) for value in option.values]
+            elif option.pattern is None or re.search(option.pattern, text):
+                return text
+        if text in choices:
+            return text
+        if choices:
+            return self._wrong_type(path, f"unknown value {_quoted(text)}", suggestion(text, choices))
+        pattern = next((x.pattern for x in wanted if isinstance(x, mi.StrType)), None)
+        return self._wrong_type(path, f"{_quoted(text)} does not fit {pattern}", help_text)
+
+    def _wrong_type(self, path: Path, message: str, hint: str) -> Any:
+        self.at(path, message, hint)
+        return _MISSING
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the known name that was probably meant, as a question; all of them where there are few."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    lower = {known_name.lower(): known_name for known_name in names}
+    if name.lower() in lower:
+        return f"did you mean {lower[name.lower()]}?"
+    return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+
+
+def _options(wanted: mi.Type) -> Iterable[mi.Type]:
+    if isinstance(wanted, mi.Metadata):
+        yield from _options(wanted.type)
+    elif isinstance(wanted, mi.UnionType):
+        for option in wanted.types:
+            yield from _options(option)
+    else:
+        yield wanted
+
+
+def _description(wanted: mi.Type) -> str:
+    return (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
+
+
+def _wanted(options: Iterable[mi.Type]) -> str:
+    words: dict[str, None] = {}
+    for option in options:
+        match option:
+            case mi.StrType():
+                words["a text"] = None
+            case mi.LiteralType():
+                words["one of " + ", ".join(str(value) for value in option.values)] = None
+            case mi.IntType():
+                words["a whole number"] = None
+            case mi.BoolType():
+                words["true or false"] = None
+            case mi.VarTupleType():
+                words["a list"] = None
+            case mi.StructType() | mi.DictType():
+                words["a mapping"] = None
+    return " or ".join(words)
+
+
+def _taken_for(text: str) -> str:
+    """Return what YAML 1.1 or 1.2 takes a plain text for; empty where it is a text to both."""
+    if text.lower() in ("", "~", "null"):
+        return "nothing"
+    if text.lower() in _TRUTHS:
+        return "a truth value"
+    if _NUMBER.fullmatch(text):
+        return "a number"
+    for tag, pattern in yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], []):
+        if pattern.match(text):
+            return _TAGS.get(tag.rpartition(":")[2], "")
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return f'"{text[:60]}..."' if len(text) > 60 else f'"{text}"'

@@ -1,0 +1,32 @@
+"""What is wrong with a configuration: every finding with its place, printed as a compiler does."""
+
+from msgspec import Struct
+
+
+class Finding(Struct, frozen=True, order=True):
+    """One thing that is wrong; line and column count from 1. `hint` says how to put it right."""
+
+    line: int
+    column: int
+    message: str
+    hint: str = ""
+
+
+class ConfigError(Exception):
+    """A configuration cannot be used; `findings` has everything that is wrong with it, in the order of the file."""
+
+    def __init__(self, source: str, findings: list[Finding]) -> None:
+        """Keep what is wrong with the file `source`."""
+        self.source = source
+        self.findings = tuple(sorted(set(findings)))
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """Return `file:line:column: message; hint` for each finding, without control characters."""
+        texts = (f"{x.message}; {x.hint}" if x.hint else x.message for x in self.findings)
+        places = (f"{self.source}:{x.line}:{x.column}: " for x in self.findings)
+        return ["".join(map(_visible, place + text)) for place, text in zip(places, texts, strict=True)]
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]

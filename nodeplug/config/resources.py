@@ -1,0 +1,200 @@
+"""Resources from the file's entries: what types cannot say about names, environment, mounts and access."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import UNSET
+
+from hostdevices.attributes import ATTRIBUTES, STANDARD
+from hostdevices.groups import Group, PathSet
+from hostdevices.resource import Mount, NodeAccess, Resource
+from hostdevices.selector import Paths, Selection
+from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.limits import why_too_long
+from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
+from nodeplug.config.selectors import check_glob, check_path, grouping, selection
+
+_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_RESERVED = re.compile(r"LD_.*|PATH|KUBERNETES_.*|NODEPLUG_.*")
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_FIELDS = ("ids", "devnodes")
+_SOCKET_PATH = 107  # bytes
+_SOCKET_NAME = 48
+_NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
+_NEVER_MOUNTED_BELOW = ("/dev", "/proc", "/sys")
+
+
+def check_settings(document: Document, settings: Settings) -> None:
+    """Add findings about the daemon's settings to the document."""
+    for name, text in (
+        ("kubeletRoot", settings.kubelet_root),
+        ("stateDirectory", settings.state_directory),
+        ("cdiDirectory", settings.cdi_directory),
+    ):
+        check_path(document, ("settings", name), text)
+    longest = len(f"{settings.kubelet_root}/plugins_registry/".encode()) + _SOCKET_NAME
+    if longest > _SOCKET_PATH:
+        message = f"socket paths below {settings.kubelet_root} may have {longest} bytes; the limit is {_SOCKET_PATH}"
+        document.at(("settings", "kubeletRoot"), message)
+    for i, folder in enumerate(settings.allowed_mounts):
+        place = ("settings", "allowedMounts", i)
+        if not check_path(document, place, folder):
+            continue
+        never = (*_NEVER_MOUNTED_BELOW, settings.kubelet_root)
+        if folder in _NEVER_MOUNTED or any(_is_below(folder, root) for root in never):
+            document.at(place, f"{folder} holds what no container should have", "name a folder for devices only")
+
+
+def resource(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> Resource | None:
+    """Return the resource of an entry at `path`; None where it cannot be made. Findings go to the document."""
+    if why := why_not_a_name(entry.name):
+        document.at((*path, "name"), f"{entry.name} cannot be a resource name: {why}")
+    group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
+    selector = _selector(document, path, entry, group)
+    if why := why_too_long(1, entry.shares):
+        document.at((*path, "shares"), why)
+    if len(set(entry.permissions)) < len(entry.permissions):
+        document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
+    nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
+    for i, glob in enumerate(nodes):
+        check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
+    if entry.cdi and not _CDI_KIND.fullmatch(entry.name):
+        message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
+        document.at((*path, "name"), message)
+    env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
+    mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
+    access = None if entry.access is UNSET else _access(document, (*path, "access"), entry.access, entry.cdi)
+    if selector is None or document.is_wrong(path):
+        return None
+    return Resource(
+        name=entry.name,
+        selector=selector,
+        group=group,
+        nodes=nodes,
+        shares=entry.shares,
+        permissions=entry.permissions,
+        env=env,
+        mounts=mounts,
+        annotations=annotations,
+        cdi=entry.cdi,
+        access=access,
+        preferred=entry.preferred,
+        health=entry.health,
+        reset=entry.reset,
+        dangerous=entry.dangerous,
+    )
+
+
+def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
+    """Add findings about resources (by their place in the list) that do not go together."""
+    names: dict[str, int] = {}
+    env: dict[str, tuple[str, str]] = {}
+    for i, entry in entries.items():
+        if names.setdefault(entry.name, i) != i:
+            message = f"{entry.name} is the name of two resources"
+            document.at(("resources", i, "name"), message, "to select more, use `any` in one of them")
+        for name, value in entry.env.items():
+            owner, first = env.setdefault(name, (entry.name, value))
+            if owner != entry.name and (first != value or "{" in value):
+                message = f"{name} is also set by {owner}; a container with both would see one of them"
+                document.at(("resources", i, "env", name), message, "choose another name", key=True)
+
+
+def why_not_a_name(name: str) -> str:
+    """Return why `name` is not an extended resource name (the kubelet's rule); empty where it is one."""
+    domain, slash, rest = name.partition("/")
+    if not slash:
+        return "it has no domain, as in example.com/gpu"
+    if "kubernetes.io/" in name:
+        return "names with kubernetes.io/ are Kubernetes' own"
+    if name.startswith("requests."):
+        return "names with requests. in front are quotas"
+    if "/" in rest:
+        return "it has more than one slash"
+    if len(f"requests.{domain}") > 253 or not _DOMAIN.fullmatch(domain):
+        return "the domain must have lower-case letters, digits, dots and dashes, at most 244"
+    if len(rest) > 63 or not _NAME_PART.fullmatch(rest):
+        return "after the slash there must be letters, digits, dots, dashes and underscores, at most 63"
+    return ""
+
+
+def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group | None) -> Selection | None:
+    if entry.select is not UNSET:
+        return selection(document, (*path, "select"), entry.select)
+    if isinstance(group, PathSet):
+        return Paths(tuple(member.glob for member in group.members))
+    if entry.group is UNSET or group is not None:
+        document.at(path, "the key select is missing", "it says which devices are meant")
+    return None
+
+
+def _env(document: Document, path: Path, env: Mapping[str, str]) -> dict[str, str]:
+    for name in env:
+        place = (*path, "env", name)
+        if not _ENV_NAME.fullmatch(name):
+            document.at(place, f"{name} cannot be the name of a variable", "letters, digits, underscores", key=True)
+        elif _ENV_RESERVED.fullmatch(name):
+            document.at(place, f"{name} is not ours to set", "choose another name", key=True)
+    return {name: _template(document, (*path, "env", name), value) for name, value in env.items()}
+
+
+def _annotations(document: Document, path: Path, annotations: Mapping[str, str]) -> dict[str, str]:
+    for name in annotations:
+        domain, slash, rest = name.rpartition("/")
+        if (slash and not (_DOMAIN.fullmatch(domain) and len(domain) <= 253)) or not (
+            _NAME_PART.fullmatch(rest) and len(rest) <= 63
+        ):
+            document.at((*path, "annotations", name), f"{name} cannot be the name of an annotation", key=True)
+    return {name: _template(document, (*path, "annotations", name), x) for name, x in annotations.items()}
+
+
+def _template(document: Document, path: Path, text: str) -> str:
+    """Check the fields of a value and return it with full attribute names."""
+    parts = re.split(r"(\{\{|\}\})", text)
+    for i, part in enumerate(parts):
+        if part in ("{{", "}}"):
+            continue
+        for name in _FIELD.findall(part):
+            if STANDARD.get(name, name) not in ATTRIBUTES and name not in _FIELDS:
+                hint = suggestion(name, [*_FIELDS, *ATTRIBUTES, *STANDARD])
+                document.at(path, f"unknown field {{{name}}}", hint)
+        if set(_FIELD.sub("", part)) & set("{}"):
+            document.at(path, "a brace without its other", "write {{ or }} for a brace")
+        parts[i] = _FIELD.sub(lambda found: "{" + STANDARD.get(found[1], found[1]) + "}", part)
+    return "".join(parts)
+
+
+def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], settings: Settings) -> tuple[Mount, ...]:
+    mounts: list[Mount] = []
+    for i, entry in enumerate(entries):
+        inside = entry.container_path or entry.host_path
+        if check_path(document, (*path, i, "hostPath"), entry.host_path):
+            allowed = any(_is_below(entry.host_path, folder) for folder in settings.allowed_mounts)
+            if not allowed and not document.is_wrong(("settings",)):
+                message = f"{entry.host_path} is not below any of settings.allowedMounts"
+                document.at((*path, i, "hostPath"), message, "mounts are for the administrator to allow")
+        covers = inside == "/" or any(_is_below(inside, root) for root in _NEVER_MOUNTED_BELOW)
+        if entry.container_path and check_path(document, (*path, i, "containerPath"), inside) and covers:
+            document.at((*path, i, "containerPath"), f"nothing can be mounted at {inside}")
+        if any(inside == mount.container_path for mount in mounts):
+            document.at((*path, i), f"two mounts at {inside}")
+        mounts.append(Mount(entry.host_path, inside, entry.read_only))
+    return tuple(mounts)
+
+
+def _access(document: Document, path: Path, entry: AccessEntry, cdi: bool) -> NodeAccess:
+    if not cdi:
+        document.at(path, "only CDI can say who owns a node", "add `cdi: true` to the resource")
+    mode = None if entry.mode is UNSET else int(entry.mode, 8)
+    return NodeAccess(
+        None if entry.uid is UNSET else entry.uid,
+        None if entry.gid is UNSET else entry.gid,
+        mode,
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

@@ -1,0 +1,201 @@
+"""The configuration file, each setting once: name, type, limits, default and help.
+
+Everything else that knows the settings is derived from here: the strict reader (document.py), the JSON Schema and the
+reference in docs/configuration.md (reference.py). Names in the file are camelCase; what is not set is `UNSET`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from hostdevices.resource import HealthPolicy, PreferredPolicy
+
+Value: TypeAlias = bool | int | str
+Texts: TypeAlias = str | tuple[str, ...]
+_Path: TypeAlias = Annotated[str, Meta(pattern="^/")]
+_Owner: TypeAlias = Annotated[int, Meta(ge=0, le=4294967294)]
+
+
+class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The daemon's own settings."""
+
+    kubelet_root: Annotated[
+        _Path,
+        Meta(
+            description="The kubelet's root directory. Its sockets are in `device-plugins`, `plugins_registry` and "
+            "`pod-resources` below it."
+        ),
+    ] = "/var/lib/kubelet"
+    state_directory: Annotated[_Path, Meta(description="Where leases are kept. It must survive a reboot.")] = (
+        "/var/lib/nodeplug"
+    )
+    cdi_directory: Annotated[_Path, Meta(description="Where CDI specs are written for the container runtime.")] = (
+        "/var/run/cdi"
+    )
+    allowed_mounts: Annotated[
+        tuple[_Path, ...],
+        Meta(description="What resources may mount: these host folders and files, and what is below them."),
+    ] = ()
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "text", "json"], Meta(description="`auto` is text on a terminal, JSON elsewhere.")
+    ] = "auto"
+    rescan_seconds: Annotated[
+        int,
+        Meta(ge=1, le=86400, description="How often everything is read again. Events make changes known at once."),
+    ] = 60
+    health_seconds: Annotated[int, Meta(ge=1, le=3600, description="How often health is sampled.")] = 5
+    lock_wait_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3600,
+            description="How long a starting daemon waits for another one to give up the state directory (an upgrade).",
+        ),
+    ] = 10
+    register_through_plugin_watcher: Annotated[
+        bool, Meta(description="Let the kubelet also find the sockets in `plugins_registry`.")
+    ] = False
+    metrics_address: Annotated[
+        str,
+        Meta(
+            pattern=r"^(.*:[0-9]{1,5})?$",
+            description="`HOST:PORT` where metrics are served, e.g. `127.0.0.1:9400`. Empty: nowhere.",
+        ),
+    ] = ""
+
+
+class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """Which devices are meant. All keys that are given must agree; of a list, one entry."""
+
+    preset: Annotated[Texts | UnsetType, Meta(description="The name of a class of devices, see Presets.")] = UNSET
+    kind: Annotated[Texts | UnsetType, Meta(description="The kind of device, see Attributes.")] = UNSET
+    id: Annotated[Texts | UnsetType, Meta(description="A device id, as `nodeplug discover` shows it, or a glob.")] = (
+        UNSET
+    )
+    path: Annotated[
+        Texts | UnsetType,
+        Meta(description="A glob below /dev that fits all of a device's nodes. `*` does not cross `/`, `**` does."),
+    ] = UNSET
+    attributes: Annotated[
+        Mapping[str, Value | tuple[Value, ...]],
+        Meta(
+            description="Attributes by name. Texts are globs; numbers and versions may also be compared "
+            '(`">=2"`) or be a range (`"2..7"`).'
+        ),
+    ] = {}
+    all: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors that must all agree.")] = UNSET
+    any: Annotated["tuple[str | Select, ...] | UnsetType", Meta(description="Selectors of which one must agree.")] = (
+        UNSET
+    )
+    negated: Annotated["str | Select | UnsetType", Meta(description="A selector that must not agree.")] = field(
+        default=UNSET, name="not"
+    )
+
+
+class PathEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One node of a group of paths."""
+
+    path: Annotated[
+        str, Meta(description="A glob below /dev. The wildcards of a group's paths stand for the same text.")
+    ]
+    container_path: Annotated[str, Meta(description="Where the container sees the node. Empty: at the same path.")] = ""
+    optional: Annotated[bool, Meta(description="Whether the group may do without it.")] = False
+
+
+class GroupEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What makes devices belong together. Exactly one key."""
+
+    within: Annotated[str | UnsetType, Meta(description="They are parts of one device of this kind: `usb`, `pci`.")] = (
+        UNSET
+    )
+    attribute: Annotated[str | UnsetType, Meta(description="They have the same value of this attribute.")] = UNSET
+    paths: Annotated[
+        tuple[PathEntry, ...] | UnsetType,
+        Meta(description="Nodes that go together, each with its own path in the container."),
+    ] = UNSET
+
+
+class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A host path that the container sees."""
+
+    host_path: Annotated[str, Meta(description="A path below one of `settings.allowedMounts`.")]
+    container_path: Annotated[str, Meta(description="Where the container sees it. Empty: at the same path.")] = ""
+    read_only: Annotated[bool, Meta(description="Whether the container may only read it.")] = True
+
+
+class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who owns device nodes inside the container, so that others than root can open them. Needs `cdi: true`."""
+
+    uid: Annotated[_Owner | UnsetType, Meta(description="The owner. Without: as on the host.")] = UNSET
+    gid: Annotated[_Owner | UnsetType, Meta(description="The group. Without: as on the host.")] = UNSET
+    mode: Annotated[
+        Annotated[str, Meta(pattern="^0?[0-7]{3}$")] | UnsetType,
+        Meta(description='Permission bits, octal and in quotes: `"0660"`. Without: as on the host.'),
+    ] = UNSET
+
+
+class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """A name under which devices are offered. The first resource that means a device owns it."""
+
+    name: Annotated[str, Meta(description="The extended resource that pods ask for: `example.com/gpu`.")]
+    select: Annotated[
+        str | Select | UnsetType,
+        Meta(description="Which devices are meant: a preset's name, or a selector. `group.paths` can stand for it."),
+    ] = UNSET
+    group: Annotated[
+        Literal["parent", "functions"] | GroupEntry | UnsetType,
+        Meta(
+            description="Which of them are handed out as one: `parent` (parts of the same device), `functions` "
+            "(of one PCI device), or a group."
+        ),
+    ] = UNSET
+    nodes: Annotated[
+        Texts, Meta(description="Globs below /dev: only these of a device's nodes are handed out. Without: all.")
+    ] = ()
+    shares: Annotated[int, Meta(ge=1, description="How many containers may use one device at once.")] = 1
+    permissions: Annotated[
+        str,
+        Meta(pattern="^[rwm]{1,3}$", description="What a container may do with a node: read, write, mknod (`rwm`)."),
+    ] = "rw"
+    env: Annotated[
+        Mapping[str, str],
+        Meta(
+            description="Environment variables. Values may name `{ids}`, `{devnodes}` and attributes; `{{` is a brace."
+        ),
+    ] = {}
+    mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that the container sees.")] = ()
+    annotations: Annotated[
+        Mapping[str, str], Meta(description="Annotations for the container runtime, with values like those of `env`.")
+    ] = {}
+    cdi: Annotated[bool, Meta(description="Whether nodes are handed out as CDI devices.")] = False
+    access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
+    preferred: Annotated[
+        PreferredPolicy,
+        Meta(
+            description="Which devices go together where the kubelet leaves it to us: `numa` (one NUMA node), `packed` "
+            "(shares of few devices), `spread` (shares of many devices), `distinct` (never two shares of one)."
+        ),
+    ] = "numa"
+    health: Annotated[
+        HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
+    ] = "strict"
+    reset: Annotated[
+        bool, Meta(description="Reset the device before each container starts (PCI function-level reset).")
+    ] = False
+    dangerous: Annotated[
+        bool,
+        Meta(description="Also offer devices that can harm the node: block devices, /dev/mem and their like."),
+    ] = False
+
+
+class File(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The whole file."""
+
+    resources: Annotated[
+        tuple[ResourceEntry, ...], Meta(description="What is offered, in the order in which devices are given away.")
+    ]
+    settings: Annotated[Settings, Meta(description="The daemon's own settings.")] = Settings()

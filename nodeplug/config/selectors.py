@@ -1,0 +1,178 @@
+"""Selectors and groups from the file's entries to hostdevices' values, with every wrong name at its place."""
+
+import re
+from collections.abc import Iterable
+
+from msgspec import UNSET
+
+from hostdevices.attributes import ATTRIBUTES, STANDARD
+from hostdevices.groups import Functions, Group, PathMember, PathSet, SameAttribute, Within
+from hostdevices.matching import path_pattern
+from hostdevices.presets import PRESETS, preset
+from hostdevices.readers import READERS
+from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
+from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.schema import GroupEntry, Select, Texts, Value
+
+KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
+_WILDCARDS = 6  # of one glob
+_COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]+|-?[0-9]+\.\.-?[0-9]+")
+_FORMS = {
+    "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
+    "boolean": "true or false",
+    "hexadecimal": 'hexadecimal digits in quotes ("10de"), or a glob',
+    "text": "a text or a glob",
+    "version": 'a text (">=2.1")',
+}
+
+
+def selection(document: Document, path: Path, entry: str | Select) -> Selection:
+    """Return what an entry at `path` selects; findings go to the document."""
+    if isinstance(entry, str):
+        return _preset(document, path, entry)
+    selectors: list[Selection] = []
+    if entry.preset is not UNSET:
+        names = [_preset(document, place, name) for place, name in _each(path, "preset", entry.preset)]
+        selectors.append(names[0] if len(names) == 1 else AnyOf(tuple(names)))
+    if entry.kind is not UNSET:
+        for place, kind in _each(path, "kind", entry.kind):
+            _known_kind(document, place, kind)
+        selectors.append(Kinds(_texts(entry.kind)))
+    if entry.id is not UNSET:
+        selectors.append(Ids(_texts(entry.id)))
+    if entry.path is not UNSET:
+        for place, glob in _each(path, "path", entry.path):
+            check_glob(document, place, glob)
+        selectors.append(Paths(_texts(entry.path)))
+    for name, value in entry.attributes.items():
+        selectors.append(_attribute(document, (*path, "attributes", name), name, value))
+    if entry.all is not UNSET:
+        selectors.append(AllOf(tuple(selection(document, (*path, "all", i), x) for i, x in enumerate(entry.all))))
+    if entry.any is not UNSET:
+        selectors.append(AnyOf(tuple(selection(document, (*path, "any", i), x) for i, x in enumerate(entry.any))))
+    if entry.negated is not UNSET:
+        selectors.append(Not(selection(document, (*path, "not"), entry.negated)))
+    if not selectors:
+        document.at(path, "this selects every device", "say which ones; `all: []` for really all of them")
+    return selectors[0] if len(selectors) == 1 else AllOf(tuple(selectors))
+
+
+def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group | None:
+    """Return how devices are put together; None after a finding."""
+    if entry == "parent":
+        return Within()
+    if isinstance(entry, str):
+        return Functions()
+    given = [name for name in ("within", "attribute", "paths") if getattr(entry, name) is not UNSET]
+    if len(given) != 1:
+        document.at(path, "a group has exactly one of within, attribute and paths")
+        return None
+    if entry.within is not UNSET:
+        _known_kind(document, (*path, "within"), entry.within)
+        return Within(entry.within)
+    if entry.attribute is not UNSET:
+        return SameAttribute(known_attribute(document, (*path, "attribute"), entry.attribute))
+    assert entry.paths is not UNSET
+    members = tuple(PathMember(x.path, x.container_path, x.optional) for x in entry.paths)
+    wildcards: set[int] = set()
+    for i, member in enumerate(members):
+        place = (*path, "paths", i)
+        if check_glob(document, (*place, "path"), member.glob):
+            wildcards.add(path_pattern(member.glob).groups)
+        if member.container_path:
+            check_path(document, (*place, "containerPath"), member.container_path)
+    if len(wildcards) > 1:
+        document.at(
+            (*path, "paths"), "the paths of a group must have equally many wildcards, which stand for the same text"
+        )
+    inside = [member.container_path or member.glob for member in members]
+    if len(set(inside)) < len(inside):
+        document.at((*path, "paths"), "two nodes of a group have the same path in the container")
+    if all(member.optional for member in members):
+        document.at((*path, "paths"), "at least one path of a group must not be optional")
+    return PathSet(members)
+
+
+def known_attribute(document: Document, path: Path, name: str, *, key: bool = False) -> str:
+    """Return the full name of an attribute, which a file may abbreviate; an unknown one is a finding."""
+    full = STANDARD.get(name, name)
+    if full not in ATTRIBUTES:
+        document.at(path, f"unknown attribute {name}", suggestion(name, [*ATTRIBUTES, *STANDARD]), key=key)
+    return full
+
+
+def check_glob(document: Document, path: Path, glob: str) -> bool:
+    """Add a finding unless `glob` is a path below /dev with few wildcards; tell whether it is."""
+    if not glob.startswith("/dev/"):
+        document.at(path, f"{glob} is not below /dev", "device nodes are")
+    elif not _is_plain(glob):
+        document.at(path, f"{glob} has empty, `.` or `..` components")
+    elif path_pattern(glob).groups > _WILDCARDS:
+        document.at(path, f"{glob} has more than {_WILDCARDS} wildcards")
+    else:
+        return True
+    return False
+
+
+def check_path(document: Document, path: Path, text: str) -> bool:
+    """Add a finding unless `text` is an absolute path without `..`; tell whether it is."""
+    if text.startswith("/") and _is_plain(text):
+        return True
+    document.at(path, f"{text} is not an absolute path without empty, `.` or `..` components")
+    return False
+
+
+def _is_plain(path: str) -> bool:
+    return not {"", ".", ".."} & set(path.removeprefix("/").split("/"))
+
+
+def _preset(document: Document, path: Path, name: str) -> Selection:
+    if name in PRESETS:
+        return preset(name)
+    document.at(path, f"unknown preset {name}", suggestion(name, PRESETS))
+    return AnyOf(())
+
+
+def _known_kind(document: Document, path: Path, kind: str) -> None:
+    if kind not in KINDS:
+        document.at(path, f"unknown kind {kind}", suggestion(kind, KINDS))
+
+
+def _attribute(document: Document, path: Path, name: str, value: Value | tuple[Value, ...]) -> Selection:
+    full = known_attribute(document, path, name, key=True)
+    values = value if isinstance(value, tuple) else (value,)
+    places = [(*path, i) for i in range(len(values))] if isinstance(value, tuple) else [path]
+    if not values:
+        document.at(path, f"{name} has no value that it could have")
+    type_ = ATTRIBUTES.get(full)
+    if type_ is None:
+        return AnyOf(())
+    for place, wanted in zip(places, values, strict=True):
+        if not _fits(type_, wanted):
+            hint = f'write it in quotes: "{wanted}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
+            document.at(place, f"{name} is {_FORMS[type_]}, not {_shown(wanted)}", hint)
+    if type_ == "hexadecimal":
+        values = tuple(str(x).lower().removeprefix("0x") for x in values)
+    return Attribute(full, values)
+
+
+def _fits(type_: str, value: Value) -> bool:
+    if type_ == "boolean" or isinstance(value, bool):
+        return type_ == "boolean" and isinstance(value, bool)
+    if type_ == "integer":
+        return isinstance(value, int) or _COMPARISON.fullmatch(value) is not None
+    return isinstance(value, str)
+
+
+def _shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _texts(value: Texts) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _each(path: Path, name: str, value: Texts) -> Iterable[tuple[Path, str]]:
+    if isinstance(value, str):
+        return [((*path, name), value)]
+    return [((*path, name, i), text) for i, text in enumerate(value)]
