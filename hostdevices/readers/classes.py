@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from hostdevices.device import AttributeValue, Device
+from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
@@ -59,7 +59,17 @@ def _tpm(host: Host, syspath: str) -> Attributes:
     }
 
 
-def _no_role(_host: Host, _syspath: str) -> tuple[str, ...]:
+def _lirc(host: Host, syspath: str) -> Attributes:
+    return {"model": text_value(uevent(host, f"{syspath}/device").get("DRV_NAME"))}
+
+
+def _resource_manager(host: Host, syspath: str) -> tuple[Devnode, ...]:
+    """Return the node through which many programs can use one TPM."""
+    number = syspath.rpartition("/tpm")[2]
+    return devnodes(host, f"{syspath}/device/tpmrm/tpmrm{number}")
+
+
+def _nothing(_host: Host, _syspath: str) -> tuple[()]:
     return ()
 
 
@@ -87,7 +97,8 @@ class SmallClass(Struct, frozen=True):
     folder: str
     names: str  # a regular expression
     attributes: Callable[[Host, str], Attributes]
-    role: Callable[[Host, str], tuple[str, ...]] = _no_role
+    role: Callable[[Host, str], tuple[str, ...]] = _nothing
+    more_nodes: Callable[[Host, str], tuple[Devnode, ...]] = _nothing
     subsystems: tuple[str, ...] = ()
 
 
@@ -101,7 +112,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name"), subsystems=("i2c-dev",)),
     SmallClass("spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), _chip_select),
     SmallClass("gpio", "/sys/bus/gpio/devices", r"gpiochip\d+", _model("label", "device/label")),
-    SmallClass("tpm", "/sys/class/tpm", r"tpm\d+", _tpm),
+    SmallClass("tpm", "/sys/class/tpm", r"tpm\d+", _tpm, more_nodes=_resource_manager),
     SmallClass("watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity")),
     SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name")),
     SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name")),
@@ -109,7 +120,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name")),
     SmallClass("iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name")),
     SmallClass("dma_heap", "/sys/class/dma_heap", r".+", _model("name"), _own_name),
-    SmallClass("lirc", "/sys/class/lirc", r"lirc\d+", _model("device/uevent")),
+    SmallClass("lirc", "/sys/class/lirc", r"lirc\d+", _lirc),
     SmallClass("cec", "/sys/class/cec", r"cec\d+", _model("name")),
 )
 
@@ -131,7 +142,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
             name=name,
             syspath=syspath,
             attributes=known({"name": name, **place.attributes, **row.attributes(host, syspath)}),
-            devnodes=nodes,
+            devnodes=nodes + row.more_nodes(host, syspath),
             numa_nodes=place.numa_nodes,
             within=within,
         )

@@ -9,6 +9,7 @@ from hostdevices.readers.pci import ADDRESS
 from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, natural_order, shared_node, text
+from hostdevices.readers.vfio import group_id
 
 # PCI ids of virtual functions (linux/drivers/crypto/intel/qat, DPDK's and Intel's plugin's lists); the physical ones
 # are known by their drivers.
@@ -29,6 +30,8 @@ def read_qat(host: Host) -> Iterator[Finding]:
             return None
         place = places.of(syspath)
         identity, within = places.identify("qat", place)
+        # A function that vfio holds is listed as its group, too: they have one owner.
+        group = group_id(host, syspath) if "vfio" in driver else None
         attributes: dict[str, AttributeValue | None] = {
             "name": syspath.rpartition("/")[2],
             **place.attributes,
@@ -44,7 +47,7 @@ def read_qat(host: Host) -> Iterator[Finding]:
             attributes=known(attributes),
             devnodes=_group_nodes(host, syspath) if "vfio" in driver else (),
             numa_nodes=place.numa_nodes,
-            within=within,
+            within=(*within, *((group,) if group else ())),
         )
 
     yield from each(entries(host, "/sys/bus/pci/devices", lambda x: ADDRESS.fullmatch(x) is not None), function)

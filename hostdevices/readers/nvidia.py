@@ -48,7 +48,7 @@ class NvidiaGpus:
         facts = _table(host, f"{folder}/information")
         minor = facts.get("Device Minor", "")
         memory_node = _table(host, f"{folder}/numa_status").get("Node", "")
-        module = _VERSION.search(host.read("/proc/driver/nvidia/version") or "")
+        module = _VERSION.search((host.read_bytes("/proc/driver/nvidia/version") or b"").decode(errors="replace"))
         attributes: dict[str, AttributeValue | None] = {
             "vendor": "10de",
             "driver": "nvidia",

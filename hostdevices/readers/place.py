@@ -19,7 +19,8 @@ from hostdevices.readers.usb import DEVICE_NAME, UsbDevices
 
 _INTERFACE = re.compile(r"[0-9]+-[0-9.]+:[0-9]+\.([0-9]+)")
 _SUBFUNCTION = re.compile(r".+\.sf\.[0-9]+")  # mlx5_core.sf.4 on the auxiliary bus
-_COUNTED = re.compile(r"(virtio|input|serio|i2c-|spi|host|port|rpmsg|mmc|card|gpiochip)[0-9]+(\.[0-9]+)*")
+_COUNTED = re.compile(r"(virtio|input|i2c-|spi|host|port|rpmsg|mmc|card|gpiochip|rc)[0-9]+(\.[0-9]+)*")
+_FOLDERS = ("input", "spi_master", "rc", "sound")  # of the kernel's, between a parent and its class devices
 
 
 class Place(Struct, frozen=True):
@@ -77,7 +78,7 @@ class Places:
                     "port": usb.port[-1],
                     **place_attributes(above, numa),
                 }
-                within = (usb.id, *usb.other_ids, *((pci_id(controller),) if controller else ()))
+                within = (usb.id, *((pci_id(controller),) if controller else ()), *usb.other_ids)
                 other = (*usb.other_facts, *extra) if usb.other_facts else ()
                 return Place((*usb.facts, *extra), within, known(of_usb), numa, other_facts=other)
         numa = numa_nodes(host, syspath)
@@ -96,7 +97,7 @@ class Places:
         earlier = self._seen[kind, *facts] - 1
         order = (str(earlier),) if earlier else ()
         other = (device_id(kind, *place.other_facts, *role, *order),) if place.other_facts else ()
-        return device_id(kind, *facts, *order), other + place.within
+        return device_id(kind, *facts, *order), place.within + other
 
     def _driver(self, syspath: str) -> str | None:
         return self._host.link(f"{syspath}/device/driver")
@@ -105,6 +106,6 @@ class Places:
         """Return the name of the nearest parent that firmware or board named."""
         parent = self._host.resolve(f"{syspath}/device") or syspath.rpartition("/")[0]
         names = parent.split("/")[3:]
-        while len(names) > 1 and _COUNTED.fullmatch(names[-1]):
+        while len(names) > 1 and (names[-1] in _FOLDERS or _COUNTED.fullmatch(names[-1])):
             names.pop()
         return names[-1] if names else syspath.rpartition("/")[2]

@@ -154,7 +154,7 @@ def read(host: Host) -> Iterator[Finding]:
             attributes=_attributes(host, syspath, identity) | place_attributes(syspath, numa),
             devnodes=devnodes(host, syspath),
             numa_nodes=numa,
-            within=identity.other_ids + above,
+            within=above + identity.other_ids,
         )
 
     yield from each(devices.syspaths(), device)

@@ -49,6 +49,19 @@ def group_members(host: Host, group: str) -> tuple[str, ...]:
     return tuple(filter(None, (host.resolve(f"{folder}/{name}") for name in host.list(folder))))
 
 
+def group_id(host: Host, syspath: str) -> str | None:
+    """Return the device id of the IOMMU group that a function belongs to; None where it is in none."""
+    group = host.link(f"{syspath}/iommu_group")
+    members = group_members(host, group) if group else ()
+    return device_id("vfio", _endpoints(host, members)[0].rpartition("/")[2]) if members else None
+
+
+def _endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
+    """Return the members without bridges, which nobody drives."""
+    bridges = {x for x in members if (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)}
+    return [x for x in members if x not in bridges] or list(members)
+
+
 def why_not_viable(host: Host, members: tuple[str, ...]) -> str:
     """Return what keeps a group from being opened: a member held by an ordinary driver; empty where nothing does."""
     for member in members:
@@ -69,7 +82,7 @@ def _device(
     cdevs: dict[str, str],
     attributes: dict[str, AttributeValue | None],
 ) -> Device | None:
-    ours = [x for x in members if not (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)] or list(members)
+    ours = _endpoints(host, members)
     first = ours[0]
     name = first.rpartition("/")[2]
     cdev_nodes = tuple(node for member in members if member in cdevs for node in devnodes(host, cdevs[member]))

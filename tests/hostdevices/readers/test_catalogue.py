@@ -1,0 +1,147 @@
+"""What holds for every reader: names and limits of DRA, ids, and that one file's trouble is one device's trouble."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Host, Inventory, Problem, Version, is_device_id, readers
+from hostdevices.readers import READERS, Finding, Reader
+from tests.hostdevices.machine import build_machine
+from tests.hostdevices.tree import Tree
+
+NAME = re.compile(r"(resource\.kubernetes\.io/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
+ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9]|/[0-9]-[0-9]")
+READER_IDS = [reader.kind for reader in READERS]
+DAMAGES = {
+    "gone": None,
+    "garbage": b"\x1b[31m!? zz\n",
+    "binary": b"\x00\xff\xfe\x80",
+    "huge": b"7" * 9000,
+    "empty": b"",
+}
+
+
+def test_every_kind_is_found_on_the_machine(inventory: Inventory) -> None:
+    assert {device.kind for device in inventory.devices.values()} == set(READER_IDS)
+    assert inventory.problems == ()
+
+
+def test_ids_are_labels_that_begin_with_the_kind(inventory: Inventory) -> None:
+    for identity, device in inventory.devices.items():
+        assert is_device_id(identity)
+        assert identity.startswith(device.kind.replace("_", "-"))
+
+
+def test_attributes_have_the_names_and_limits_of_dra(inventory: Inventory) -> None:
+    for device in inventory.devices.values():
+        assert len(device.attributes) <= 32
+        for name, value in device.attributes.items():
+            assert NAME.fullmatch(name), name
+            assert isinstance(value, bool | int | str | Version)
+            assert not isinstance(value, str | Version) or 0 < len(str(value).encode()) <= 64, (device.id, name)
+        assert device.attributes["name"]
+        assert device.attributes["bus"] in ("pci", "usb", "platform", "virtual", "mdev")
+
+
+def test_kinds_and_attributes_are_documented(inventory: Inventory) -> None:
+    documented = set(re.findall(r"`([A-Za-z./]+)`", readers.__doc__ or ""))
+    assert {name for device in inventory.devices.values() for name in device.attributes} <= documented
+    kinds = {
+        kind.strip()
+        for row in re.findall(r"^\| ([a-z0-9_, ]+) \|", readers.__doc__ or "", re.M)
+        for kind in row.split(",")
+    }
+    assert set(READER_IDS) <= kinds
+
+
+def test_the_numa_attribute_is_the_numa_node(inventory: Inventory) -> None:
+    for device in inventory.devices.values():
+        published = device.attributes.get("resource.kubernetes.io/numaNode")
+        assert device.numa_nodes == (() if published is None else (published,))
+
+
+def test_what_a_device_is_within_is_listed_or_is_its_other_id(inventory: Inventory) -> None:
+    for device in inventory.devices.values():
+        for whole in device.within:
+            assert whole in inventory.devices or "-0000-00-14-0-0-" in whole, (device.id, whole)
+        assert device.id not in device.within
+
+
+@pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
+def test_an_empty_host_has_no_devices(reader: Reader, tree: Tree) -> None:
+    assert list(reader.read(tree.host)) == []
+
+
+class Traced(Host):
+    """A host that remembers which files were read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.files: set[str] = set()
+
+    def read_bytes(self, path: str, limit: int = 4096) -> bytes | None:
+        self.files.add(path)
+        return super().read_bytes(path, limit)
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The machine again, to be damaged one file at a time."""
+    return build_machine(tmp_path_factory.mktemp("fragile") / "root")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
+def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, damage: str, fragile: Tree) -> None:
+    traced = Traced(fragile.root)
+    before = _devices(reader.read(traced))
+    present = [path for path in sorted(traced.files) if fragile.path(path).is_file()]
+    assert present
+    for path in present:
+        real = fragile.host.resolve(path) or path
+        with _Damaged(fragile.path(path), DAMAGES[damage]):
+            found = list(reader.read(fragile.host))
+        after = _devices(found)
+        for identity in before.keys() | after.keys():
+            if before.get(identity) != after.get(identity):
+                device = before.get(identity) or after[identity]
+                assert _concerned(device, path) or _concerned(device, real), f"{path} changed {identity}"
+        for problem in (x for x in found if isinstance(x, Problem)):
+            assert problem.reason
+            assert damage not in ("gone", "empty"), problem
+
+
+class _Damaged:
+    def __init__(self, path: Path, content: bytes | None) -> None:
+        self._path = path.resolve()
+        self._content = content
+
+    def __enter__(self) -> None:
+        self._original = self._path.read_bytes()
+        if self._content is None:
+            self._path.unlink()
+        else:
+            self._path.write_bytes(self._content)
+
+    def __exit__(self, *_: object) -> None:
+        self._path.write_bytes(self._original)
+
+
+def _devices(findings: Iterator[Finding] | list[Finding]) -> dict[str, Device]:
+    return {finding.id: finding for finding in findings if isinstance(finding, Device)}
+
+
+def _concerned(device: Device, path: str) -> bool:
+    """Tell whether a file says something about the hardware that a device sits on, or about a parent of it."""
+    folder = path.rpartition("/")[0]
+    if device.syspath.startswith(folder) or folder.startswith(device.syspath):
+        return True
+    if folder.startswith(("/proc/driver/nvidia", "/sys/class/kfd", "/proc/net")):
+        return device.kind == "gpu" or "uplink" in device.attributes
+    if folder == f"/sys/class/vfio/{device.attributes.get('iommuGroup')}":
+        return True
+    places = {*ADDRESS.findall(device.syspath), device.attributes.get("pf")}
+    named = set(ADDRESS.findall(path))
+    return bool(places & named) or any(re.sub("[:.]", "-", f"pci-{address}") in device.within for address in named)
