@@ -1,0 +1,254 @@
+"""Access paths: a variable or value followed by fields, keys and indices.
+
+A path is run as a whole, as upstream runs it: one unit for the variable and one for each step that was tried. The most
+frequent paths of device selectors are compiled to closures of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import UNSET, Failure, Frame, Run
+from resourceapi.cel.values import NONE, Optional, Uint, display, find, is_map, type_name
+
+_ABSENT = object()
+
+
+class Step:
+    """One step of a path: a constant key, or `key` as a closure.
+
+    `units` is what the step costs: a conditional used as a key costs nothing, everything else one unit.
+    """
+
+    __slots__ = ("constant", "key", "optional", "test", "units")
+
+    def __init__(
+        self, constant: Any = None, key: Run | None = None, optional: bool = False, test: bool = False, units: int = 1
+    ) -> None:
+        self.constant = constant
+        self.key = key
+        self.optional = optional
+        self.test = test
+        self.units = units
+
+
+def lookup(container: Any, key: Any) -> Any:
+    """`container[key]`. Raises CelEvalError."""
+    if is_map(container):
+        value, found = find(container, key)
+        if found:
+            return value
+    elif type(container) is list:
+        index = _list_index(key)
+        if 0 <= index < len(container):
+            return container[index]
+        raise CelEvalError(f"index out of bounds: {display(key)}")
+    raise CelEvalError(f"no such key: {display(key)}")
+
+
+def lookup_optional(container: Any, key: Any) -> Any:
+    """`container[?key]`: the value or _ABSENT. Raises CelEvalError for a key that cannot be an index."""
+    if is_map(container):
+        value, found = find(container, key)
+        return value if found else _ABSENT
+    if type(container) is list:
+        index = _list_index(key)
+        return container[index] if 0 <= index < len(container) else _ABSENT
+    return _ABSENT
+
+
+def _list_index(key: Any) -> int:
+    kind = type(key)
+    if kind is int:
+        return int(key)
+    if kind is Uint or kind is float:
+        if key == key and key not in (float("inf"), float("-inf")) and int(key) == key and abs(key) < 2**63:
+            return int(key)
+        raise CelEvalError(f"unsupported index value {display(key)} in list")
+    raise CelEvalError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def variable(name: str) -> Run:
+    """Reads an input of the evaluation."""
+    if name == "device":
+        return lambda frame: frame.device.root
+
+    def run(frame: Frame) -> Any:
+        try:
+            return frame.inputs[name]
+        except KeyError:
+            raise CelEvalError(f"no such attribute(s): {name}") from None
+
+    return run
+
+
+def local(slot: int) -> Run:
+    """Reads a local variable."""
+
+    def run(frame: Frame) -> Any:
+        value = frame.slots[slot]
+        if type(value) is Failure:
+            raise value.error
+        return value
+
+    return run
+
+
+def lazy_local(slot: int, init: Run) -> Run:
+    """Reads a local variable that is computed at most once, when it is first read."""
+
+    def run(frame: Frame) -> Any:
+        value = frame.slots[slot]
+        if value is UNSET:
+            try:
+                value = init(frame)
+            except CelEvalError as error:
+                value = Failure(error)
+            frame.slots[slot] = value
+        if type(value) is Failure:
+            raise value.error
+        return value
+
+    return run
+
+
+def path(base: Run, units: int, steps: list[Step], unwraps: bool) -> Run:
+    """A path from a base; `units` is charged for the base, `unwraps` says that the base may be an optional value."""
+    if not steps:
+        return _bare(base, units)
+    if unwraps or any(step.optional or step.test or step.key is not None or step.units != 1 for step in steps):
+        return _general(base, units, steps)
+    keys = [step.constant for step in steps]
+    return _one_key(base, units, keys[0]) if len(keys) == 1 else _constant_keys(base, units, keys)
+
+
+def _bare(base: Run, units: int) -> Run:
+    if units == 0:
+        return base
+
+    def run(frame: Frame) -> Any:
+        frame.cost += units
+        return base(frame)
+
+    return run
+
+
+def _one_key(base: Run, units: int, key: Any) -> Run:
+    total = units + 1
+
+    def run(frame: Frame) -> Any:
+        try:
+            container = base(frame)
+        except CelEvalError:
+            frame.cost += units
+            raise
+        frame.cost += total
+        return lookup(container, key)
+
+    return run
+
+
+def _constant_keys(base: Run, units: int, keys: list[Any]) -> Run:
+    def run(frame: Frame) -> Any:
+        frame.cost += units
+        value = base(frame)
+        for key in keys:
+            frame.cost += 1
+            value = lookup(value, key)
+        return value
+
+    return run
+
+
+def _general(base: Run, units: int, steps: list[Step]) -> Run:
+    def run(frame: Frame) -> Any:
+        frame.cost += units
+        value = base(frame)
+        optional = type(value) is Optional
+        if optional:
+            if not value.present:
+                return value
+            value = value.value
+        for step in steps:
+            if step.test:
+                frame.cost += 1
+                return lookup_optional(value, step.constant) is not _ABSENT
+            optional = optional or step.optional
+            value = (_try_step if optional else _take_step)(frame, value, step)
+            if value is _ABSENT:
+                return NONE
+        return Optional(value) if optional else value
+
+    return run
+
+
+def _take_step(frame: Frame, value: Any, step: Step) -> Any:
+    key = step.constant
+    if step.key is not None:
+        try:
+            key = step.key(frame)
+        except CelEvalError:
+            frame.cost += step.units
+            raise
+    frame.cost += step.units
+    return lookup(value, key)
+
+
+def _try_step(frame: Frame, value: Any, step: Step) -> Any:
+    key = step.constant if step.key is None else step.key(frame)
+    found = lookup_optional(value, key)
+    if found is not _ABSENT:
+        frame.cost += step.units
+    return found
+
+
+def device_path(keys: list[Any]) -> Run | None:
+    """A path from `device` with constant keys, where a closure of its own pays; None otherwise."""
+    if len(keys) == 1 and keys[0] == "driver":
+        return _device_driver
+    if len(keys) == 3 and keys[0] in ("attributes", "capacity") and all(type(key) is str for key in keys):
+        domains: Callable[[Frame], Any] = _attributes if keys[0] == "attributes" else _capacity
+        return _device_attribute(keys[1], keys[2]) if domains is _attributes else _device_capacity(keys[1], keys[2])
+    return None
+
+
+def _attributes(frame: Frame) -> Any:
+    return frame.device.attributes
+
+
+def _capacity(frame: Frame) -> Any:
+    return frame.device.capacity
+
+
+def _device_driver(frame: Frame) -> Any:
+    frame.cost += 2
+    return frame.device.driver
+
+
+def _device_attribute(domain: str, name: str) -> Run:
+    message = f"no such key: {name}"
+
+    def run(frame: Frame) -> Any:
+        frame.cost += 4
+        try:
+            return frame.device.attributes[domain][name]
+        except KeyError:
+            # An unknown domain reads as an empty map, so the error is the same for both.
+            raise CelEvalError(message) from None
+
+    return run
+
+
+def _device_capacity(domain: str, name: str) -> Run:
+    message = f"no such key: {name}"
+
+    def run(frame: Frame) -> Any:
+        frame.cost += 4
+        try:
+            return frame.device.capacity[domain][name]
+        except KeyError:
+            raise CelEvalError(message) from None
+
+    return run

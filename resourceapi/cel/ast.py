@@ -1,0 +1,198 @@
+"""The tree of an expression.
+
+Nodes are mutable on purpose: the checker resolves names in place and notes on each node its type and the overloads
+that fit, as upstream's reference map does. `position` is the offset in code points that errors point at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from resourceapi.cel.types import ERROR, Type
+
+
+class Node:
+    """Any node of the tree."""
+
+    __slots__ = ("position", "type")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.type: Type = ERROR  # until the checker has been here
+
+    def children(self) -> Iterator[Node]:
+        """The nodes directly below, in source order."""
+        yield from ()
+
+
+class Literal(Node):
+    """A constant: a value of the language (see values.py)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, position: int, value: Any) -> None:
+        super().__init__(position)
+        self.value = value
+
+
+class Ident(Node):
+    """A name; `constant` is set where the checker found that it names a type."""
+
+    __slots__ = ("constant", "name")
+
+    def __init__(self, position: int, name: str) -> None:
+        super().__init__(position)
+        self.name = name
+        self.constant: Any = None
+
+
+class Select(Node):
+    """`operand.field`, or with `test_only` the presence test `has(operand.field)`."""
+
+    __slots__ = ("field", "operand", "test_only")
+
+    def __init__(self, position: int, operand: Node, field: str, test_only: bool = False) -> None:
+        super().__init__(position)
+        self.operand = operand
+        self.field = field
+        self.test_only = test_only
+
+    def children(self) -> Iterator[Node]:
+        yield self.operand
+
+
+class Call(Node):
+    """A function or operator; `overloads` are the ids that fit by type, in order of declaration."""
+
+    __slots__ = ("args", "function", "overloads", "target")
+
+    def __init__(self, position: int, function: str, args: list[Node], target: Node | None = None) -> None:
+        super().__init__(position)
+        self.function = function
+        self.target = target
+        self.args = args
+        self.overloads: list[str] = []
+
+    def children(self) -> Iterator[Node]:
+        if self.target is not None:
+            yield self.target
+        yield from self.args
+
+
+class ListExpr(Node):
+    """`[a, ?b]`; `optionals` are the indices of the elements with a question mark."""
+
+    __slots__ = ("elements", "optionals")
+
+    def __init__(self, position: int, elements: list[Node], optionals: frozenset[int] = frozenset()) -> None:
+        super().__init__(position)
+        self.elements = elements
+        self.optionals = optionals
+
+    def children(self) -> Iterator[Node]:
+        yield from self.elements
+
+
+class Entry:
+    """One `key: value` of a map."""
+
+    __slots__ = ("key", "optional", "value")
+
+    def __init__(self, key: Node, value: Node, optional: bool) -> None:
+        self.key = key
+        self.value = value
+        self.optional = optional
+
+
+class MapExpr(Node):
+    """`{key: value, ?key: value}`."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, position: int, entries: list[Entry]) -> None:
+        super().__init__(position)
+        self.entries = entries
+
+    def children(self) -> Iterator[Node]:
+        for entry in self.entries:
+            yield entry.key
+            yield entry.value
+
+
+class FieldInit:
+    """One `field: value` of a message."""
+
+    __slots__ = ("name", "optional", "position", "value")
+
+    def __init__(self, position: int, name: str, value: Node, optional: bool) -> None:
+        self.position = position
+        self.name = name
+        self.value = value
+        self.optional = optional
+
+
+class Struct(Node):
+    """`pkg.Message{field: value}`; no environment of this package has messages, so the checker refuses it."""
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, position: int, name: str, fields: list[FieldInit]) -> None:
+        super().__init__(position)
+        self.name = name
+        self.fields = fields
+
+    def children(self) -> Iterator[Node]:
+        for field in self.fields:
+            yield field.value
+
+
+class Comprehension(Node):
+    """What the macros expand to: a fold over `range` that carries `accu`."""
+
+    __slots__ = ("accu", "condition", "init", "range", "result", "step", "var", "var2")
+
+    def __init__(
+        self,
+        position: int,
+        range_: Node,
+        var: str,
+        var2: str,
+        accu: str,
+        init: Node,
+        condition: Node,
+        step: Node,
+        result: Node,
+    ) -> None:
+        super().__init__(position)
+        self.range = range_
+        self.var = var
+        self.var2 = var2
+        self.accu = accu
+        self.init = init
+        self.condition = condition
+        self.step = step
+        self.result = result
+
+    def children(self) -> Iterator[Node]:
+        yield from (self.range, self.init, self.condition, self.step, self.result)
+
+
+class MacroCall:
+    """How a macro call was written, kept beside its expansion for printing."""
+
+    __slots__ = ("args", "function", "target")
+
+    def __init__(self, function: str, target: Node | None, args: list[Node]) -> None:
+        self.function = function
+        self.target = target
+        self.args = args
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Every node below and including `root`, parents first, in source order; needs no stack of its own."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(list(node.children())))

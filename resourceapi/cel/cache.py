@@ -1,0 +1,39 @@
+"""A cache of compiled selectors.
+
+Least recently used selectors leave first; failures are not kept, so each caller gets an error of its own. Estimates are
+off: whoever evaluates stored selectors has no use for them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from resourceapi.cel.environment import Environment
+from resourceapi.cel.selector import Selector, compile_selector
+
+
+class SelectorCache:
+    """Compiled selectors of one environment by their text."""
+
+    def __init__(self, environment: Environment, capacity: int = 10) -> None:
+        self._environment = environment
+        self._capacity = capacity
+        self._selectors: OrderedDict[str, Selector] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._selectors)
+
+    def __contains__(self, source: str) -> bool:
+        return source in self._selectors
+
+    def get(self, source: str) -> Selector:
+        """The selector for an expression, compiled if need be. Raises CelCompileError."""
+        found = self._selectors.get(source)
+        if found is not None:
+            self._selectors.move_to_end(source)
+            return found
+        selector = compile_selector(source, self._environment, estimate_cost=False)
+        self._selectors[source] = selector
+        if len(self._selectors) > self._capacity:
+            self._selectors.popitem(last=False)
+        return selector

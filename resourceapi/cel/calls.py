@@ -1,0 +1,380 @@
+"""Calls as closures: evaluate the arguments, charge the call, run the implementation.
+
+Which arguments are evaluated after one has failed, and whether the call is still charged, follows upstream: calls of
+one and two arguments evaluate all of them, calls with an argument list (`late`) stop at the first that fails, and a
+call is charged when all of its arguments were evaluated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resourceapi.cel.cost import equality_cost, traversal
+from resourceapi.cel.declarations import Cost, Function, Implementation, Overload
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import ERRED, Frame, Run
+from resourceapi.cel.types import Kind, Type
+from resourceapi.cel.values import equal, is_map, no_such_overload, size, to_key, type_name
+
+
+def fits(type_: Type, value: Any) -> bool:
+    """Whether a value can be an argument of this type; containers are judged by their first element."""
+    if type_.kind in (Kind.DYN, Kind.ANY, Kind.PARAM):
+        return True
+    if type_.name != type_name(value):
+        return False
+    if type_.kind is Kind.LIST and value:
+        return fits(type_.params[0], value[0])
+    if type_.kind is Kind.MAP and is_map(value) and value:
+        key = next(iter(value))
+        return fits(type_.params[0], getattr(key, "value", key)) and fits(type_.params[1], value[key])
+    return True
+
+
+def _guarded(function: Function, overload: Overload) -> Implementation:
+    if function.singleton is not None:
+        return function.singleton
+    run = overload.run
+
+    def call(*args: Any) -> Any:
+        if not all(map(fits, overload.args, args)):
+            raise _no_such(function, args)
+        return run(*args)
+
+    return call
+
+
+def _no_such(function: Function, args: tuple[Any, ...]) -> CelEvalError:
+    return CelEvalError(f"no such overload: {function.name}({', '.join(map(type_name, args))})")
+
+
+def _unguarded(function: Function, overload: Overload) -> Implementation:
+    def call(*args: Any) -> Any:
+        try:
+            return overload.run(*args)
+        except (TypeError, AttributeError):
+            # Reached where dynamic values of other types meet a function that upstream does not guard either.
+            raise no_such_overload() from None
+
+    return call
+
+
+def _dispatching(function: Function) -> Implementation:
+    if function.singleton is not None:
+        return function.singleton
+
+    def call(*args: Any) -> Any:
+        for overload in function.overloads:
+            if len(overload.args) == len(args) and all(map(fits, overload.args, args)):
+                return overload.run(*args)
+        raise _no_such(function, args)
+
+    return call
+
+
+def implementation(function: Function, overloads: list[str], static: list[Type]) -> tuple[Implementation, bool]:
+    """What runs a call, and whether its arguments are evaluated late.
+
+    With one overload and arguments whose types are known before, the overload runs without further checks.
+    """
+    if len(overloads) != 1:
+        late = function.singleton is None and len(function.overloads) > 1
+        return _dispatching(function), late
+    overload = next(each for each in function.overloads if each.id == overloads[0])
+    if function.singleton is None and all(map(_is_certain, static)):
+        return overload.run, overload.late
+    if not function.guarded:
+        return _unguarded(function, overload), overload.late
+    return _guarded(function, overload), overload.late
+
+
+def _is_certain(type_: Type) -> bool:
+    return type_.kind not in (Kind.DYN, Kind.ANY, Kind.PARAM, Kind.ERROR) and all(map(_is_certain, type_.params))
+
+
+def call(args: list[Run], run: Implementation, cost: Cost | int, late: bool) -> Run:
+    """The closure of a call."""
+    if not args:
+        return _call_without(run, cost)
+    if len(args) == 1:
+        return _call_one(args[0], run, cost)
+    if len(args) == 2 and not late:
+        return _call_two(args[0], args[1], run, cost)
+    return _call_many(args, run, cost)
+
+
+def _charge(frame: Frame, cost: Cost | int, args: tuple[Any, ...], result: Any) -> None:
+    if type(cost) is int:
+        frame.cost += cost
+    else:
+        assert not isinstance(cost, int)
+        frame.charge(cost(args, result))
+
+
+def _call_without(run: Implementation, cost: Cost | int) -> Run:
+    def closure(frame: Frame) -> Any:
+        _charge(frame, cost, (), None)
+        return run()
+
+    return closure
+
+
+def _call_one(arg: Run, run: Implementation, cost: Cost | int) -> Run:
+    def failed(frame: Frame) -> None:
+        _charge(frame, cost, (ERRED,), ERRED)
+
+    if type(cost) is int:
+        units = cost
+
+        def constant(frame: Frame) -> Any:
+            try:
+                value = arg(frame)
+            except CelEvalError:
+                frame.cost += units
+                raise
+            frame.cost += units
+            return run(value)
+
+        return constant
+
+    def closure(frame: Frame) -> Any:
+        try:
+            value = arg(frame)
+        except CelEvalError:
+            failed(frame)
+            raise
+        try:
+            result = run(value)
+        except CelEvalError:
+            _charge(frame, cost, (value,), ERRED)
+            raise
+        _charge(frame, cost, (value,), result)
+        return result
+
+    return closure
+
+
+def second_after_failure(frame: Frame, second: Run) -> Any:
+    """Evaluate the second operand for its cost only; the first one's error is the result."""
+    try:
+        return second(frame)
+    except CelEvalError:
+        return ERRED
+
+
+def _call_two(first: Run, second: Run, run: Implementation, cost: Cost | int) -> Run:
+    def closure(frame: Frame) -> Any:
+        try:
+            left = first(frame)
+        except CelEvalError:
+            _charge(frame, cost, (ERRED, second_after_failure(frame, second)), ERRED)
+            raise
+        try:
+            right = second(frame)
+        except CelEvalError:
+            _charge(frame, cost, (left, ERRED), ERRED)
+            raise
+        if type(cost) is int:
+            frame.cost += cost
+            return run(left, right)
+        try:
+            result = run(left, right)
+        except CelEvalError:
+            _charge(frame, cost, (left, right), ERRED)
+            raise
+        _charge(frame, cost, (left, right), result)
+        return result
+
+    return closure
+
+
+def _call_many(args: list[Run], run: Implementation, cost: Cost | int) -> Run:
+    last = len(args) - 1
+
+    def closure(frame: Frame) -> Any:
+        values: list[Any] = []
+        for index, arg in enumerate(args):
+            try:
+                values.append(arg(frame))
+            except CelEvalError:
+                if index == last:
+                    _charge(frame, cost, (*values, ERRED), ERRED)
+                raise
+        found = tuple(values)
+        try:
+            result = run(*found)
+        except CelEvalError:
+            _charge(frame, cost, found, ERRED)
+            raise
+        _charge(frame, cost, found, result)
+        return result
+
+    return closure
+
+
+def equality(first: Run, second: Run, unequal: bool) -> Run:
+    """`==` or `!=` of two computed values."""
+
+    def closure(frame: Frame) -> Any:
+        try:
+            left = first(frame)
+        except CelEvalError:
+            frame.charge(equality_cost(ERRED, second_after_failure(frame, second), unequal))
+            raise
+        try:
+            right = second(frame)
+        except CelEvalError:
+            frame.charge(equality_cost(left, ERRED, unequal))
+            raise
+        frame.charge(equality_cost(left, right, unequal))
+        if unequal:
+            return not_equal(left, right)
+        return equal(left, right)
+
+    return closure
+
+
+def not_equal(left: Any, right: Any) -> bool:
+    """`left != right`; what cannot be compared differs."""
+    try:
+        return not equal(left, right)
+    except CelEvalError:
+        return True
+
+
+def equality_with_constant(first: Run, constant: Any, unequal: bool) -> Run:
+    """`==` or `!=` of a computed value with a constant, the most frequent operation of device selectors."""
+    length = size(constant)
+    kind = type(constant)
+    one = traversal(min(1, length))
+    if kind is not str and kind is not int and kind is not bool:
+        return equality(first, lambda _: constant, unequal)
+
+    def closure(frame: Frame) -> Any:
+        try:
+            left = first(frame)
+        except CelEvalError:
+            frame.cost += one
+            raise
+        if type(left) is kind:
+            if kind is str:
+                shorter = len(left)
+                frame.cost += traversal(shorter if shorter < length else length)
+            else:
+                frame.cost += 1
+            return (left != constant) if unequal else (left == constant)
+        frame.charge(equality_cost(left, constant, unequal))
+        return not_equal(left, constant) if unequal else equal(left, constant)
+
+    return closure
+
+
+def conjunction(terms: list[Run]) -> Run:
+    """`a && b && ...`: false wins over errors, wherever it stands."""
+    if len(terms) == 2:
+        return _both(*terms)
+
+    def closure(frame: Frame) -> Any:
+        failure: CelEvalError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except CelEvalError as error:
+                failure = failure or error
+                continue
+            if value is False:
+                return False
+            if value is not True:
+                failure = failure or no_such_overload()
+        if failure is not None:
+            raise failure
+        return True
+
+    return closure
+
+
+def _both(first: Run, second: Run) -> Run:
+    def closure(frame: Frame) -> Any:
+        try:
+            left = first(frame)
+        except CelEvalError as error:
+            failure = error
+        else:
+            if left is False:
+                return False
+            if left is True:
+                right = second(frame)
+                if right is True or right is False:
+                    return right
+                raise no_such_overload()
+            failure = no_such_overload()
+        if second_after_failure(frame, second) is False:
+            return False
+        raise failure
+
+    return closure
+
+
+def disjunction(terms: list[Run]) -> Run:
+    """`a || b || ...`: true wins over errors, wherever it stands."""
+
+    def closure(frame: Frame) -> Any:
+        failure: CelEvalError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except CelEvalError as error:
+                failure = failure or error
+                continue
+            if value is True:
+                return True
+            if value is not False:
+                failure = failure or no_such_overload()
+        if failure is not None:
+            raise failure
+        return False
+
+    return closure
+
+
+def conditional(condition: Run, truthy: Run, falsy: Run) -> Run:
+    """`condition ? truthy : falsy`, which costs nothing itself."""
+
+    def closure(frame: Frame) -> Any:
+        chosen = condition(frame)
+        if chosen is True:
+            return truthy(frame)
+        if chosen is False:
+            return falsy(frame)
+        raise no_such_overload()
+
+    return closure
+
+
+def or_optional(first: Run, second: Run, unwrap: bool) -> Run:
+    """`a.or(b)`, or with `unwrap` `a.orValue(b)`; the alternative is evaluated only where it is needed."""
+
+    def closure(frame: Frame) -> Any:
+        optional = first(frame)
+        present = getattr(optional, "present", None)
+        if present is None:
+            raise no_such_overload()
+        if present:
+            return optional.value if unwrap else optional
+        return second(frame)
+
+    return closure
+
+
+def membership(value: Run, elements: list[Any]) -> Run:
+    """`value in [constants]`, a lookup that costs nothing."""
+    known = frozenset(map(to_key, elements))
+
+    def closure(frame: Frame) -> Any:
+        found = value(frame)
+        try:
+            return to_key(found) in known
+        except TypeError:
+            return False
+
+    return closure

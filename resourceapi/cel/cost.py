@@ -1,0 +1,233 @@
+"""Run-time cost: what a call is charged when it happens.
+
+Most calls cost one unit; those whose work grows with their operands cost in proportion. The rules are upstream's to the
+unit (cel-go's cost tracker and Kubernetes' CostEstimator.CallCost), since the sum decides whether an expression may
+go on. The estimate before a run is in estimate.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from resourceapi.cel.declarations import Cost
+from resourceapi.cel.values import is_map, keys_of, size, to_key
+
+IDENT = 1
+LIST = 10
+MAP = 30
+STRUCT = 40
+TRAVERSAL = 0.1  # per character
+REGEX = 0.25  # per character of the pattern
+
+_TABLE = [math.ceil(length * TRAVERSAL) for length in range(1024)]
+
+# Kubernetes' equality of these types is charged one unit, whatever their size.
+_UNIT_EQUALITY = frozenset(
+    {
+        "kubernetes.Quantity",
+        "kubernetes.Semver",
+        "kubernetes.NamedFormat",
+        "kubernetes.URL",
+        "net.IP",
+        "net.CIDR",
+    }
+)
+
+
+def traversal(length: int) -> int:
+    """The cost of reading so many characters once."""
+    return _TABLE[length] if length < 1024 else math.ceil(length * TRAVERSAL)
+
+
+def _values(value: Any) -> int:
+    """The cost of visiting a value with all that it contains."""
+    kind = type(value)
+    if kind is str:
+        return int(len(value.encode()) * TRAVERSAL)
+    if kind is bytes:
+        return int(len(value) * TRAVERSAL)
+    if kind is list:
+        return sum(map(_values, value))
+    if is_map(value):
+        return sum(_values(key) + _values(value[to_key(key)]) for key in keys_of(value))
+    return 1
+
+
+def _all_values(args: tuple[Any, ...], _: Any) -> int:
+    return _values(args[0])
+
+
+def _first(args: tuple[Any, ...], _: Any) -> int:
+    return traversal(_plain_size(args[0]))
+
+
+def _first_twice(args: tuple[Any, ...], _: Any) -> int:
+    return math.ceil(_plain_size(args[0]) * 2 * TRAVERSAL)
+
+
+def _result_twice(_: tuple[Any, ...], result: Any) -> int:
+    return math.ceil(_plain_size(result) * 2 * TRAVERSAL)
+
+
+def _plain_size(value: Any) -> int:
+    # Kubernetes' part of the rules does not look into optional values.
+    kind = type(value)
+    return len(value) if kind is str or kind is bytes or kind is list or is_map(value) else _byte_size(value)
+
+
+def _byte_size(value: Any) -> int:
+    return getattr(value, "byte_size", 1)
+
+
+def _regex_parts(text: Any, pattern_size: int) -> int:
+    return math.ceil((1.0 + size(text)) * TRAVERSAL) * math.ceil(pattern_size * REGEX)
+
+
+def _regex(args: tuple[Any, ...], _: Any) -> int:
+    return _regex_parts(args[0], size(args[1]))
+
+
+def _validate(args: tuple[Any, ...], _: Any) -> int:
+    return _regex_parts(args[1], getattr(args[0], "max_regex_size", 1))
+
+
+def _contains_ip(args: tuple[Any, ...], _: Any) -> int:
+    network = _plain_size(args[0])
+    cost = math.ceil((network + network) * TRAVERSAL)
+    return cost + traversal(len(args[1])) if type(args[1]) is str else cost
+
+
+def _contains_cidr(args: tuple[Any, ...], _: Any) -> int:
+    network = _plain_size(args[0])
+    cost = math.ceil((network + network) * TRAVERSAL) + math.ceil(network * TRAVERSAL) + 1
+    return cost + traversal(len(args[1])) if type(args[1]) is str else cost
+
+
+_BY_FUNCTION: dict[str, Cost | int] = {
+    "ip.isCanonical": _first_twice,
+    "join": _result_twice,
+    "validate": _validate,
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
+}
+for _name in ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"):
+    _BY_FUNCTION[_name] = _all_values
+for _name in ("url", "lowerAscii", "upperAscii", "substring", "trim"):
+    _BY_FUNCTION[_name] = _first
+for _name in ("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"):
+    _BY_FUNCTION[_name] = _first
+for _name in ("replace", "split"):
+    _BY_FUNCTION[_name] = _first_twice
+for _name in ("find", "findAll"):
+    _BY_FUNCTION[_name] = _regex
+
+
+def _second(args: tuple[Any, ...], _: Any) -> int:
+    return traversal(size(args[1]))
+
+
+def _elements_of_second(args: tuple[Any, ...], _: Any) -> int:
+    return size(args[1])
+
+
+def shorter(args: tuple[Any, ...], _: Any = None) -> int:
+    """The cost of comparing two values: as far as the shorter one reaches."""
+    return traversal(min(size(args[0]), size(args[1])))
+
+
+def _both(args: tuple[Any, ...], _: Any) -> int:
+    return traversal(size(args[0]) + size(args[1]))
+
+
+def _product(args: tuple[Any, ...], _: Any) -> int:
+    return traversal(size(args[0])) * traversal(size(args[1]))
+
+
+def _first_or_optional(args: tuple[Any, ...], _: Any) -> int:
+    return traversal(size(args[0]))
+
+
+_BY_OVERLOAD: dict[str, Cost | int] = {
+    "starts_with_string": _second,
+    "ends_with_string": _second,
+    "string_to_bytes": _first_or_optional,
+    "bytes_to_string": _first_or_optional,
+    "strings_quote": _first_or_optional,
+    "string_format": _first_or_optional,
+    "in_list": _elements_of_second,
+    "add_string": _both,
+    "add_bytes": _both,
+    "matches": _regex,
+    "matches_string": _regex,
+    "contains_string": _product,
+}
+for _name in ("less", "greater", "less_equals", "greater_equals"):
+    for _kind in ("string", "bytes"):
+        _BY_OVERLOAD[f"{_name}_{_kind}"] = shorter
+
+
+def _allocating(factor: float, elements: int) -> int:
+    return int(elements * factor) + 1 + LIST
+
+
+def _output(_: tuple[Any, ...], result: Any) -> int:
+    return _allocating(1, size(result))
+
+
+def _flatten(args: tuple[Any, ...], _: Any) -> int:
+    depth = args[1] if len(args) == 2 and type(args[1]) is int else 1
+    return _allocating(1.0 if depth < 0 else float(depth), size(args[0]))
+
+
+def _self_compare(values: Any) -> int:
+    elements = size(values)
+    factor = 2.0
+    if elements and type(values) is list and type(values[0]) in (str, bytes):
+        factor += TRAVERSAL
+    return _allocating(factor, elements * elements)
+
+
+def _sets(factor: int) -> Cost:
+    def cost(args: tuple[Any, ...], _: Any) -> int:
+        return 1 + size(args[0]) * size(args[1]) * factor
+
+    return cost
+
+
+# These go before the rules by function name.
+_EXTENSIONS: dict[str, Cost | int] = {
+    "list_slice": _output,
+    "list_flatten": _flatten,
+    "list_flatten_int": _flatten,
+    "lists_range": _output,
+    "list_reverse": _output,
+    "list_distinct": lambda args, _: _self_compare(args[0]),
+    "list_sets_contains_list": _sets(1),
+    "list_sets_intersects_list": _sets(1),
+    "list_sets_equivalent_list": _sets(2),
+}
+for _name in (
+    *("int", "uint", "double", "bool", "string", "bytes"),
+    *("google.protobuf.Duration", "google.protobuf.Timestamp"),
+):
+    _EXTENSIONS[f"list_{_name}_sort"] = lambda args, _: _self_compare(args[0])
+    _EXTENSIONS[f"list_{_name}_sortByAssociatedKeys"] = lambda args, _: _self_compare(args[1])
+
+
+def call_cost(function: str, overload: str) -> Cost | int:
+    """What a call costs: units, or how to compute them. `overload` is empty where several fit by type."""
+    if overload in _EXTENSIONS:
+        return _EXTENSIONS[overload]
+    if overload == "cidr_ip":
+        return 1
+    if function in _BY_FUNCTION:
+        return _BY_FUNCTION[function]
+    return _BY_OVERLOAD.get(overload, 1)
+
+
+def equality_cost(left: Any, right: Any, unequal: bool = False) -> int:
+    """What `==`, or with `unequal` `!=`, is charged."""
+    if not unequal and getattr(left, "unit_equality", False):
+        return 1
+    return traversal(min(size(left), size(right)))

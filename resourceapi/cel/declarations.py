@@ -1,0 +1,117 @@
+"""Functions as declared: overloads with their types, what runs them, and what they cost.
+
+A library is a list of overloads, written with their signatures as text: `string.charAt(int) -> string` is a member,
+`sets.contains(list(T), list(T)) -> bool` is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from resourceapi.cel.types import Kind, Type, parse_type
+
+Implementation: TypeAlias = Callable[..., Any]
+# Run-time cost of a call from the arguments and the result (None where the call failed).
+Cost: TypeAlias = Callable[[tuple[Any, ...], Any], int]
+
+
+class Overload:
+    """One signature of a function.
+
+    `run` takes the arguments and returns the result or raises CelEvalError. `late` says that upstream calls the function
+    with an argument list (three arguments or more, or declared so): then a failing argument keeps the later ones
+    from being evaluated.
+    """
+
+    __slots__ = ("args", "function", "id", "late", "member", "params", "result", "run")
+
+    def __init__(self, id_: str, signature: str, run: Implementation, late: bool = False) -> None:
+        self.id = id_
+        self.member, self.function, self.args, self.result = _read_signature(signature)
+        self.run = run
+        self.late = late or len(self.args) > 2
+        self.params = tuple(dict.fromkeys(name for type_ in (*self.args, self.result) for name in _params(type_)))
+
+
+class Function:
+    """All overloads of a name, in order of declaration.
+
+    `singleton` is set for functions that have one implementation for all overloads; such an implementation decides by
+    the values it gets, the others are chosen by the run-time types of the arguments.
+    """
+
+    __slots__ = ("guarded", "name", "overloads", "singleton")
+
+    def __init__(
+        self, name: str, overloads: Iterable[Overload], singleton: Implementation | None = None, guarded: bool = True
+    ) -> None:
+        self.name = name
+        self.overloads = list(overloads)
+        self.singleton = singleton
+        self.guarded = guarded  # whether an implementation expects to see only the types of its overload
+
+    def extended(self, other: Function) -> Function:
+        """This function with the overloads of another one of the same name added."""
+        known = {overload.id for overload in self.overloads}
+        added = [overload for overload in other.overloads if overload.id not in known]
+        return Function(self.name, [*self.overloads, *added], self.singleton, self.guarded)
+
+
+def singleton(run: Implementation, overloads: Iterable[tuple[str, str]]) -> Function:
+    """A function with one implementation for all of its overloads."""
+    made = [Overload(id_, signature, run) for id_, signature in overloads]
+    return Function(made[0].function, made, run)
+
+
+def group(overloads: Iterable[Overload], guarded: bool = True) -> list[Function]:
+    """Overloads put together to functions by name."""
+    by_name: dict[str, list[Overload]] = {}
+    for overload in overloads:
+        by_name.setdefault(overload.function, []).append(overload)
+    return [Function(name, found, guarded=guarded) for name, found in by_name.items()]
+
+
+_OPERATOR = re.compile(r"^(?P<name>@?[_\[\]!?:%*/+<>=&|.-]+|@in|@not_strictly_false)\(")
+
+
+def _read_signature(signature: str) -> tuple[bool, str, tuple[Type, ...], Type]:
+    head, _, result = signature.rpartition(" -> ")
+    if operator := _OPERATOR.match(head):
+        return False, operator["name"], _arguments(head[operator.end() : -1]), parse_type(result)
+    opening = _matching_parenthesis(head)
+    name, args = head[:opening], _arguments(head[opening + 1 : -1])
+    if not name.startswith(("sets.", "lists.", "strings.", "optional.", "format.", "ip.", "cel.")) and "." in name:
+        target, _, name = name.rpartition(".")
+        return True, name, (parse_type(target), *args), parse_type(result)
+    return False, name, args, parse_type(result)
+
+
+def _matching_parenthesis(head: str) -> int:
+    depth = 0
+    for index in range(len(head) - 1, -1, -1):
+        depth += (head[index] == ")") - (head[index] == "(")
+        if depth == 0:
+            return index
+    raise AssertionError(f"{head!r}: unbalanced")
+
+
+def _arguments(text: str) -> tuple[Type, ...]:
+    parts: list[str] = []
+    depth, start = 0, 0
+    for index, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    if text.strip():
+        parts.append(text[start:])
+    return tuple(map(parse_type, parts))
+
+
+def _params(type_: Type) -> Iterable[str]:
+    if type_.kind is Kind.PARAM:
+        yield type_.name
+    for each in type_.params:
+        yield from _params(each)

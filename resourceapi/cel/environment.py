@@ -1,0 +1,153 @@
+"""What an expression may use, by Kubernetes version.
+
+Two kinds of environment exist for each version. New expressions may use what every component of that version knows, so
+that a rollback is possible: libraries introduced up to the compatibility version, gated ones with their gate only.
+Stored expressions may use everything that the binary knows. Source: allocator specification 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from resourceapi.cel import macros
+from resourceapi.cel.checker import Names
+from resourceapi.cel.declarations import Function
+from resourceapi.cel.library import (
+    comprehensions,
+    conversions,
+    formats,
+    lists,
+    networks,
+    optionals,
+    quantities,
+    regex,
+    sets,
+    standard,
+    strings,
+    times,
+    urls,
+)
+from resourceapi.cel.parser import Macro, MacroKey
+from resourceapi.cel.types import (
+    BOOL,
+    BYTES,
+    CIDR,
+    DOUBLE,
+    DURATION,
+    INT,
+    IP,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    TYPE,
+    UINT,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    param,
+)
+
+Version = tuple[int, int]
+
+CURRENT: Version = (1, 37)
+"""The release that is modelled."""
+
+COMPATIBILITY: Version = (1, 36)
+"""The version that new expressions are limited to by default: one before the release."""
+
+
+class Environment:
+    """What is declared, for one kind of expression. Immutable and shared; made by the functions of this package."""
+
+    def __init__(
+        self,
+        names: Names,
+        macros_: Mapping[MacroKey, Macro],
+        optional_syntax: bool,
+        literal_validators: bool,
+        format_validator: bool,
+    ) -> None:
+        self.names = names
+        self.macros = macros_
+        self.optional_syntax = optional_syntax
+        self.literal_validators = literal_validators
+        self.format_validator = format_validator
+
+
+def _types(available: Version) -> dict[str, Type]:
+    found = [BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, TYPE, UINT]
+    found += [list_of(param("A")), map_of(param("A"), param("B"))]
+    if available >= (1, 28):
+        found.append(optional_of(param("V")))
+    if available >= (1, 30):
+        found += [IP, CIDR]
+    return {each.name: each for each in found}
+
+
+def _libraries(available: Version) -> Iterable[list[Function]]:
+    yield standard.functions(mixed_numbers=available >= (1, 28))
+    yield conversions.functions()
+    yield times.functions()
+    yield regex.standard()
+    yield urls.functions()
+    yield regex.kubernetes()
+    yield lists.kubernetes()
+    if available >= (1, 28):
+        yield optionals.functions()
+        yield quantities.quantities()
+    yield strings.functions(2 if available >= (1, 29) else 0)
+    if available >= (1, 29):
+        yield sets.functions()
+    if available >= (1, 30):
+        yield networks.functions()
+    if available >= (1, 31):
+        yield formats.functions()
+    if available >= (1, 32):
+        yield comprehensions.functions()
+    if available >= (1, 33):
+        yield quantities.versions(tolerant=True)
+    if available >= (1, 34):
+        yield lists.extension()
+    if available >= (1, 37):
+        yield lists.includes()
+
+
+def _macros(available: Version) -> dict[MacroKey, Macro]:
+    found = dict(macros.STANDARD)
+    if available >= (1, 28):
+        found |= macros.OPTIONALS
+    if available >= (1, 32):
+        found |= macros.TWO_VARIABLES
+    if available >= (1, 34):
+        found |= macros.SORT_BY
+    return found
+
+
+def build_environment(
+    available: Version,
+    libraries: Iterable[list[Function]] = (),
+    more_macros: Mapping[MacroKey, Macro] | None = None,
+    variables: Mapping[str, Type] | None = None,
+    fields: Mapping[str, Mapping[str, Type]] | None = None,
+) -> Environment:
+    """The environment with everything up to a version, extended by the given declarations."""
+    functions: dict[str, Function] = {}
+    for library in (*_libraries(available), *libraries):
+        for function in library:
+            known = functions.get(function.name)
+            functions[function.name] = function if known is None else known.extended(function)
+    return Environment(
+        names=Names(functions, variables or {}, _types(available), fields or {}),
+        macros_=_macros(available) | dict(more_macros or {}),
+        optional_syntax=available >= (1, 28),
+        literal_validators=available >= (1, 29),
+        format_validator=available >= (1, 29),
+    )
+
+
+@lru_cache(maxsize=32)
+def base_environment(version: Version = COMPATIBILITY, stored: bool = True) -> Environment:
+    """Kubernetes' environment without variables, with cel.bind, for stored or for new expressions."""
+    return build_environment(CURRENT if stored else version, more_macros=macros.BINDINGS)

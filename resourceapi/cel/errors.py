@@ -1,0 +1,111 @@
+"""What can go wrong with an expression, and how it is told.
+
+Compile errors carry issues with positions and are printed as cel-go prints them (source line, dots, caret); run-time
+errors carry upstream's texts. Source: allocator specification 3.3 and 3.6.
+"""
+
+from msgspec import Struct
+
+_NO_SUCH_KEY = "no such key:"
+_HINT = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has()"
+    " for optional fields"
+)
+_MAX_REPORTED = 100
+_MAX_SNIPPET_BYTES = 16384
+NOWHERE = -1  # the position of an issue that concerns the expression as a whole
+
+
+class CelError(Exception):
+    """Root of everything that this package raises."""
+
+
+class CelCompileError(CelError):
+    """The expression was refused before it ran; `str()` is the full text for the user.
+
+    `kind` is "invalid" where the author of the expression can help it, else "internal".
+    """
+
+    def __init__(self, text: str, kind: str = "invalid") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class CelEvalError(CelError):
+    """The expression failed for this input; `cost` is what the evaluation had consumed by then."""
+
+    cost: int = 0
+
+
+class CostLimitExceeded(CelEvalError):
+    """The evaluation consumed its cost limit; nothing in an expression can absorb this."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+class CelInterrupted(CelEvalError):
+    """The caller asked to stop; nothing in an expression can absorb this."""
+
+    def __init__(self, cause: str = "") -> None:
+        super().__init__(f"operation interrupted: {cause}" if cause else "operation interrupted")
+
+
+class EnhancedEvalError(CelEvalError):
+    """A "no such key" error with the hint how to avoid it; the original is its cause."""
+
+
+def enhance_runtime_error(error: CelEvalError) -> CelEvalError:
+    """Add the hint about optional keys to a "no such key" error; every other error is returned as it is."""
+    if isinstance(error, EnhancedEvalError) or _NO_SUCH_KEY not in str(error):
+        return error
+    enhanced = EnhancedEvalError(f"{error}{_HINT}")
+    enhanced.cost = error.cost
+    enhanced.__cause__ = error
+    return enhanced
+
+
+class Issue(Struct, frozen=True):
+    """One problem at a position: an offset in code points from the start of the source."""
+
+    position: int
+    message: str
+
+
+class Issues:
+    """The problems of one expression in the order in which they were found."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._issues: list[Issue] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._issues)
+
+    def report(self, position: int, message: str) -> None:
+        """Remember a problem."""
+        self._issues.append(Issue(position, message))
+
+    def text(self) -> str:
+        """All problems, sorted by position, each with its source line and a caret."""
+        found = sorted(self._issues[:_MAX_REPORTED], key=lambda issue: issue.position)
+        texts = [_display(self._source, issue) for issue in found]
+        if len(self._issues) > _MAX_REPORTED:
+            texts.append(f"{len(self._issues) - _MAX_REPORTED} more errors were truncated")
+        return "\n".join(texts)
+
+
+def _display(source: str, issue: Issue) -> str:
+    if issue.position == NOWHERE:
+        return f"ERROR: <input>:-1:0: {issue.message}"
+    before = source[: issue.position]
+    line_start = before.rfind("\n") + 1
+    column = issue.position - line_start
+    line = source[line_start:].split("\n", 1)[0]
+    head = f"ERROR: <input>:{before.count(chr(10)) + 1}:{column + 1}: {issue.message}"
+    if len(line.encode("utf-8", "surrogatepass")) > _MAX_SNIPPET_BYTES:
+        return head
+    line = line.replace("\t", " ")
+    dots = "".join("." if ord(char) < 0x80 else "．" for char in line[:column])
+    wide = column < len(line) and ord(line[column]) >= 0x80
+    return f"{head}\n | {line}\n | {dots}{'＾' if wide else '^'}"

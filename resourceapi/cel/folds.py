@@ -1,0 +1,177 @@
+"""Comprehensions as closures.
+
+An error in a step becomes the value of the accumulator and the loop goes on, as upstream does it: that is how all() and
+exists() can absorb it. Each turn checks the cost limit and whether the caller wants to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from resourceapi.cel.calls import second_after_failure
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import UNSET, Failure, Frame, Run
+from resourceapi.cel.values import display, find, go_type_name, is_map, keys_of, no_such_overload, to_key
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    if type(value) is list:
+        return value
+    if is_map(value):
+        return keys_of(value)
+    raise CelEvalError(f"got '{go_type_name(value)}', expected iterable type")
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    if type(value) is list:
+        return enumerate(value)
+    if is_map(value):
+        return ((key, value[to_key(key)]) for key in keys_of(value))
+    raise CelEvalError(f"unsupported comprehension range type: {go_type_name(value)}")
+
+
+def bind(slot: int, body: Run) -> Run:
+    """A name for a value that is computed when the body first reads it."""
+
+    def closure(frame: Frame) -> Any:
+        frame.slots[slot] = UNSET
+        return body(frame)
+
+    return closure
+
+
+def fold(
+    range_: Run, slots: tuple[int, int | None, int], init: Run, condition: Run | None, step: Run, result: Run
+) -> Run:
+    """The general loop; `slots` are those of the variables and the accumulator; no condition means always."""
+    first, second, accu = slots
+
+    def closure(frame: Frame) -> Any:
+        values = range_(frame)
+        locals_ = frame.slots
+        locals_[accu] = init(frame)
+        for each in _elements(values) if second is None else _pairs(values):
+            frame.check()
+            if second is None:
+                locals_[first] = each
+            else:
+                locals_[first], locals_[second] = each  # type: ignore[misc]  # pairs, by the line above
+            if condition is not None and not _continues(frame, condition):
+                break
+            try:
+                locals_[accu] = step(frame)
+            except CelEvalError as error:
+                locals_[accu] = Failure(error)
+        frame.check()
+        return result(frame)
+
+    return closure
+
+
+def _continues(frame: Frame, condition: Run) -> bool:
+    try:
+        return condition(frame) is not False
+    except CelEvalError:
+        return True
+
+
+def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, exists: bool) -> Run:
+    """`all`, or with `exists` `exists`: stops at the first element that decides, absorbs errors if one does."""
+    first, second, _ = slots
+    # What upstream's expansion costs in each turn: reading the accumulator and testing it; then reading it again.
+    testing = 3 if exists else 2
+
+    def closure(frame: Frame) -> Any:
+        values = range_(frame)
+        locals_ = frame.slots
+        failure: CelEvalError | None = None
+        decided = False
+        for each in _elements(values) if second is None else _pairs(values):
+            frame.check()
+            if second is None:
+                locals_[first] = each
+            else:
+                locals_[first], locals_[second] = each  # type: ignore[misc]  # pairs, by the line above
+            frame.cost += testing
+            if decided:
+                break
+            frame.cost += 1
+            try:
+                value = predicate(frame)
+            except CelEvalError as error:
+                failure = failure or error
+                continue
+            if value is exists:
+                failure = None
+                decided = True
+            elif value is not (not exists):
+                failure = failure or no_such_overload()
+        frame.cost += 1
+        frame.check()
+        if failure is not None:
+            raise failure
+        return decided is exists
+
+    return closure
+
+
+def append(accu: int, element: Run, list_units: int) -> Run:
+    """`accumulator + [element]`, in place: nobody else can see the list that is being built."""
+    # One unit for reading the accumulator, one for the addition.
+    units = 2 + list_units
+
+    def closure(frame: Frame) -> Any:
+        frame.cost += units
+        values = frame.slots[accu]
+        if type(values) is Failure:
+            second_after_failure(frame, element)
+            raise values.error
+        values.append(element(frame))
+        return values
+
+    return closure
+
+
+def insert(accu: int, key: Run, value: Run) -> Run:
+    """`cel.@mapInsert(accumulator, key, value)`, in place."""
+
+    def closure(frame: Frame) -> Any:
+        frame.cost += 1
+        mapping = frame.slots[accu]
+        if type(mapping) is Failure:
+            raise mapping.error
+        name = key(frame)
+        try:
+            found = value(frame)
+        finally:
+            frame.cost += 1
+        _insert(mapping, name, found)
+        return mapping
+
+    return closure
+
+
+def insert_entries(accu: int, entries: Run) -> Run:
+    """`cel.@mapInsert(accumulator, entries)`, in place."""
+
+    def closure(frame: Frame) -> Any:
+        frame.cost += 2
+        mapping = frame.slots[accu]
+        if type(mapping) is Failure:
+            second_after_failure(frame, entries)
+            raise mapping.error
+        added = entries(frame)
+        if not is_map(added):
+            raise no_such_overload()
+        for key in keys_of(added):
+            _insert(mapping, key, added[to_key(key)])
+        return mapping
+
+    return closure
+
+
+def _insert(mapping: dict[Any, Any], key: Any, value: Any) -> None:
+    if find(mapping, key)[1]:
+        raise CelEvalError(f"insert failed: key {display(key)} already exists")
+    mapping[to_key(key)] = value

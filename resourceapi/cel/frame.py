@@ -1,0 +1,79 @@
+"""The state of one evaluation, and the closures' common form.
+
+A compiled node is a function of the frame. It charges what it costs to the frame, returns a value, or raises
+CelEvalError; `Cancelled` passes through everything, because nothing in an expression may absorb it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from resourceapi.cel.errors import CelEvalError
+
+
+class Cancelled(Exception):
+    """The evaluation must stop; `cause` is None for the cost limit, else why the caller wants to stop."""
+
+    def __init__(self, cause: str | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Frame:
+    """`slots` holds the local variables of comprehensions, `device` the input of device selectors, `inputs` others."""
+
+    __slots__ = ("cost", "device", "inputs", "interrupt", "limit", "slots", "steps")
+
+    def __init__(self, device: Any, inputs: Any, slots: int, limit: int, interrupt: Any = None) -> None:
+        self.cost = 0
+        self.limit = limit
+        self.device = device
+        self.inputs = inputs
+        self.slots: list[Any] = [None] * slots
+        self.interrupt: Callable[[], str | None] | None = interrupt
+        self.steps = 0
+
+    def charge(self, units: int) -> None:
+        """Add to the cost. Raises Cancelled beyond the limit."""
+        if self.cost > self.limit:
+            # What was charged in one sum before went over the limit one unit at a time.
+            self.cost = self.limit + 1
+            raise Cancelled
+        self.cost += units
+        if self.cost > self.limit:
+            raise Cancelled
+
+    def check(self) -> None:
+        """Stop beyond the cost limit or where the caller wants it; called once in each turn of a loop."""
+        if self.cost > self.limit:
+            self.cost = self.limit + 1
+            raise Cancelled
+        if self.interrupt is not None:
+            self.steps += 1
+            if self.steps % 100 == 0:
+                cause = self.interrupt()
+                if cause is not None:
+                    raise Cancelled(cause)
+
+
+Run: TypeAlias = Callable[[Frame], Any]
+
+
+class Failure:
+    """An error kept as the value of a local variable."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelEvalError) -> None:
+        self.error = error
+
+
+class Unset:
+    """A local variable whose value is computed when it is first read."""
+
+    __slots__ = ()
+
+
+UNSET = Unset()
+ERRED = Failure(CelEvalError(""))  # stands for a failed argument where only its size matters

@@ -1,0 +1,69 @@
+"""Text -> tokens.
+
+The longest match wins, as in the reference grammar; white space and comments vanish. A character that starts no token
+is a syntax error at that character.
+"""
+
+import re
+
+from msgspec import Struct
+
+_ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+_TOKEN = re.compile(
+    r"(?P<skip>[\t \r\n\f]+|//[^\n]*)"
+    r"|(?P<FLOAT>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)"
+    r"|(?P<UINT>0x[0-9a-fA-F]+[uU]|\d+[uU])"
+    r"|(?P<INT>0x[0-9a-fA-F]+|\d+)"
+    r"|(?P<STRING>[bB]?(?:"
+    r'[rR]"""(?:.|\n)*?"""'
+    r"|[rR]'''(?:.|\n)*?'''"
+    rf'|"""(?:{_ESCAPE}|[^\\])*?"""'
+    rf"|'''(?:{_ESCAPE}|[^\\])*?'''"
+    r'|[rR]"[^"\n\r]*"'
+    r"|[rR]'[^'\n\r]*'"
+    rf'|"(?:{_ESCAPE}|[^\\"\n\r])*"'
+    rf"|'(?:{_ESCAPE}|[^\\'\n\r])*'"
+    r"))"
+    r"|(?P<IDENT>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<ESCAPED>`[A-Za-z0-9_.\-/ ]+`)"
+    r"|(?P<op>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
+    re.ASCII,
+)
+_KEYWORDS = frozenset({"in", "true", "false", "null"})
+
+
+class Token(Struct, frozen=True):
+    """`kind` is IDENT, ESCAPED, INT, UINT, FLOAT, STRING, BYTES, EOF, or the text of an operator or keyword."""
+
+    kind: str
+    text: str
+    position: int
+
+
+class LexError(Exception):
+    """A character that starts no token."""
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(f"token recognition error at: '{text}'")
+        self.position = position
+
+
+def tokenize(source: str) -> list[Token]:
+    """All tokens and a last one of kind EOF. Raises LexError."""
+    tokens: list[Token] = []
+    position = 0
+    while position < len(source):
+        match = _TOKEN.match(source, position)
+        if match is None:
+            raise LexError(position, source[position])
+        kind, text = match.lastgroup, match.group()
+        if kind == "op" or (kind == "IDENT" and text in _KEYWORDS):
+            kind = text
+        elif kind == "STRING" and text[0] in "bB":
+            kind = "BYTES"
+        if kind != "skip":
+            assert kind is not None
+            tokens.append(Token(kind, text, position))
+        position = match.end()
+    tokens.append(Token("EOF", "<EOF>", len(source)))
+    return tokens

@@ -1,0 +1,176 @@
+"""Durations and timestamps: their text forms (Go's, RFC 3339) and their parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from resourceapi.cel.declarations import Function, Overload, group
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.gotext import go_quote
+from resourceapi.cel.values import MAX_INT, MIN_INT, Duration, Timestamp
+
+_NANOS = 10**9
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": _NANOS,
+    "m": 60 * _NANOS,
+    "h": 3600 * _NANOS,
+}
+_TERM = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_duration(text: str) -> int | None:
+    """Nanoseconds of a duration as Go writes it (`-1h30m`, `1.5s`), or None."""
+    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if rest == "0":
+        return 0
+    total, position = 0, 0
+    while position < len(rest):
+        match = _TERM.match(rest, position)
+        if match is None or not (match[1] or match[3]) or len(match[1]) > 20:
+            return None
+        unit = _UNITS[match[4]]
+        total += int(match[1] or 0) * unit
+        fraction = (match[3] or "")[:30]
+        total += int(fraction or 0) * unit // 10 ** len(fraction)
+        position = match.end()
+    total *= sign
+    return total if rest and MIN_INT <= total <= MAX_INT else None
+
+
+def format_duration(value: Duration) -> str:
+    """Seconds with as many decimals as a double of them needs, and an `s`."""
+    seconds = value.nanos // _NANOS if value.nanos >= 0 else -(-value.nanos // _NANOS)
+    double = seconds + (value.nanos - seconds * _NANOS) / 1e9
+    text = repr(float(double))
+    if "e" in text:
+        text = f"{double:.30f}".rstrip("0")
+    return text.removesuffix(".0").removesuffix(".") + "s"
+
+
+def parse_timestamp(text: str) -> Timestamp | None:
+    """An instant as RFC 3339 writes it, or None."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
+    offset = 0
+    if match[8]:
+        if int(match[9]) > 24 or int(match[10]) > 59:
+            return None
+        offset = (int(match[9]) * 3600 + int(match[10]) * 60) * (-1 if match[8] == "-" else 1)
+    try:
+        # Year 0 exists in RFC 3339 but not in Python; four hundred years later the calendar is the same.
+        moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset - (0 if year else 146097 * 86400)
+    nanos = int((match[7] or "0")[:9].ljust(9, "0"))
+    return Timestamp(seconds * _NANOS + nanos, offset)
+
+
+def _calendar(value: Timestamp, offset: int) -> tuple[datetime, int]:
+    """Date and time at an offset, and the nanoseconds; years out of Python's range are moved by the calendar's cycle."""
+    seconds, nanos = divmod(value.nanos, _NANOS)
+    days = (seconds + offset) // 86400
+    shift = 0
+    if not -719162 <= days <= 2932896:
+        shift = 400 if days < 0 else -400
+    moment = _EPOCH + timedelta(days=days + (shift // 400) * 146097, seconds=(seconds + offset) % 86400)
+    return moment, nanos
+
+
+def format_timestamp(value: Timestamp) -> str:
+    """RFC 3339 with the decimals that are needed, in the zone that the timestamp was written in."""
+    moment, nanos = _calendar(value, value.offset)
+    text = moment.strftime("%m-%dT%H:%M:%S")
+    text = f"{moment.year:04d}-{text}"
+    if nanos:
+        text += f".{nanos:09d}".rstrip("0")
+    if value.offset == 0:
+        return text + "Z"
+    minutes = abs(value.offset) // 60
+    return f"{text}{'-' if value.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _offset(value: Timestamp, zone: str) -> int:
+    """Seconds east of UTC of a zone's name or of `[+-]HH:MM` at an instant."""
+    if ":" in zone:
+        hours_text, _, minutes_text = zone.partition(":")
+        hours, minutes = _atoi(hours_text), _atoi(minutes_text)
+        return (hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes) * 60
+    if zone in ("", "UTC"):
+        return 0
+    try:
+        info = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise CelEvalError(f"unknown time zone {zone}") from None
+    moment = datetime.fromtimestamp(0, tz=timezone.utc) + timedelta(seconds=value.nanos // _NANOS)
+    delta = moment.astimezone(info).utcoffset()
+    return int(delta.total_seconds()) if delta is not None else 0
+
+
+def _atoi(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        raise CelEvalError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
+    return int(text)
+
+
+_PARTS: dict[str, tuple[str, Callable[[datetime, int], int]]] = {
+    "getFullYear": ("year", lambda moment, _: moment.year),
+    "getMonth": ("month", lambda moment, _: moment.month - 1),
+    "getDayOfYear": ("day_of_year", lambda moment, _: moment.timetuple().tm_yday - 1),
+    "getDayOfMonth": ("day_of_month", lambda moment, _: moment.day - 1),
+    "getDate": ("day_of_month_1_based", lambda moment, _: moment.day),
+    "getDayOfWeek": ("day_of_week", lambda moment, _: moment.isoweekday() % 7),
+    "getHours": ("hours", lambda moment, _: moment.hour),
+    "getMinutes": ("minutes", lambda moment, _: moment.minute),
+    "getSeconds": ("seconds", lambda moment, _: moment.second),
+    "getMilliseconds": ("milliseconds", lambda _, nanos: nanos // 10**6),
+}
+_DURATION_PARTS = {
+    "getHours": ("hours", 3600 * _NANOS),
+    "getMinutes": ("minutes", 60 * _NANOS),
+    "getSeconds": ("seconds", _NANOS),
+    "getMilliseconds": ("milliseconds", 10**6),
+}
+
+
+def _part(read: Callable[[datetime, int], int]) -> Callable[..., int]:
+    def run(value: Timestamp, zone: str = "UTC") -> int:
+        try:
+            return read(*_calendar(value, _offset(value, zone)))
+        except OverflowError:
+            raise CelEvalError("timestamp overflow") from None
+
+    return run
+
+
+def _whole(unit: int) -> Callable[[Any], int]:
+    def run(value: Duration) -> int:
+        return value.nanos // unit if value.nanos >= 0 else -(-value.nanos // unit)
+
+    return run
+
+
+def functions() -> list[Function]:
+    """The getters of timestamps and durations."""
+    overloads: list[Overload] = []
+    for function, (name, read) in _PARTS.items():
+        run = _part(read)
+        overloads.append(Overload(f"timestamp_to_{name}", f"timestamp.{function}() -> int", run))
+        overloads.append(Overload(f"timestamp_to_{name}_with_tz", f"timestamp.{function}(string) -> int", run))
+        if function in _DURATION_PARTS:
+            name, unit = _DURATION_PARTS[function]
+            overloads.append(Overload(f"duration_to_{name}", f"duration.{function}() -> int", _whole(unit)))
+    return group(overloads)

@@ -1,0 +1,400 @@
+"""Tokens -> tree, by recursive descent; macros are expanded on the way.
+
+Nesting is limited as in the reference parser (250 levels per grammar rule and in total), so neither the parser nor what
+walks its trees can be driven out of stack. A syntax error ends the parse; other errors (bad literals, wrong macro
+arguments) are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from resourceapi.cel.ast import (
+    Call,
+    Entry,
+    FieldInit,
+    Ident,
+    ListExpr,
+    Literal,
+    MacroCall,
+    MapExpr,
+    Node,
+    Select,
+    Struct,
+)
+from resourceapi.cel.errors import NOWHERE, Issues
+from resourceapi.cel.lexer import LexError, Token, tokenize
+from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, parse_int, parse_string, parse_uint
+from resourceapi.cel.stack import headroom
+
+MAX_DEPTH = 250
+_FRAMES_PER_LEVEL = 12  # Python frames between one nested expression and the next, with room to spare
+_RESERVED = frozenset(
+    "as break const continue else for function if import let loop package namespace return var void while".split()
+)
+_RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
+_OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%")}
+
+
+class MacroError(Exception):
+    """The arguments of a macro are not well-formed; `position` points at the one to blame."""
+
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+# A macro gets the position of its call, the target and the arguments. None: not a use of this macro.
+Macro: TypeAlias = Callable[[int, Node | None, list[Node]], Node | None]
+# Name, number of arguments, whether it is called on a target.
+MacroKey: TypeAlias = tuple[str, int, bool]
+
+
+class SyntaxTree:
+    """A parsed expression: its root, and for each expanded macro (by the id of its expansion) how it was written."""
+
+    def __init__(self, root: Node, macro_calls: dict[int, MacroCall]) -> None:
+        self.root = root
+        self.macro_calls = macro_calls
+
+
+class _SyntaxError(Exception):
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class _TooDeepError(Exception):
+    pass
+
+
+def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> SyntaxTree:
+    """Parse an expression; problems are reported to `issues`, and then the tree must not be used."""
+    placeholder = SyntaxTree(Literal(0, None), {})
+    try:
+        tokens = tokenize(source)
+    except LexError as error:
+        issues.report(error.position, f"Syntax error: {error}")
+        return placeholder
+    parser = _Parser(tokens, macros, issues, optional_syntax)
+    depth = min(MAX_DEPTH, sum(token.kind in ("(", "[", "{", "?") for token in tokens)) + 2
+    with headroom(depth * _FRAMES_PER_LEVEL):
+        try:
+            return SyntaxTree(parser.start(), parser.macro_calls)
+        except _SyntaxError as error:
+            issues.report(error.position, f"Syntax error: {error}")
+        except _TooDeepError:
+            issues.report(NOWHERE, f"Syntax error: expression recursion limit exceeded: {MAX_DEPTH}")
+    return placeholder
+
+
+class _Parser:
+    def __init__(
+        self, tokens: list[Token], macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool
+    ) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self._token = tokens[0]
+        self._macros = macros
+        self._issues = issues
+        self._optional_syntax = optional_syntax
+        self._depth = {"expr": 0, "relation": 0, "calc": 0, "member": 0}
+        self._nesting = 0
+        self.macro_calls: dict[int, MacroCall] = {}
+
+    # --- tokens
+
+    def _advance(self) -> Token:
+        token = self._token
+        self._next += 1
+        if self._next < len(self._tokens):
+            self._token = self._tokens[self._next]
+        return token
+
+    def _accept(self, kind: str) -> Token | None:
+        return self._advance() if self._token.kind == kind else None
+
+    def _expect(self, kind: str) -> Token:
+        if self._token.kind != kind:
+            raise _SyntaxError(self._token.position, f"mismatched input '{self._token.text}' expecting '{kind}'")
+        return self._advance()
+
+    def _enter(self, rule: str) -> None:
+        self._depth[rule] += 1
+        if self._depth[rule] > MAX_DEPTH:
+            raise _TooDeepError
+
+    def _leave(self, rule: str, levels: int = 1) -> None:
+        self._depth[rule] -= levels
+
+    def _nested(self, levels: int) -> None:
+        """Count levels of the tree that grow to the left, which the rules above do not see as one depth."""
+        if self._nesting + levels > MAX_DEPTH:
+            raise _TooDeepError
+
+    # --- rules
+
+    def start(self) -> Node:
+        root = self._expr()
+        if self._token.kind != "EOF":
+            raise _SyntaxError(self._token.position, f"extraneous input '{self._token.text}' expecting <EOF>")
+        return root
+
+    def _expr(self) -> Node:
+        self._enter("expr")
+        condition = self._logical("||", "_||_")
+        if question := self._accept("?"):
+            truthy = self._logical("||", "_||_")
+            self._expect(":")
+            falsy = self._expr()
+            condition = self._call_or_macro(question.position, "_?_:_", None, [condition, truthy, falsy])
+        self._leave("expr")
+        return condition
+
+    def _logical(self, operator: str, function: str) -> Node:
+        inner: Callable[[], Node] = self._relation if operator == "&&" else self._conjunction
+        terms = [inner()]
+        positions: list[int] = []
+        while token := self._accept(operator):
+            positions.append(token.position)
+            terms.append(inner())
+        return _balanced(function, terms, positions, 0, len(positions) - 1) if positions else terms[0]
+
+    def _conjunction(self) -> Node:
+        return self._logical("&&", "_&&_")
+
+    def _relation(self) -> Node:
+        return self._left_associative("relation", self._sum, _RELATIONS)
+
+    def _sum(self) -> Node:
+        return self._left_associative("calc", self._product, ("+", "-"))
+
+    def _product(self) -> Node:
+        return self._left_associative("calc", self._unary, ("*", "/", "%"))
+
+    def _left_associative(
+        self, rule: str, operand: Callable[[], Node], operators: frozenset[str] | tuple[str, ...]
+    ) -> Node:
+        self._enter(rule)
+        levels = 1
+        left = operand()
+        while self._token.kind in operators:
+            token = self._advance()
+            self._enter(rule)
+            levels += 1
+            right = operand()
+            left = self._call_or_macro(token.position, _OPERATORS[token.kind], None, [left, right])
+        self._leave(rule, levels)
+        return left
+
+    def _unary(self) -> Node:
+        first = self._token
+        if first.kind == "!" or (first.kind == "-" and not self._is_signed_number()):
+            count = 0
+            while self._accept(first.kind):
+                count += 1
+            operand = self._member()
+            if count % 2 == 0:
+                return operand
+            return self._call_or_macro(first.position, f"{first.kind}_", None, [operand])
+        return self._member()
+
+    def _is_signed_number(self) -> bool:
+        following = self._tokens[self._next + 1].kind if self._next + 1 < len(self._tokens) else "EOF"
+        return self._token.kind == "-" and following in ("INT", "FLOAT")
+
+    def _member(self) -> Node:
+        self._enter("member")
+        levels = 1
+        node = self._primary()
+        while self._token.kind in (".", "["):
+            self._enter("member")
+            levels += 1
+            token = self._advance()
+            node = self._index(token, node) if token.kind == "[" else self._select(token, node)
+        self._leave("member", levels)
+        return node
+
+    def _select(self, dot: Token, operand: Node) -> Node:
+        optional = self._accept("?")
+        name = self._token
+        if name.kind not in ("IDENT", "ESCAPED"):
+            raise _SyntaxError(name.position, f"no viable alternative at input '.{name.text}'")
+        self._advance()
+        if self._token.kind == "(" and not optional and name.kind == "IDENT":
+            opening = self._advance()
+            args = self._expressions(")")
+            return self._call_or_macro(opening.position, name.text, operand, args)
+        if name.kind == "ESCAPED":
+            self._issues.report(name.position, "unsupported syntax: '`'")
+        if optional:
+            if not self._optional_syntax:
+                self._issues.report(dot.position, "unsupported syntax '.?'")
+            return Call(dot.position, "_?._", [operand, Literal(name.position, name.text)])
+        return Select(dot.position, operand, name.text)
+
+    def _index(self, bracket: Token, operand: Node) -> Node:
+        optional = self._accept("?")
+        index = self._expr()
+        self._expect("]")
+        if optional and not self._optional_syntax:
+            self._issues.report(bracket.position, "unsupported syntax '[?'")
+        return self._call_or_macro(bracket.position, "_[?_]" if optional else "_[_]", None, [operand, index])
+
+    def _primary(self) -> Node:
+        token = self._token
+        match token.kind:
+            case "(":
+                self._advance()
+                inner = self._expr()
+                self._expect(")")
+                return inner
+            case "[":
+                return self._list()
+            case "{":
+                return self._map()
+            case "IDENT" | ".":
+                return self._name()
+            case "true" | "false":
+                self._advance()
+                return Literal(token.position, token.kind == "true")
+            case "null":
+                self._advance()
+                return Literal(token.position, None)
+            case "-":
+                return self._signed_number()
+            case "INT":
+                return self._literal(self._advance(), parse_int)
+            case "UINT":
+                return self._literal(self._advance(), parse_uint)
+            case "FLOAT":
+                return self._literal(self._advance(), parse_float)
+            case "STRING":
+                return self._literal(self._advance(), parse_string)
+            case "BYTES":
+                return self._literal(self._advance(), parse_bytes)
+            case _:
+                raise _SyntaxError(token.position, f"unexpected input '{token.text}'")
+
+    def _signed_number(self) -> Node:
+        if not self._is_signed_number():
+            raise _SyntaxError(self._token.position, "extraneous input '-'")
+        sign = self._advance()
+        number = self._advance()
+        signed = Token(number.kind, "-" + number.text, sign.position)
+        return self._literal(signed, parse_int if number.kind == "INT" else parse_float)
+
+    def _literal(self, token: Token, read: Callable[[str], Any]) -> Node:
+        try:
+            return Literal(token.position, read(token.text))
+        except LiteralError as error:
+            self._issues.report(token.position, str(error))
+            return Literal(token.position, None)
+
+    def _name(self) -> Node:
+        dot = self._accept(".")
+        first = self._expect("IDENT")
+        names, following = [first], self._next
+        # A message is told from a select by its brace: look ahead over the dotted name.
+        while self._tokens[following].kind == "." and self._tokens[following + 1].kind == "IDENT":
+            names.append(self._tokens[following + 1])
+            following += 2
+        if self._tokens[following].kind == "{":
+            self._next = following
+            self._token = self._tokens[following]
+            return self._struct(("." if dot else "") + ".".join(name.text for name in names))
+        start = dot or first
+        if first.text in _RESERVED:
+            self._issues.report(start.position, f"reserved identifier: {first.text}")
+        name = ("." if dot else "") + first.text
+        if opening := self._accept("("):
+            return self._call_or_macro(opening.position, name, None, self._expressions(")"))
+        return Ident(first.position, name)
+
+    def _expressions(self, closing: str) -> list[Node]:
+        found: list[Node] = []
+        if not self._accept(closing):
+            found.append(self._expr())
+            while self._accept(","):
+                found.append(self._expr())
+            self._expect(closing)
+        return found
+
+    def _question(self) -> bool:
+        question = self._accept("?")
+        if question and not self._optional_syntax:
+            self._issues.report(question.position, "unsupported syntax '?'")
+        return question is not None
+
+    def _list(self) -> Node:
+        opening = self._advance()
+        elements: list[Node] = []
+        optionals: set[int] = set()
+        while self._token.kind not in ("]", ","):
+            if self._question():
+                optionals.add(len(elements))
+            elements.append(self._expr())
+            if not self._accept(","):
+                break
+        else:
+            if not elements:
+                self._accept(",")
+        self._expect("]")
+        return ListExpr(opening.position, elements, frozenset(optionals))
+
+    def _map(self) -> Node:
+        opening = self._advance()
+        entries: list[Entry] = []
+        while self._token.kind not in ("}", ","):
+            optional = self._question()
+            key = self._expr()
+            self._expect(":")
+            entries.append(Entry(key, self._expr(), optional))
+            if not self._accept(","):
+                break
+        else:
+            if not entries:
+                self._accept(",")
+        self._expect("}")
+        return MapExpr(opening.position, entries)
+
+    def _struct(self, name: str) -> Node:
+        opening = self._advance()
+        fields: list[FieldInit] = []
+        while self._token.kind not in ("}", ","):
+            optional = self._question()
+            field = self._token
+            if field.kind not in ("IDENT", "ESCAPED"):
+                raise _SyntaxError(field.position, f"extraneous input '{field.text}' expecting a field name")
+            self._advance()
+            colon = self._expect(":")
+            fields.append(FieldInit(colon.position, field.text, self._expr(), optional))
+            if not self._accept(","):
+                break
+        else:
+            if not fields:
+                self._accept(",")
+        self._expect("}")
+        return Struct(opening.position, name, fields)
+
+    def _call_or_macro(self, position: int, function: str, target: Node | None, args: list[Node]) -> Node:
+        macro = self._macros.get((function, len(args), target is not None))
+        if macro is not None:
+            try:
+                expanded = macro(position, target, args)
+            except MacroError as error:
+                self._issues.report(error.position, str(error))
+                return Literal(position, None)
+            if expanded is not None:
+                self.macro_calls[id(expanded)] = MacroCall(function, target, args)
+                return expanded
+        return Call(position, function, args, target)
+
+
+def _balanced(function: str, terms: list[Node], positions: list[int], low: int, high: int) -> Node:
+    """Operators of one chain as a balanced tree, so that long chains stay shallow."""
+    middle = (low + high + 1) // 2
+    left = terms[middle] if middle == low else _balanced(function, terms, positions, low, middle - 1)
+    right = terms[middle + 1] if middle == high else _balanced(function, terms, positions, middle + 1, high)
+    return Call(positions[middle], function, [left, right])

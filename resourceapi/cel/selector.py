@@ -1,0 +1,164 @@
+"""Expressions from text to result: compile once, evaluate often.
+
+`compile_expression` serves any environment, `compile_selector` device selectors, whose result must be a bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from resourceapi.cel.ast import Node
+from resourceapi.cel.checker import check
+from resourceapi.cel.compile import Program, ProgramError, compile_tree
+from resourceapi.cel.device import DeviceView, attribute_type, device_bounds
+from resourceapi.cel.environment import Environment
+from resourceapi.cel.errors import CelCompileError, CelEvalError, CelInterrupted, CostLimitExceeded, Issues
+from resourceapi.cel.estimate import UNLIMITED, Bounds, estimate
+from resourceapi.cel.frame import Cancelled, Frame
+from resourceapi.cel.parser import parse
+from resourceapi.cel.stack import depth_of, headroom
+from resourceapi.cel.types import BOOL
+from resourceapi.cel.validators import validate
+from resourceapi.cel.values import type_name
+
+MAX_COST = 1_000_000
+"""What one evaluation of a device selector may cost, and what its estimate may be."""
+
+MAX_LENGTH = 10 * 1024
+"""How long a device selector may be, in bytes."""
+
+_FRAMES_PER_LEVEL = 4
+_SHALLOW = 80  # levels that fit into Python's default limit in any circumstances
+
+Interrupt: TypeAlias = Callable[[], str | None]
+"""Says why an evaluation should stop, or None to go on; asked every hundred turns of loops."""
+
+
+class Expression:
+    """A compiled expression; `source` is its text and `output_type` the name of its type."""
+
+    def __init__(self, source: str, tree: Node, program: Program, depth: int) -> None:
+        self.source = source
+        self.output_type = tree.type.declared
+        self._tree = tree
+        self._run = program.run
+        self._slots = program.slots
+        self._frames = depth * _FRAMES_PER_LEVEL
+        self._is_deep = depth > _SHALLOW
+
+    def evaluate(
+        self, inputs: Mapping[str, Any] | None = None, limit: int = MAX_COST, interrupt: Interrupt | None = None
+    ) -> tuple[Any, int]:
+        """The value for these inputs and the cost of computing it. Raises CelEvalError."""
+        return self._evaluate(Frame(None, inputs or {}, self._slots, limit, interrupt))
+
+    def estimate(self, bounds: Bounds) -> int:
+        """The worst case of the cost, given how large the inputs can be."""
+        with headroom(self._frames):
+            return estimate(self._tree, bounds).maximum
+
+    def _evaluate(self, frame: Frame) -> tuple[Any, int]:
+        try:
+            if self._is_deep:
+                with headroom(self._frames):
+                    value = self._run(frame)
+            else:
+                value = self._run(frame)
+            if frame.cost > frame.limit:
+                frame.check()
+        except CelEvalError as error:
+            error.cost = frame.cost
+            raise
+        except Cancelled as cancelled:
+            stopped = CostLimitExceeded() if cancelled.cause is None else CelInterrupted(cancelled.cause)
+            stopped.cost = frame.cost
+            raise stopped from None
+        except RecursionError:
+            raise CelEvalError("expression is nested too deeply") from None
+        return value, frame.cost
+
+
+class Selector(Expression):
+    """A compiled device selector; `max_cost` is the estimated worst case of its cost."""
+
+    max_cost: int = UNLIMITED
+
+    def matches(self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None) -> bool:
+        """Whether the device is selected. Raises CelEvalError."""
+        return self.evaluate_device(device, limit, interrupt)[0]
+
+    def evaluate_device(
+        self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None
+    ) -> tuple[bool, int]:
+        """Whether the device is selected, and the cost of finding out. Raises CelEvalError."""
+        value, cost = self._evaluate(Frame(device, None, self._slots, limit, interrupt))
+        if value is True or value is False:
+            return value, cost
+        error = CelEvalError(
+            f"CEL result of type {type_name(value)} could not be converted to bool: {_not_bool(value)}"
+        )
+        error.cost = cost
+        raise error
+
+
+def _not_bool(value: Any) -> str:
+    return f"type conversion error from '{type_name(value)}' to 'bool'"
+
+
+def compile_expression(source: str, environment: Environment) -> Expression:
+    """Compile an expression of any type. Raises CelCompileError."""
+    tree, program, depth = _compile(source, environment)
+    return Expression(source, tree, program, depth)
+
+
+def compile_selector(source: str, environment: Environment, estimate_cost: bool = True) -> Selector:
+    """Compile a device selector. Raises CelCompileError, whose text is the one that API validation shows.
+
+    Without `estimate_cost` the maximum cost is reported as unlimited.
+    """
+    try:
+        tree, program, depth = _compile(source, environment)
+    except _CompilationFailed as failed:
+        raise CelCompileError(f"compilation failed: {failed}") from None
+    except _ProgramFailed as failed:
+        raise CelCompileError(f"program instantiation failed: {failed.problem}", kind="internal") from None
+    if tree.type not in (BOOL, attribute_type(environment)):
+        raise CelCompileError(f"must evaluate to bool or the unknown type, not {tree.type.declared}")
+    selector = Selector(source, tree, program, depth)
+    if estimate_cost:
+        selector.max_cost = selector.estimate(device_bounds(environment))
+    return selector
+
+
+class _CompilationFailed(CelCompileError):
+    pass
+
+
+class _ProgramFailed(CelCompileError):
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"program: {problem}", kind="internal")
+        self.problem = problem
+
+
+def _compile(source: str, environment: Environment) -> tuple[Node, Program, int]:
+    issues = Issues(source)
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        issues.report(error.start, "Syntax error: the expression is not valid Unicode")
+        raise _CompilationFailed(issues.text()) from None
+    tree = parse(source, environment.macros, issues, environment.optional_syntax).root
+    if issues:
+        raise _CompilationFailed(issues.text())
+    depth = depth_of(tree)
+    with headroom(depth * _FRAMES_PER_LEVEL):
+        check(tree, environment.names, issues)
+        if not issues:
+            validate(tree, environment, issues)
+        if issues:
+            raise _CompilationFailed(issues.text())
+        try:
+            return tree, compile_tree(tree, environment.names.functions), depth
+        except ProgramError as error:
+            raise _ProgramFailed(str(error)) from None

@@ -1,0 +1,47 @@
+"""Room on Python's stack for expressions that are nested deeply.
+
+The parser allows 250 levels; the tree of closures that runs them is deeper than Python's default recursion limit.
+Pure Python frames live on the heap, so raising the limit for as long as such an expression is worked on is safe.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from resourceapi.cel.ast import Node
+
+_SPARE = 400  # frames that are enough for everything that is not nested
+
+
+@contextmanager
+def headroom(frames: int) -> Iterator[None]:
+    """Allow `frames` more calls than are in progress now; shallow work does not touch the limit."""
+    if frames <= _SPARE:
+        yield
+        return
+    before = sys.getrecursionlimit()
+    in_progress = 0
+    frame = sys._getframe()
+    while frame is not None:
+        in_progress += 1
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the chain
+    wanted = in_progress + frames + _SPARE
+    if wanted <= before:
+        yield
+        return
+    sys.setrecursionlimit(wanted)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def depth_of(root: Node) -> int:
+    """How deeply the nodes of a tree are nested."""
+    deepest = 0
+    pending = [(root, 1)]
+    while pending:
+        node, depth = pending.pop()
+        deepest = max(deepest, depth)
+        pending.extend((child, depth + 1) for child in node.children())
+    return deepest

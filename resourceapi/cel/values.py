@@ -1,0 +1,388 @@
+"""The values of the language as Python values, and what holds for all of them: names of types, equality, order, size.
+
+| CEL | Python | | CEL | Python |
+|---|---|---|---|---|
+| null, bool, int, double, string, bytes | None, bool, int, float, str, bytes | | list | list, never changed once visible |
+| uint | Uint | | map | dict; a key that is a bool is a BoolKey |
+| duration, timestamp | Duration, Timestamp | | optional_type(T) | Optional |
+| type | TypeValue | | Kubernetes' types | Quantity, Semver, Address, Prefix, Url, NamedFormat |
+
+Numbers of different types are equal where their values are (1 == 1u == 1.0), in Python as in CEL; bool is a number in
+Python only, hence BoolKey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from resourceapi.cel.errors import CelError, CelEvalError
+from resourceapi.cel.gotext import format_double
+
+MIN_INT = -(2**63)
+MAX_INT = 2**63 - 1
+MAX_UINT = 2**64 - 1
+
+
+class Uint(int):
+    """An unsigned integer."""
+
+    __slots__ = ()
+
+
+class Duration:
+    """A span of time in nanoseconds."""
+
+    __slots__ = ("nanos",)
+
+    def __init__(self, nanos: int) -> None:
+        self.nanos = nanos
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(("duration", self.nanos))
+
+    def __repr__(self) -> str:
+        return f"Duration({self.nanos})"
+
+
+class Timestamp:
+    """An instant in nanoseconds since 1970; `offset` (seconds east of UTC) only matters for printing."""
+
+    __slots__ = ("nanos", "offset")
+
+    def __init__(self, nanos: int, offset: int = 0) -> None:
+        self.nanos = nanos
+        self.offset = offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(("timestamp", self.nanos))
+
+    def __repr__(self) -> str:
+        return f"Timestamp({self.nanos})"
+
+
+class Optional:
+    """A value that may be absent."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: Any, present: bool = True) -> None:
+        self.value = value
+        self.present = present
+
+    def __repr__(self) -> str:
+        return f"Optional({self.value!r})" if self.present else "NONE"
+
+
+NONE = Optional(None, present=False)
+
+
+class TypeValue:
+    """A type as a value."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeValue) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(("type", self.name))
+
+    def __repr__(self) -> str:
+        return f"TypeValue({self.name})"
+
+
+class BoolKey:
+    """A bool as the key of a map, where Python would take it for 0 or 1."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"BoolKey({self.value})"
+
+
+TRUE_KEY, FALSE_KEY = BoolKey(True), BoolKey(False)
+
+
+def to_key(value: Any) -> Any:
+    """How a value is stored as the key of a map."""
+    if value is True:
+        return TRUE_KEY
+    if value is False:
+        return FALSE_KEY
+    return value
+
+
+def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    """The keys of a map as values of the language."""
+    for key in mapping:
+        yield key.value if type(key) is BoolKey else key
+
+
+def is_map(value: Any) -> bool:
+    """Whether the value is a map."""
+    return isinstance(value, dict)
+
+
+class DefaultMap(dict[Any, Any]):
+    """A map in which a lookup of a missing key finds an empty map; containment and iteration are real."""
+
+    __slots__ = ()
+
+
+EMPTY_MAP: dict[Any, Any] = {}
+
+
+class Extension:
+    """Base of the values of Kubernetes' types; `type_name` is CEL's name, `go_name` what upstream prints for %T."""
+
+    __slots__ = ()
+    type_name: str
+    go_name: str
+
+
+_TYPE_NAMES: dict[type, str] = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    DefaultMap: "map",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+    Optional: "optional_type",
+    TypeValue: "type",
+}
+_GO_NAMES: dict[type, str] = {
+    type(None): "types.Null",
+    bool: "types.Bool",
+    int: "types.Int",
+    Uint: "types.Uint",
+    float: "types.Double",
+    str: "types.String",
+    bytes: "types.Bytes",
+    Duration: "types.Duration",
+    Timestamp: "types.Timestamp",
+    Optional: "*types.Optional",
+    TypeValue: "*types.Type",
+}
+_opaque_equality: dict[type, Callable[[Any, Any], bool]] = {}
+
+
+def register_type(python: type, type_name: str, go_name: str, equality: Callable[[Any, Any], bool]) -> None:
+    """Make a Python type known as a type of the language; it equals only values of its own type, by `equality`."""
+    _TYPE_NAMES[python] = type_name
+    _GO_NAMES[python] = go_name
+    _opaque_equality[python] = equality
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's run-time type."""
+    return _TYPE_NAMES[type(value)]
+
+
+def go_type_name(value: Any) -> str:
+    """The name that upstream's messages use for the implementation of a value."""
+    return _GO_NAMES.get(type(value), "types.Unknown")
+
+
+def is_value_type(python: type) -> bool:
+    """Whether objects of this Python type are values of the language."""
+    return python in _TYPE_NAMES
+
+
+def no_such_overload() -> CelEvalError:
+    """The error of an operation on values that it is not defined for."""
+    return CelEvalError("no such overload")
+
+
+_SCALARS = frozenset({str, int, bool, Uint, bytes, float, Duration, Timestamp, TypeValue, type(None)})
+_NUMBERS = frozenset({int, Uint, float})
+
+
+def equal(left: Any, right: Any) -> bool:
+    """`left == right`. Raises CelEvalError for one of Kubernetes' types against something else."""
+    kind = type(left)
+    if kind is type(right) and kind in _SCALARS:
+        return bool(left == right)
+    if left is None or right is None:
+        return left is right
+    if kind in _NUMBERS:
+        return type(right) in _NUMBERS and _equal_numbers(left, right)
+    if kind is list:
+        return type(right) is list and len(left) == len(right) and not any(map(_differ, left, right))
+    if isinstance(left, dict):
+        return isinstance(right, dict) and _equal_maps(left, right)
+    if kind is Optional:
+        if type(right) is not Optional or left.present != right.present:
+            return False
+        return not left.present or equal(left.value, right.value)
+    opaque = _opaque_equality.get(kind)
+    if opaque is None:
+        return False
+    if type(right) is not kind:
+        raise no_such_overload()
+    return opaque(left, right)
+
+
+def _differ(left: Any, right: Any) -> bool:
+    # Inside a container upstream takes "cannot be compared" for "does not differ".
+    try:
+        return not equal(left, right)
+    except CelEvalError:
+        return False
+
+
+def _equal_numbers(left: Any, right: Any) -> bool:
+    if type(left) is float or type(right) is float:
+        return not (left != left or right != right) and compare_numbers(left, right) == 0
+    return int(left) == int(right)
+
+
+def _equal_maps(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+    if len(left) != len(right):
+        return False
+    for key, value in left.items():
+        if key not in right or _differ(value, right[key]):
+            return False
+    return True
+
+
+def compare_numbers(left: Any, right: Any) -> int:
+    """Order of two numbers of any types, NaN excluded; an integer meets a double as a double, as upstream does."""
+    if type(left) is float and type(right) is not float:
+        limits = (0, MAX_UINT) if type(right) is Uint else (MIN_INT, MAX_INT)
+        if left < limits[0]:
+            return -1
+        if left > limits[1]:
+            return 1
+        right = float(right)
+    elif type(right) is float and type(left) is not float:
+        return -compare_numbers(right, left)
+    return (left > right) - (left < right)
+
+
+def compare(left: Any, right: Any) -> int:
+    """-1, 0 or 1. Raises CelEvalError where the values have no order."""
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        if left != left or right != right:
+            raise CelEvalError("NaN values cannot be ordered")
+        return compare_numbers(left, right)
+    if kind is not other:
+        raise no_such_overload()
+    if kind is str or kind is bytes or kind is bool:
+        return (left > right) - (left < right)
+    if kind is Duration or kind is Timestamp:
+        return (left.nanos > right.nanos) - (left.nanos < right.nanos)
+    raise no_such_overload()
+
+
+def is_comparable(value: Any) -> bool:
+    """Whether values of this type have an order."""
+    return type(value) in (int, Uint, float, str, bytes, bool, Duration, Timestamp)
+
+
+def contains(container: Any, value: Any) -> bool:
+    """`value in container`, for lists and maps."""
+    if type(container) is list:
+        return any(_is_equal(value, element) for element in container)
+    if isinstance(container, dict):
+        return is_hashable(value) and to_key(value) in container
+    raise no_such_overload()
+
+
+def _is_equal(left: Any, right: Any) -> bool:
+    try:
+        return equal(left, right)
+    except CelEvalError:
+        return False
+
+
+is_equal = _is_equal
+
+
+def is_hashable(value: Any) -> bool:
+    """Whether the value can be the key of a map."""
+    return type(value) in (str, int, bool, Uint, float)
+
+
+def find(mapping: dict[Any, Any], key: Any) -> tuple[Any, bool]:
+    """The value under a key, and whether there is one."""
+    kind = type(key)
+    if kind is str or kind is int or kind is Uint or kind is float:
+        try:
+            return mapping[key], True
+        except KeyError:
+            pass
+    elif kind is bool:
+        stored = TRUE_KEY if key else FALSE_KEY
+        if stored in mapping:
+            return mapping[stored], True
+    if type(mapping) is DefaultMap:
+        return EMPTY_MAP, True
+    return None, False
+
+
+def size(value: Any) -> int:
+    """What the cost of an operation is measured by: characters, bytes, elements, entries; 1 for everything else."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is list or kind is dict or kind is DefaultMap:
+        return len(value)
+    if kind is Optional and value.present:
+        return size(value.value)
+    return 1
+
+
+def display(value: Any) -> str:
+    """A value as upstream's messages print it (Go's %v)."""
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        return format_double(value)
+    if value is None:
+        return "NULL_VALUE"
+    if kind is bytes:
+        return "[" + " ".join(str(byte) for byte in value) + "]"
+    if kind is list:
+        return "[" + ", ".join(display(each) for each in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{display(k)}: {display(value[to_key(k)])}" for k in keys_of(value)) + "}"
+    if kind is Optional:
+        return f"optional({display(value.value)})" if value.present else "optional.none()"
+    if kind is TypeValue:
+        return str(value.name)
+    return str(value)
+
+
+def from_python(value: Any) -> Any:
+    """Accept plain Python data as a value of the language; tuples become lists. Raises CelError for anything else."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return [from_python(each) for each in value]
+    if kind is dict:
+        return {to_key(key): from_python(each) for key, each in value.items()}
+    if kind is int and not MIN_INT <= value <= MAX_INT:
+        raise CelError(f"{value} does not fit into 64 bits")
+    if not is_value_type(kind):
+        raise CelError(f"{kind.__name__} is not a type of the language")
+    return value
