@@ -1,0 +1,137 @@
+"""Our spec files in a CDI directory. Blocking: call from a thread.
+
+Rules:
+1. A file is complete when it appears: written beside, synced, renamed. Writing what is there already does nothing.
+2. Only our own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
+3. The directory may vanish at any time (/var/run is empty after a reboot): missing means empty, writing makes it again.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+from cdi.errors import CdiError, InvalidSpec
+from cdi.spec import Spec, encode
+from cdi.validate import own_problems, validate
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
+_OWNER = re.compile(r"[a-z0-9-]+")
+_LONGEST_NAME = 160  # leaves room for our prefix and a temporary name's suffix in the 255 bytes of a file name
+
+
+def file_name(kind: str, key: str = "") -> str:
+    """Return the file name for the spec of `kind`; `key`, such as a claim's uid, tells several of a kind apart."""
+    name = kind.replace("/", "~") + (f"~{key}" if key else "")
+    if len(name) > _LONGEST_NAME:
+        digest = blake2b(name.encode(), digest_size=8).hexdigest()
+        name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
+    return name
+
+
+class CdiDirectory:
+    """The files of one owner in a directory that runtimes read, such as /var/run/cdi.
+
+    Owners (`device-plugin`, `dra`) do not see each other's files.
+    """
+
+    def __init__(self, path: Path, owner: str) -> None:
+        """Prepare; nothing is touched yet. Raises `CdiError` for an owner that cannot be part of a file's name."""
+        if not _OWNER.fullmatch(owner):
+            raise CdiError(f'owner "{owner}" must have only lower-case letters, digits and "-"')
+        self.path = path
+        self._prefix = f"nodeplug-{owner}~"
+
+    def write(self, name: str, spec: Spec) -> bool:
+        """Put `spec` in place under `name` (see `file_name`) and tell whether anything changed.
+
+        Raises `InvalidSpec` for a spec that a runtime would refuse or that we never write, and OSError of the disk.
+        """
+        problems = validate(spec) + own_problems(spec)
+        if problems:
+            raise InvalidSpec(f"CDI spec {name}", problems)
+        target, data = self._file(name), encode(spec)
+        if _content(target) == data:
+            return False
+        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        temporary = self.path / f".{target.name}.{secrets.token_hex(4)}.tmp"  # runtimes read *.json and *.yaml only
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)  # whatever the umask
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.rename(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self._sync_folder()
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Remove the file and tell whether it was there. Raises OSError of the disk."""
+        try:
+            self._file(name).unlink()
+        except FileNotFoundError:
+            return False
+        self._sync_folder()
+        return True
+
+    def ours(self) -> tuple[str, ...]:
+        """Return the names of our files, sorted; none where the directory is missing."""
+        return tuple(
+            sorted(
+                entry.removeprefix(self._prefix).removesuffix(".json")
+                for entry in self._entries()
+                if entry.startswith(self._prefix) and entry.endswith(".json")
+            )
+        )
+
+    def sync(self, wanted: Mapping[str, Spec]) -> None:
+        """Make our files exactly `wanted`: at start, after a reboot, after a crash. Raises as `write` does.
+
+        Writes come first, so that a name that stays is there at every moment.
+        """
+        for name, spec in wanted.items():
+            self.write(name, spec)
+        for name in self.ours():
+            if name not in wanted:
+                self.remove(name)
+        for entry in self._entries():
+            if entry.startswith(f".{self._prefix}") and entry.endswith(".tmp"):  # a crash left it
+                (self.path / entry).unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
+        return self.path / f"{self._prefix}{name}.json"
+
+    def _entries(self) -> list[str]:
+        try:
+            return os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+
+    def _sync_folder(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # gone again: nothing to keep
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, None for what is missing or anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None

@@ -1,0 +1,167 @@
+"""A CDI spec as data, with CDI's own JSON names, and the lowest version that covers what it uses.
+
+A runtime refuses a file with a version that it does not know, so a spec never declares more than it needs.
+Source: Container Device Interface specification 1.1.0.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from cdi.errors import InvalidSpec
+
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+
+Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Object(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """An object of the file: absent members have defaults, unknown ones are errors, as in the runtimes."""
+
+
+class DeviceNode(_Object, frozen=True, kw_only=True):
+    """A device file that the container gets. What is not said here, the runtime takes from the host's file.
+
+    `path` is the container's, `host_path` the host's where it differs. `permissions` are the device cgroup's: `r`, `w`,
+    `m`, or `none`. `uid`, `gid` and `file_mode` let a user other than root open it.
+    """
+
+    path: str
+    host_path: str = ""
+    type: str = ""  # b, c, u or p
+    major: Int64 | None = None
+    minor: Int64 | None = None
+    file_mode: Uint32 | None = None
+    permissions: str = ""
+    uid: Uint32 | None = None
+    gid: Uint32 | None = None
+
+
+class Mount(_Object, frozen=True, kw_only=True):
+    """A host path that the container sees. A bind mount needs `bind` or `rbind` among its options."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+class Hook(_Object, frozen=True, kw_only=True):
+    """A program that the runtime runs as root on the host. Read from others' files; we never write one."""
+
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout: int | None = None
+
+
+class NetDevice(_Object, frozen=True, kw_only=True):
+    """A network interface of the host that moves into the container under `name`."""
+
+    host_interface_name: str
+    name: str
+
+
+class IntelRdt(_Object, frozen=True, kw_only=True):
+    """Intel resource director settings: cache and memory bandwidth."""
+
+    clos_id: str = field(default="", name="closID")
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: tuple[str, ...] = ()
+    enable_monitoring: bool = False
+
+
+class ContainerEdits(_Object, frozen=True, kw_only=True):
+    """What changes in a container. `env` are NAME=VALUE."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    intel_rdt: IntelRdt | None = None
+    additional_gids: tuple[Uint32, ...] = ()
+
+
+class Device(_Object, frozen=True, kw_only=True):
+    """A device by name and what a container that asks for it gets."""
+
+    name: str
+    annotations: Mapping[str, str] = {}
+    container_edits: ContainerEdits
+
+    @classmethod
+    def of(cls, unit: str, edits: ContainerEdits) -> "Device":
+        """Make a device whose name, `<unit>_<digest>`, never stands for other edits.
+
+        Runtimes keep specs in memory and look again only for names that they do not know: a name that changed its
+        meaning could give a container what the device was before.
+        """
+        digest = blake2b(msgspec.json.encode(edits), digest_size=5).hexdigest()
+        return cls(name=f"{unit}_{digest}", container_edits=edits)
+
+
+class Spec(_Object, frozen=True, kw_only=True):
+    """One file: devices of one kind. Its own `container_edits` apply once if any of them is injected."""
+
+    cdi_version: str
+    kind: str
+    annotations: Mapping[str, str] = {}
+    devices: tuple[Device, ...]
+    container_edits: ContainerEdits = ContainerEdits()
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        devices: Iterable[Device],
+        edits: ContainerEdits | None = None,
+        annotations: Mapping[str, str] = {},
+    ) -> "Spec":
+        """Make a spec with the lowest version that covers it."""
+        spec = cls(
+            cdi_version="",
+            kind=kind,
+            annotations=annotations,
+            devices=tuple(devices),
+            container_edits=edits or ContainerEdits(),
+        )
+        return msgspec.structs.replace(spec, cdi_version=required_version(spec))
+
+
+def required_version(spec: Spec) -> str:
+    """Return the lowest version of CDI that has everything that `spec` uses."""
+    edits = [spec.container_edits, *(device.container_edits for device in spec.devices)]
+    rdts = [each.intel_rdt for each in edits if each.intel_rdt is not None]
+    if any(each.net_devices for each in edits) or any(rdt.schemata or rdt.enable_monitoring for rdt in rdts):
+        return "1.1.0"
+    if rdts or any(each.additional_gids for each in edits):
+        return "0.7.0"
+    if spec.annotations or any(device.annotations for device in spec.devices) or "." in spec.kind.partition("/")[2]:
+        return "0.6.0"
+    if any(device.name[:1].isdigit() for device in spec.devices) or any(
+        node.host_path for each in edits for node in each.device_nodes
+    ):
+        return "0.5.0"
+    if any(mount.type for each in edits for mount in each.mounts):
+        return "0.4.0"
+    return "0.3.0"
+
+
+def encode(spec: Spec) -> bytes:
+    """Return the file's bytes: indented JSON, the same bytes for the same spec."""
+    return msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+
+
+def decode(data: bytes) -> Spec:
+    """Read a JSON file. Raises `InvalidSpec` for what is not a spec; `validate` says whether a spec is a good one."""
+    try:
+        return msgspec.json.decode(data, type=Spec)
+    except msgspec.MsgspecError as error:
+        raise InvalidSpec("not a CDI spec", [str(error)]) from error
