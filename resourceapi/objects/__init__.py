@@ -1,6 +1,7 @@
 """The objects of resource.k8s.io: types, quantities, defaults, validation and conversion between versions."""
 
-from resourceapi.objects.codec import DecodeError, from_dict, to_dict
+from resourceapi.objects import core, v1
+from resourceapi.objects.codec import DecodeError, from_dict, to_dict, without_unknown
 from resourceapi.objects.decode import (
     KINDS,
     Decoded,
@@ -26,6 +27,7 @@ __all__ = [
     "Quantity",
     "QuantityError",
     "Record",
+    "core",
     "decode",
     "encode",
     "from_dict",
@@ -35,6 +37,8 @@ __all__ = [
     "read_objects",
     "read_with_unknown",
     "to_dict",
+    "v1",
     "with_defaults",
+    "without_unknown",
     "write_object",
 ]

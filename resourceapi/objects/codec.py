@@ -6,6 +6,7 @@ are kept in `unknown_fields` and written back. Writing leaves out what is empty,
 """
 
 import functools
+import json
 import re
 import types
 import typing
@@ -262,7 +263,7 @@ def _map_kind(item_kind: _Kind) -> _Kind:
 def _read_free_form(value: Any) -> Any:
     """A value that we only carry: it must be possible to write it again."""
     try:
-        msgspec.json.encode(value)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise _Mismatch(reason="json: exceeded max depth") from None
     except (TypeError, ValueError, OverflowError) as error:

@@ -99,7 +99,7 @@ def test_equality_order_and_hash_go_by_value() -> None:
     ordered = [
         Quantity.parse(text) for text in ("-1Gi", "-1", "0", "1n", "999m", "1", "50M", "50Mi", "1e2000", "1e2001")
     ]
-    assert sorted(ordered[::-1]) == ordered
+    assert sorted(set(ordered)) == ordered
     for index, left in enumerate(ordered):
         for other, right in enumerate(ordered):
             assert left.compare(right) == (index > other) - (index < other)
