@@ -1,0 +1,139 @@
+"""Captures: what is recorded, what is never touched, and that reading them again finds the same."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Host, HostDevicesError, Inventory, scan
+from hostdevices.capture import capture
+from hostdevices.readers import Finding, Reader
+from hostdevices.recording import Entry, save
+from tests.hostdevices.tree import Tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    made = Tree(tmp_path / "root")
+    made.device(
+        "/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229", note="for tomorrow"
+    )
+    function = made.pci("0000:3b:00.0", bridges=("0000:3a:00.0",), vendor="15b3", driver="mlx5_core", numa_node=1)
+    made.file("/sys/devices/pci0000:00/0000:3a:00.0/secondary_bus_number", "59")
+    made.child(function, "net/eth0", group="class/net", address="02:00:00:00:00:01", type="1")
+    return made
+
+
+def replayed(entries: list[Entry], file: Path) -> Inventory:
+    save(file, entries, masked=False)
+    return scan(Host(file))
+
+
+def contents(entries: list[Entry]) -> dict[str, str]:
+    return {entry.path: entry.content for entry in entries if entry.what in ("text", "bytes")}
+
+
+def test_a_replay_finds_the_same(tree: Tree, tmp_path: Path) -> None:
+    found = scan(tree.host)
+    assert {device.kind for device in found.devices.values()} == {"misc", "pci", "nic"}
+    assert replayed(capture(tree.host), tmp_path / "node.jsonl.gz") == found
+
+
+def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
+    found = scan(Host())
+    again = replayed(capture(Host()), tmp_path / "node.jsonl.gz")
+    assert again.devices.keys() == found.devices.keys()
+    for device in found.devices.values():
+        copy = again.devices[device.id]
+        assert (copy.devnodes, copy.within, copy.syspath) == (device.devnodes, device.within, device.syspath)
+
+
+def test_a_capture_of_a_capture_is_the_same(tree: Tree, tmp_path: Path) -> None:
+    entries = capture(tree.host)
+    save(tmp_path / "one.jsonl.gz", entries, masked=False)
+    again = capture(Host(tmp_path / "one.jsonl.gz"))
+    assert again == entries
+    save(tmp_path / "two.jsonl.gz", again, masked=False)
+    assert (tmp_path / "one.jsonl.gz").read_bytes() == (tmp_path / "two.jsonl.gz").read_bytes()
+
+
+def test_attributes_that_no_reader_reads_are_recorded_for_the_device_and_what_is_above_it(tree: Tree) -> None:
+    recorded = contents(capture(tree.host))
+    assert recorded["/sys/devices/virtual/misc/fuse/note"] == "for tomorrow\n"
+    assert recorded["/sys/devices/pci0000:00/0000:3a:00.0/secondary_bus_number"] == "59\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["rom", "remove", "rescan", "reset", "d3cold_reset", "resource0", "vpd", "sriov_numvfs"]
+)
+def test_what_acts_or_waits_is_never_read(tree: Tree, name: str) -> None:
+    path = f"/sys/devices/pci0000:00/0000:3a:00.0/0000:3b:00.0/{name}"
+    tree.file(path, "danger")
+    assert path not in contents(capture(tree.host))
+
+
+def test_what_users_may_not_read_is_recorded_only_where_a_reader_asks(tree: Tree) -> None:
+    secret = "/sys/devices/virtual/misc/fuse/secret"
+    tree.file(secret, "x")
+    tree.path(secret).chmod(0o600)
+    assert secret not in contents(capture(tree.host))
+
+    def ask(host: Host) -> Iterator[Finding]:
+        host.read(secret)
+        yield from ()
+
+    asking = Reader("asking", frozenset(), ask)
+    assert contents(capture(tree.host, readers=[asking]))[secret] == "x\n"
+
+
+def test_large_and_binary_files_are_recorded_as_far_as_they_are_read(tree: Tree) -> None:
+    tree.file("/sys/devices/virtual/misc/fuse/large", b"x" * 100_000)
+    tree.file("/sys/devices/virtual/misc/fuse/binary", bytes(range(256)))
+    recorded = contents(capture(tree.host))
+    assert len(recorded["/sys/devices/virtual/misc/fuse/large"]) <= 4096
+    assert recorded["/sys/devices/virtual/misc/fuse/binary"].startswith("AAECAwQ")
+
+
+def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
+    save(tmp_path / "node.jsonl.gz", capture(tree.host), masked=False)
+    header, *lines = gzip.decompress((tmp_path / "node.jsonl.gz").read_bytes()).decode().splitlines()
+    assert header == '{"format":"nodeplug-capture","version":1,"masked":false}'
+    assert lines == sorted(lines)
+    assert '["/dev/fuse","node","c 10:229"]' in lines
+    assert '["/sys/class/misc/fuse","link","../../devices/virtual/misc/fuse"]' in lines
+    assert '["/sys/devices/virtual/misc/fuse/dev","text","10:229\\n"]' in lines
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", r":1: not a capture of nodeplug: .*"),
+        (b"not gzip", r": not a capture of nodeplug \(not gzip\)"),
+        (gzip.compress(b"[]\n"), r":1: not a capture of nodeplug: .*"),
+        (gzip.compress(b'{"format":"nodeplug-capture","version":2}\n'), r":1: not a capture of nodeplug: .*version.*"),
+        (gzip.compress(b'{"format":"nodeplug-capture","version":1}\n["/a","odd"]\n'), r":2: not a capture .*odd.*"),
+        (gzip.compress(b'{"format":"nodeplug-capture","version":1}\n["/a"')[:-9], r": cut short after line 1"),
+    ],
+)
+def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "odd.jsonl.gz"
+    file.write_bytes(content)
+    with pytest.raises(HostDevicesError, match=f"^{file}{reason}$"):
+        Host(file)
+
+
+def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "odd.jsonl.gz"
+    entries = [
+        Entry("/sys/class/misc/a", "link", "a"),
+        Entry("/sys/class/misc/b", "link", "../../../../../../etc"),
+        Entry("/sys/class/misc/c", "text", "a file where a folder should be"),
+        Entry("/sys/class/misc/d/dev", "bytes", "not base64"),
+        Entry("no/slash", "there"),
+        Entry("/sys/class/misc/e/uevent", "text", "DEVNAME=../../etc/passwd\nMAJOR=1\nMINOR=3\n"),
+        Entry("/sys/class/misc/e/dev", "text", "1:3\n"),
+        Entry("/dev/e", "node", "c x:y"),
+    ]
+    save(file, entries, masked=False)
+    assert scan(Host(file)).devices == {}

@@ -1,0 +1,1 @@
+"""Whole machines, recorded: what `nodeplug discover` must find in them."""

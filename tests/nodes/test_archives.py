@@ -1,0 +1,125 @@
+"""Archives of real machines' /sys and /proc: discover finds in each what plain files and links say is there."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nodeplug.cli import main
+from tests.cases import CASES_ROOT
+
+FOLDER = CASES_ROOT / "nodes"
+ARCHIVES: list[Any] = sorted(FOLDER.glob("*.tar.bz2"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=ARCHIVES or [pytest.param(None, marks=pytest.mark.skip(reason=f"no recorded machines in {FOLDER}"))],
+    ids=lambda path: path and path.name,
+)
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("machine")
+    with tarfile.open(request.param) as archive:
+        # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(folder)
+    return next(folder.glob("**/sys")).parent
+
+
+@pytest.fixture(scope="module")
+def found(root: Path) -> dict[str, Any]:
+    result = CliRunner().invoke(main, ["discover", "--root", str(root), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    description: dict[str, Any] = json.loads(result.stdout)
+    return description
+
+
+def of_kind(found: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    return {device["name"]: device for device in found["devices"] if device["kind"] == kind}
+
+
+def link_name(path: Path) -> str | None:
+    return path.readlink().name if path.is_symlink() else None
+
+
+def numa_node(function: Path) -> list[int]:
+    """Ask the function and then what is above it, as the kernel's own tools do."""
+    for folder in (function, *function.parents):
+        file = folder / "numa_node"
+        if file.is_file() and int(file.read_text()) >= 0:
+            return [int(file.read_text())]
+    return []
+
+
+def test_every_pci_function_with_its_driver_and_numa_node(root: Path, found: dict[str, Any]) -> None:
+    functions = {path.name: path.resolve() for path in (root / "sys/bus/pci/devices").glob("*")}
+    devices = of_kind(found, "pci")
+    assert set(devices) == set(functions)
+    for name, path in functions.items():
+        assert devices[name]["numaNodes"] == numa_node(path), name
+        assert devices[name]["attributes"].get("driver") == link_name(path / "driver"), name
+        if (path / "vendor").exists():
+            assert f"0x{devices[name]['attributes']['vendor']}" == (path / "vendor").read_text().strip(), name
+
+
+def test_every_network_interface_sits_on_its_function(root: Path, found: dict[str, Any]) -> None:
+    interfaces = {path.name: path.resolve() for path in (root / "sys/class/net").glob("*") if path.is_dir()}
+    interfaces = {name: path for name, path in interfaces.items() if (path / "address").exists()}
+    devices = of_kind(found, "nic")
+    assert set(devices) == set(interfaces)
+    for name, path in interfaces.items():
+        assert devices[name]["attributes"].get("mac") == (path / "address").read_text().strip(), name
+        if (path / "device").exists() and (path / "device/class").exists():
+            address = (path / "device").resolve().name
+            assert devices[name]["attributes"]["resource.kubernetes.io/pciBusID"] in (address, parent_function(path))
+
+
+def parent_function(path: Path) -> str:
+    return next(folder.name for folder in path.parents if (folder / "vendor").exists() and ":" in folder.name)
+
+
+def test_every_rdma_device_knows_the_interface_on_its_function(root: Path, found: dict[str, Any]) -> None:
+    cards = {path.name: path.resolve() for path in (root / "sys/class/infiniband").glob("*")}
+    devices = of_kind(found, "rdma")
+    assert set(devices) == set(cards)
+    for name, path in cards.items():
+        function = (path / "device").resolve()
+        interfaces = {folder.name for folder in (function / "net").glob("*")}
+        if len(interfaces) == 1:
+            assert {devices[name]["attributes"]["netdev"]} == interfaces
+        assert devices[name]["attributes"]["resource.kubernetes.io/pciBusID"] == function.name
+        assert devices[name]["numaNodes"] == numa_node(function)
+
+
+def test_every_gpu_of_nvidias_driver(root: Path, found: dict[str, Any]) -> None:
+    gpus = {path.name for path in (root / "proc/driver/nvidia/gpus").glob("*")}
+    devices = [device for device in of_kind(found, "gpu").values() if device["attributes"].get("driver") == "nvidia"]
+    assert {device["attributes"]["resource.kubernetes.io/pciBusID"] for device in devices} == gpus
+    for device in devices:
+        status = (
+            root / "proc/driver/nvidia/gpus" / device["attributes"]["resource.kubernetes.io/pciBusID"] / "numa_status"
+        )
+        if status.exists():
+            node = int(status.read_text().partition("Node:")[2].split()[0])
+            assert device["attributes"]["memoryNode"] == node
+
+
+def test_ids_are_distinct_and_lead_back_to_the_device(root: Path, found: dict[str, Any]) -> None:
+    ids = [device["id"] for device in found["devices"]]
+    assert len(ids) == len(set(ids))
+    result = CliRunner().invoke(main, ["discover", "--root", str(root), "-o", "json", "--id", ids[-1]])
+    assert [device["id"] for device in json.loads(result.stdout)["devices"]] == ids[-1:]
+
+
+def test_nothing_was_a_problem(found: dict[str, Any]) -> None:
+    assert found["problems"] == []
+
+
+def test_a_capture_of_it_says_the_same(root: Path, found: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "machine.jsonl.gz"
+    assert CliRunner().invoke(main, ["capture", str(file), "--root", str(root)]).exit_code == 0
+    result = CliRunner().invoke(main, ["discover", "--root", str(file), "-o", "json"])
+    assert json.loads(result.stdout) == found
