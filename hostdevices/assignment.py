@@ -20,7 +20,7 @@ from hostdevices.matching import path_pattern
 from hostdevices.resource import Resource
 from hostdevices.selector import concerns
 
-_SHOWN_REASONS = 3  # of resources that are about a device's kind and do not mean it
+_SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
 
 
 class Unassigned(Struct, frozen=True):
@@ -143,6 +143,8 @@ def _why_nobody(
     if taken := family.why_owned(device.id, owners):
         return taken
     reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
+    if len(about) > _SHOWN_REASONS:
+        reasons.append(f"nor do {len(about) - _SHOWN_REASONS} more resources mean it")
     return "; ".join(reasons) or f"no resource is about devices of kind {device.kind}"
 
 

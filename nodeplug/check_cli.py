@@ -1,0 +1,109 @@
+"""`nodeplug check`: is a configuration right, and which device goes where.
+
+Exit codes: 0 it can be used, 1 the host cannot be read, 2 the configuration is wrong.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import click
+
+from hostdevices import Host, HostDevicesError, Inventory, scan
+from hostdevices.assignment import Assignment, assign
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.config import Config, ConfigError, load, reference
+from nodeplug.config.limits import why_too_long
+
+Output: TypeAlias = Literal["text", "json"]
+CONFIGURATION = 2
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--root",
+    default="/",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
+)
+@click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
+def check(file: Path | None, root: Path, output: Output, schema: bool) -> None:
+    """Check the configuration FILE; show which device goes to which resource and which to none, and why.
+
+    Everything that is wrong is told at once, each with its line and column.
+    """
+    if schema:
+        click.echo(json.dumps(reference.schema(), indent=2))
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE'.")
+    try:
+        config = load(file)
+        inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
+    except ConfigError as error:
+        _show_errors(error, output)
+        sys.exit(CONFIGURATION)
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    assignment = assign(inventory, config.resources)
+    too_long = {
+        x.name: why for x in config.resources if (why := why_too_long(len(assignment.devices[x.name]), x.shares))
+    }
+    if output == "json":
+        click.echo(json.dumps(_described(config, assignment, inventory, too_long), indent=2))
+    else:
+        from nodeplug.check_table import show  # rich: for tables only
+
+        show(config, assignment, inventory.problems)
+        for name, why in too_long.items():
+            click.echo(f"{file}: {name}: {why}", err=True)
+    if too_long:
+        sys.exit(CONFIGURATION)
+
+
+def _show_errors(error: ConfigError, output: Output) -> None:
+    if output == "text":
+        for line in error.lines():
+            click.echo(line, err=True)
+        return
+    found = [
+        {"file": error.source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint}
+        for x in error.findings
+    ]
+    click.echo(json.dumps({"errors": found}, indent=2))
+
+
+def _described(
+    config: Config, assignment: Assignment, inventory: Inventory, too_long: dict[str, str]
+) -> dict[str, Any]:
+    """Return the assignment as JSON shows it. Names and order are a contract with scripts."""
+    return {
+        "resources": [
+            {
+                "name": resource.name,
+                "shares": resource.shares,
+                "devices": [
+                    {
+                        "id": device.id,
+                        "kind": device.kind,
+                        "members": list(device.members),
+                        "devnodes": [
+                            {"path": node.path, "containerPath": node.container_path or node.path}
+                            for node in device.devnodes
+                        ],
+                        "numaNodes": list(device.numa_nodes),
+                        "health": {"healthy": device.health.healthy, "reason": device.health.reason},
+                    }
+                    for device in assignment.devices[resource.name]
+                ],
+                "error": too_long.get(resource.name, ""),
+            }
+            for resource in config.resources
+        ],
+        "unassigned": [{"id": x.device.id, "kind": x.device.kind, "reason": x.reason} for x in assignment.rest],
+        "problems": [{"where": problem.where, "reason": problem.reason} for problem in inventory.problems],
+    }

@@ -1,0 +1,80 @@
+"""What `nodeplug check` prints for people: the devices of each resource, then those of none with the reason."""
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hostdevices import Device, Problem
+from hostdevices.assignment import Assignment
+from nodeplug.config import Config
+from nodeplug.logs import escaped
+
+_MOST_NODES = 4  # of one device; `-o json` has all
+
+
+def show(config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
+    """Print who owns what: tables on a terminal, one device a line in a pipe."""
+    if sys.stdout.isatty():
+        _for_people(Console(highlight=False), config, assignment, problems)
+    else:
+        _for_pipes(config, assignment, problems)
+
+
+def _for_people(console: Console, config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
+    for resource in config.resources:
+        devices = assignment.devices[resource.name]
+        console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource.shares)}", "dim")))
+        if devices:
+            console.print(_table((x.id, _about(x), "" if x.health.healthy else "bold red") for x in devices))
+    if assignment.rest:
+        console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
+        console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
+    if problems:
+        console.print(Text.assemble("\n", ("problems", "bold yellow"), (f"  {len(problems)}", "dim")))
+        console.print(_table((problem.where, problem.reason, "") for problem in problems))
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for name, about, style in rows:
+        table.add_row(Text(f"  {escaped(name)}"), Text(escaped(about), style))
+    return table
+
+
+def _for_pipes(config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
+    lines = [("RESOURCE", "DEVICE", "ABOUT")]
+    for resource in config.resources:
+        devices = assignment.devices[resource.name]
+        lines += [(resource.name, device.id, _about(device)) for device in devices]
+        if not devices:
+            lines.append((resource.name, "-", "no device here"))
+    lines += [("-", x.device.id, x.reason) for x in assignment.rest]
+    lines += [("problem", problem.where, problem.reason) for problem in problems]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    for *cells, about in lines:
+        start = "  ".join(escaped(cell).ljust(width) for cell, width in zip(cells, widths, strict=True))
+        click.echo(f"{start}  {escaped(about)}".rstrip())
+
+
+def _count(devices: Sequence[Device], shares: int) -> str:
+    number = f"{len(devices)} device{'' if len(devices) == 1 else 's'}"
+    return f"{number}, {shares} shares each" if shares > 1 and devices else number
+
+
+def _about(device: Device) -> str:
+    paths = [f"{x.path} as {x.container_path}" if x.container_path else x.path for x in device.devnodes]
+    more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
+    parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
+    if device.numa_nodes:
+        parts.append(f"NUMA {','.join(map(str, device.numa_nodes))}")
+    if device.members:
+        parts.append(f"with {', '.join(device.members)}")
+    if not device.health.healthy:
+        parts.append(f"unhealthy: {device.health.reason}")
+    return "; ".join(parts)
