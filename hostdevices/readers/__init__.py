@@ -7,7 +7,7 @@ with an ellipsis. A value that the kernel writes in another form than it should 
 Every kind: `name` (the kernel's name today), `bus` ("pci", "usb", "platform", "virtual", "mdev"), `driver`, and
 `resource.kubernetes.io/pcieRoot`, `resource.kubernetes.io/numaNode` (int).
 Kinds that sit on a PCI function (gpu, accel, qat, dsa, nic, rdma, vfio, mdev, nvme, and any other on `bus` "pci") also:
-`resource.kubernetes.io/pciBusID`, `vendor`, `device`, `sriov` ("pf", "vf"), `pf` (PCI address), `vfIndex`.
+`resource.kubernetes.io/pciBusID`, `vendor`, `device`, `sriov` ("pf", "vf"), `pf` (PCI address), `pfName` (its interface), `vfIndex`.
 Kinds that sit on a USB device (`bus` "usb") also: `vendor`, `product`, `serial`, `port` (chain, "2.3"), `interface`.
 
 | kind | one device per | attributes of its own |
@@ -18,7 +18,7 @@ Kinds that sit on a USB device (`bus` "usb") also: `vendor`, `product`, `serial`
 | accel | accel, habanalabs, neuron, apex class device | `type` (the class), `module` |
 | qat | QAT function | `services`, `state` |
 | dsa | enabled user work queue of DSA or IAA | `type` "dsa", "iax"; `mode` "dedicated", "shared"; `size`, `priority`, `label` |
-| nic | network interface | `mac`, `mtu`, `speed` (Mbit/s), `carrier`?, `operstate`, `linkType` "ethernet", "infiniband", "loopback", `devType` "bond", "wlan", `virtual`?, `uplink`? (carries a default route: never offered), `devPort`, `physPort`, `physSwitch`, `pfName`, `master` |
+| nic | network interface | `mac`, `mtu`, `speed` (Mbit/s), `carrier`?, `operstate`, `linkType` "ethernet", "infiniband", "loopback", `devType` "bond", "wlan", `virtual`?, `uplink`? (carries a default route: never offered), `devPort`, `physPort`, `physSwitch`, `master` |
 | rdma | RDMA device with its uverbs, umad, issm, rdma_cm nodes | `nodeType`, `nodeGUID`, `sysImageGUID`, `hcaType`, `boardID`, `firmware` (version), `ports`, `linkLayer`, `state`, `physState`, `rate`, `netdev` |
 | vfio | IOMMU group held by a vfio driver, or vfio cdev | `class`, `iommuGroup`, `functions` (int), `noiommu`?, `viable`?, `iommufd`? |
 | mdev | mediated device | `uuid`, `type`, `model`, `iommuGroup` |

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
-from hostdevices.readers.place import Place, Places
+from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
 from hostdevices.readers.sysfs import known, natural, number, text, uevent
 from hostdevices.readers.uplinks import uplinks
@@ -54,7 +54,6 @@ def read(host: Host) -> Iterator[Finding]:
                 "devPort": port,
                 "physPort": label,
                 "physSwitch": text(host, f"{syspath}/phys_switch_id"),
-                "pfName": physical_interface(host, place),
             }
         return Device(
             id=identity,
@@ -67,13 +66,6 @@ def read(host: Host) -> Iterator[Finding]:
         )
 
     yield from each(entries(host, "/sys/class/net"), interface)
-
-
-def physical_interface(host: Host, place: Place) -> str | None:
-    """Return the name of the interface of a virtual function's physical function; None where there is not one."""
-    if place.attributes.get("sriov") != "vf":
-        return None
-    return next(iter(host.list(f"{place.function}/physfn/net")), None)
 
 
 NIC = Reader("nic", frozenset({"net"}), read)

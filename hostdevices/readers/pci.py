@@ -19,7 +19,7 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 _DEVICES = "/sys/bus/pci/devices"
-_INHERITED = ("vendor", "device", "sriov", "pf", "vfIndex", BUS_ID, PCIE_ROOT, NUMA_NODE)
+_INHERITED = ("vendor", "device", "sriov", "pf", "pfName", "vfIndex", BUS_ID, PCIE_ROOT, NUMA_NODE)
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
 
@@ -69,7 +69,13 @@ class PciFunctions:
         }
         if "physfn" in names:
             physical = host.link(f"{syspath}/physfn") or ""
-            attributes |= {"sriov": "vf", "pf": physical, "vfIndex": self._vf_index(syspath, address)}
+            attributes |= {
+                "sriov": "vf",
+                "pf": physical,
+                # None while the interface is in another network namespace, or where the function has none.
+                "pfName": next(iter(host.list(f"{syspath}/physfn/net")), None),
+                "vfIndex": self._vf_index(syspath, address),
+            }
         elif "sriov_totalvfs" in names:
             attributes |= {
                 "sriov": "pf",
