@@ -33,6 +33,7 @@ class Allocator:
         """Start without units. `releaser` brings the ledger up to date with what the kubelet says."""
         self.resource = resource
         self.units: Mapping[str, Unit] = {}
+        self.unavailable = ""  # why nothing can be handed out now
         self._host = host
         self._ledger = ledger
         self._releaser = releaser
@@ -50,8 +51,10 @@ class Allocator:
         self.units = units
 
     def check(self, unit_ids: Sequence[str]) -> list[Unit]:
-        """Return the units of a request. Raises `InvalidRequest` or `DeviceNotReady`."""
+        """Return the units of a request. Raises `AllocationRefused`."""
         name = self.resource.name
+        if self.unavailable:
+            raise StateUnavailable(f"{name}: {self.unavailable}")
         if not unit_ids:
             raise InvalidRequest(f"{name}: the request names no device; ask for at least one")
         if len(set(unit_ids)) != len(unit_ids):
@@ -82,8 +85,7 @@ class Allocator:
         response = answer(self.resource, units)
         encoded = response.SerializeToString(deterministic=True)
         now = time.time()
-        # the answer is one for all units: the first lease keeps it, or 10,000 units would keep 10,000 copies
-        wanted = [self._lease(unit, b"" if n else encoded, now) for n, unit in enumerate(units)]
+        wanted = [self._lease(unit, encoded, now) for unit in units]
         try:
             try:
                 granted = await self._ledger.grant(wanted)

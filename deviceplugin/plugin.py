@@ -4,6 +4,7 @@ assignment -> units -> CDI specs -> lists -> kubelet
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from deviceplugin.registration import Registration
 from deviceplugin.release import Releaser
 from deviceplugin.resource_plugin import Registered, ResourcePlugin, ResourceStatus
 from deviceplugin.server import DevicePluginServicer
+from deviceplugin.units import API
 from deviceplugin.watcher_registration import WatcherRegistration
 from grpcunix import handler
 from hostdevices import Device, Host
 from hostdevices.resource import Resource
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
+log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
@@ -52,7 +55,7 @@ class DevicePlugins:
         self._through_watcher = through_watcher
         self._timings = timings
         self._folder = PluginFolder(paths.device_plugins)
-        self._cdi = cdi.CdiDirectory(paths.cdi)
+        self._cdi = cdi.CdiDirectory(paths.cdi, API)
         self._releaser = Releaser(ledger, paths.pod_resources, {r.name for r in resources}, self._refresh)
         self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
         self._started = False
@@ -64,9 +67,14 @@ class DevicePlugins:
         """
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()))
-        specs = [plugin.cdi_spec() for plugin in self._plugins.values() if plugin.resource.cdi]
-        if specs:
+        specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
+        try:
             await asyncio.to_thread(self._cdi.sync, specs)
+        except OSError as error:
+            log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
+            self._without_cdi(f"no CDI spec could be written: {error}")
+        else:
+            self._without_cdi("")
         self._refresh()
 
     async def start(self) -> None:
@@ -104,6 +112,10 @@ class DevicePlugins:
             registry = self._paths.plugins_registry
             return WatcherRegistration(name, registry, serving, lambda: servicer.streaming, self._timings)
         return Registration(name, self._folder, serving, servicer.options, lambda: servicer.streaming, self._timings)
+
+    def _without_cdi(self, reason: str) -> None:
+        for plugin in self._plugins.values():
+            plugin.without_cdi(reason)
 
     def _refresh(self) -> None:
         for plugin in self._plugins.values():

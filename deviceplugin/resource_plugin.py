@@ -82,9 +82,16 @@ class ResourcePlugin:
             self._log_changes(before)
             self._servicer.publish()
 
-    def cdi_spec(self) -> cdi.Spec:
-        """Describe the resource's devices to the container runtime."""
-        return cdi_spec(self.resource, (unit.device for unit in self._allocator.units.values()))
+    def cdi_spec(self) -> cdi.Spec | None:
+        """Describe the resource's devices to the container runtime; None where nothing needs it."""
+        if not self.resource.cdi:
+            return None
+        spec = cdi_spec(self.resource, {u.device.id: u.device for u in self._allocator.units.values()}.values())
+        return spec if spec.devices else None
+
+    def without_cdi(self, reason: str) -> None:
+        """Hand out nothing that needs a CDI spec while there is a reason; empty: all is well."""
+        self._allocator.unavailable = reason if self.resource.cdi else ""
 
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""

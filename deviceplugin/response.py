@@ -4,7 +4,6 @@ With CDI the nodes travel by name, in specs that `cdi_spec` describes; without, 
 runtime would create each node twice.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -31,7 +30,9 @@ def answer(resource: Resource, units: Sequence[Unit]) -> api.ContainerAllocateRe
     )
     response.envs.update({key: render(value, units) for key, value in resource.env.items()})
     if resource.cdi:
-        response.cdi_devices.extend(api.CDIDevice(name=cdi_name(resource, device)) for device in devices)
+        kind = cdi.kind_of(resource.name)
+        names = (cdi.qualified_name(kind, _cdi_device(resource, d).name) for d in devices if d.devnodes)
+        response.cdi_devices.extend(api.CDIDevice(name=name) for name in names)
         return response
     nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
     response.devices.extend(
@@ -66,24 +67,9 @@ def render(template: str, units: Sequence[Unit]) -> str:
     return _CONTROL.sub("", "".join(filled))
 
 
-def cdi_kind(resource: Resource) -> str:
-    """Return the CDI kind of a resource, which is its name."""
-    return resource.name
-
-
-def cdi_name(resource: Resource, device: Device) -> str:
-    """Return the qualified CDI name of a device in a resource.
-
-    It carries a digest of what it stands for: runtimes cache specs and the kubelet replays old answers, so a name never
-    comes back with other content.
-    """
-    return f"{cdi_kind(resource)}={_cdi_device(resource, device).name}"
-
-
 def cdi_spec(resource: Resource, devices: Iterable[Device]) -> cdi.Spec:
-    """Describe a resource's devices to the container runtime."""
-    spec = cdi.Spec(cdi_version="", kind=cdi_kind(resource), devices=tuple(_cdi_device(resource, d) for d in devices))
-    return cdi.with_required_version(spec)
+    """Describe a resource's devices to the container runtime; those without a node need no description."""
+    return cdi.Spec.of(cdi.kind_of(resource.name), (_cdi_device(resource, d) for d in devices if d.devnodes))
 
 
 def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
@@ -91,7 +77,7 @@ def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
     nodes = tuple(
         cdi.DeviceNode(
             path=node.container_path or node.path,
-            host_path=node.path,
+            host_path=node.path if node.container_path not in ("", node.path) else "",
             type=node.kind,
             major=node.major,
             minor=node.minor,
@@ -102,8 +88,7 @@ def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
         )
         for node in device.devnodes
     )
-    digest = hashlib.sha256(repr(nodes).encode()).hexdigest()[:8]
-    return cdi.Device(name=f"{device.id}-{digest}", container_edits=cdi.ContainerEdits(device_nodes=nodes))
+    return cdi.Device.of(device.id, cdi.ContainerEdits(device_nodes=nodes))
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ Events are wake-ups, not facts: the callback looks at the folder itself. Several
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class FolderWatch(FileSystemEventHandler):
     def start(self) -> None:
         """Watch. Raises OSError where the folder is missing."""
         self._loop = asyncio.get_running_loop()
+        os.stat(self._folder)  # watchdog's own error does not name the folder
         self._observer.schedule(self, str(self._folder), event_filter=_KINDS)
         self._observer.start()
 

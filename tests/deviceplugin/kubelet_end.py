@@ -1,0 +1,89 @@
+"""The smallest kubelet end that misbehaves on demand: a Registration service that dials back, or does not.
+
+The faithful kubelet is `kubelet.node.Node`; this one is for what a faithful kubelet never does.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from grpcunix import Client, UnixServer, connect, handler
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+_REGISTRATION = api.DESCRIPTOR.services_by_name["Registration"]
+_PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+
+
+class KubeletEnd:
+    """Serves kubelet.sock in `folder`; `answers` says what each Register does, the last one for all that follow."""
+
+    def __init__(self, folder: Path, *answers: str) -> None:
+        """Answers: `ok` dials back and listens, `deaf` never listens, `refuse` is an error, `hang` never answers."""
+        self.folder = folder
+        self.requests: asyncio.Queue[api.RegisterRequest] = asyncio.Queue()
+        self.lists: asyncio.Queue[list[api.Device]] = asyncio.Queue()
+        self._answers = list(answers or ("ok",))
+        self._server: UnixServer | None = None
+        self._streams: list[asyncio.Task[None]] = []
+
+    async def start(self, wipe: bool = True) -> None:
+        """Start as a kubelet does: remove all sockets, serve anew."""
+        if wipe:
+            for path in self.folder.iterdir():
+                if path.is_socket():
+                    path.unlink()
+        self._server = UnixServer(self.folder / "kubelet.sock", [handler(_REGISTRATION, self)])
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop as a killed kubelet does: the streams break."""
+        await self.cut_streams()
+        if self._server is not None:
+            await self._server.stop()
+
+    async def cut_streams(self) -> None:
+        """End every open ListAndWatch from the kubelet's side."""
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        self.requests.put_nowait(request)
+        if answer == "refuse":
+            await context.abort(grpc.StatusCode.UNKNOWN, 'the ResourceName "example.com/fuse" is invalid')
+        if answer == "hang":
+            await asyncio.Event().wait()
+        async with connect(self.folder / request.endpoint) as channel:
+            await Client(channel, _PLUGIN).call("GetDevicePluginOptions", api.Empty())
+        if answer == "ok":
+            self._streams.append(asyncio.ensure_future(self._listen(request.endpoint)))
+        return api.Empty()
+
+    async def call(self, method: str, request: Any) -> Any:
+        """Call the plugin that registered last."""
+        endpoint = next(path for path in sorted(self.folder.glob("nodeplug-*.sock")))
+        async with connect(endpoint) as channel:
+            return await Client(channel, _PLUGIN).call(method, request, timeout=10)
+
+    async def _listen(self, endpoint: str) -> None:
+        async with connect(self.folder / endpoint) as channel:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for message in Client(channel, _PLUGIN).stream("ListAndWatch", api.Empty()):
+                    self.lists.put_nowait(list(message.devices))
+
+
+@contextlib.asynccontextmanager
+async def kubelet_end(folder: Path, *answers: str) -> AsyncIterator[KubeletEnd]:
+    """A running kubelet end."""
+    kubelet = KubeletEnd(folder, *answers)
+    await kubelet.start()
+    try:
+        yield kubelet
+    finally:
+        await kubelet.stop()
