@@ -29,7 +29,7 @@ class Inventory(Struct, frozen=True):
             first = kept.setdefault(device.id, device)
             if first is not device:
                 found.append(Problem(device.syspath or device.name, f"has the same id {device.id} as {first.syspath}"))
-        return cls(dict(sorted(kept.items())), tuple(sorted(found)))
+        return cls(dict(sorted(kept.items())), tuple(sorted(set(found))))
 
 
 class Diff(Struct, frozen=True):

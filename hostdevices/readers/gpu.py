@@ -25,12 +25,12 @@ def read(host: Host) -> Iterator[Finding]:
     amd = AmdGpus(host)
 
     def gpu(syspath: str) -> Device | None:
-        place = places.of(syspath)
-        identity, within = places.identify("gpu", place)
         children = sorted(host.list(f"{syspath}/drm"), key=natural_order)
         minors = [
             f"{syspath}/drm/{name}" for name in children if name.startswith(("card", "renderD")) and "-" not in name
         ]
+        place = places.of(next(iter(minors), syspath))
+        identity, within = places.identify("gpu", place)
         nodes = tuple(node for minor in minors for node in devnodes(host, minor))
         name = next((x for x in children if x.startswith("card")), syspath.rpartition("/")[2])
         attributes: dict[str, AttributeValue | None] = {

@@ -249,7 +249,6 @@ def _usb(tree: Tree) -> None:
     webcam = tree.usb(
         controller,
         "1-3",
-        devnum=9,
         vendor="046d",
         product="082d",
         interfaces=("0e", "0e", "01"),
@@ -267,7 +266,7 @@ def _usb(tree: Tree) -> None:
     tree.device(f"{webcam}/1-3:1.0/media0", group="bus/media/devices", node="media0", model="HD Pro Webcam C920")
     sound(tree, f"{webcam}/1-3:1.2", 1, "C920", ("controlC1", "pcmC1D0c"))
 
-    key = tree.usb(controller, "1-4", devnum=12, vendor="1050", product="0120", interfaces=("03",))
+    key = tree.usb(controller, "1-4", vendor="1050", product="0120", interfaces=("03",))
     hid = tree.device(
         f"{key}/1-4:1.0/0003:1050:0120.000A",
         uevent={

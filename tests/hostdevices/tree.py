@@ -134,7 +134,7 @@ class Tree:
         controller: str,
         name: str,
         *,
-        devnum: int = 4,
+        devnum: int = 0,
         vendor: str = "1a86",
         product: str = "7523",
         interfaces: tuple[str, ...] = (),
@@ -142,6 +142,7 @@ class Tree:
     ) -> str:
         """Make a USB device below its hubs (`1-2.3` is below `1-2`) with interfaces of the given classes."""
         bus, _, chain = name.partition("-")
+        devnum = devnum or self._next_minor()
         ports = chain.split(".")
         hubs = [f"{bus}-{'.'.join(ports[: depth + 1])}" for depth in range(len(ports))]
         syspath = self.device(

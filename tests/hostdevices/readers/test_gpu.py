@@ -1,0 +1,107 @@
+"""GPUs of DRM, NVIDIA's MIG, AMD's kfd."""
+
+from hostdevices import Device, Inventory, Version
+from hostdevices.readers.gpu import read
+from tests.hostdevices.machine import GPU_UUID
+from tests.hostdevices.tree import Tree
+
+
+def gpus(tree: Tree) -> dict[str, Device]:
+    return {device.id: device for device in read(tree.host) if isinstance(device, Device)}
+
+
+def paths(device: Device) -> list[str]:
+    return [node.path for node in device.devnodes]
+
+
+def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> None:
+    for address, card, render in (("0000:03:00.0", 1, 128), ("0000:04:00.0", 0, 129)):
+        parent = tree.pci(address, driver="xe")
+        tree.child(parent, f"drm/card{card}", group="class/drm", node=f"dri/card{card}")
+        tree.child(parent, f"drm/renderD{render}", group="class/drm", node=f"dri/renderD{render}")
+    found = gpus(tree)
+    assert paths(found["gpu-0000-03-00-0"]) == ["/dev/dri/card1", "/dev/dri/renderD128"]
+    assert paths(found["gpu-0000-04-00-0"]) == ["/dev/dri/card0", "/dev/dri/renderD129"]
+    assert found["gpu-0000-04-00-0"].attributes["render"] is True
+
+
+def test_a_renumbered_card_keeps_its_id(tree: Tree) -> None:
+    parent = tree.pci("0000:03:00.0", driver="i915")
+    tree.child(parent, "drm/card7", group="class/drm", node="dri/card7")
+    (device,) = gpus(tree).values()
+    assert (device.id, device.name, device.attributes["render"]) == ("gpu-0000-03-00-0", "card7", False)
+
+
+def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
+    parent = tree.pci("0000:03:00.0", driver="i915")
+    card = tree.child(parent, "drm/card0", group="class/drm", node="dri/card0")
+    tree.device(f"{card}/card0-HDMI-A-1", group="class/drm")
+    tree.device("/sys/devices/virtual/drm/ttm", group="class/drm")
+    tree.child("/sys/devices/platform/vkms", "drm/card1", group="class/drm", node="dri/card1")
+    assert set(gpus(tree)) == {"gpu-0000-03-00-0", "gpu-vkms"}
+
+
+def test_nvidia_is_read_from_proc(inventory: Inventory) -> None:
+    gpu = inventory.devices["gpu-0000-81-00-0"]
+    assert paths(gpu) == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+    assert gpu.numa_nodes == (1,)
+    assert (
+        gpu.attributes.items()
+        >= {
+            "type": "gpu",
+            "vendor": "10de",
+            "model": "NVIDIA A100 80GB PCIe",
+            "uuid": GPU_UUID,
+            "index": 3,
+            "driverVersion": Version("535.104.5"),  # a semantic version has no leading zeros
+        }.items()
+    )
+
+
+def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
+    instance = inventory.devices["gpu-0000-81-00-0-gi2-ci0"]
+    assert instance.within == ("gpu-0000-81-00-0", "pci-0000-81-00-0")
+    assert paths(instance)[-2:] == ["/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
+    assert (
+        instance.attributes.items()
+        >= {
+            "type": "mig",
+            "parentUUID": GPU_UUID,
+            "gpuInstance": 2,
+            "computeInstance": 0,
+        }.items()
+    )
+    assert "uuid" not in instance.attributes
+
+
+def test_a_gpu_known_to_the_driver_alone_is_listed(tree: Tree) -> None:
+    tree.file("/sys/bus/pci/devices/0004:05:00.0/class", "0x030200")
+    tree.file("/proc/driver/nvidia/gpus/0004:05:00.0/numa_status", "Node:      255\nStatus:    online")
+    (gpu,) = gpus(tree).values()
+    assert gpu.id == "gpu-0004-05-00-0"
+    assert gpu.devnodes == ()
+    assert gpu.attributes.items() >= {"driver": "nvidia", "vendor": "10de", "memoryNode": 255}.items()
+
+
+def test_amd_needs_kfd_and_names_its_target(inventory: Inventory) -> None:
+    gpu = inventory.devices["gpu-0000-c1-00-0"]
+    assert paths(gpu) == ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]
+    assert (
+        gpu.attributes.items()
+        >= {
+            "model": "Instinct MI210",
+            "uuid": "9f8e7d6c5b4a3920",
+            "gfx": "gfx90a",
+            "memory": 68702699520,
+            "computePartition": "SPX",
+            "memoryPartition": "NPS1",
+        }.items()
+    )
+
+
+def test_partitions_of_one_amd_gpu_are_told_apart(tree: Tree) -> None:
+    for partition in (0, 1):
+        parent = tree.device(f"/sys/devices/platform/amdgpu_xcp_{partition}", driver="platform/amdgpu")
+        minor = 130 + partition
+        tree.child(parent, f"drm/renderD{minor}", group="class/drm", node=f"dri/renderD{minor}", numbers=f"226:{minor}")
+    assert [paths(gpu) for gpu in gpus(tree).values()] == [["/dev/dri/renderD130"], ["/dev/dri/renderD131"]]

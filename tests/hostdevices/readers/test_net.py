@@ -1,0 +1,143 @@
+"""Network interfaces: facts, identity, and which of them carry the node."""
+
+import pytest
+
+from hostdevices import Device
+from hostdevices.readers.net import read
+from hostdevices.readers.uplinks import uplinks
+from tests.hostdevices.machine import interface
+from tests.hostdevices.tree import Tree
+
+MAC = "b8:ce:f6:00:00:01"
+
+
+def interfaces(tree: Tree) -> dict[str, Device]:
+    return {device.name: device for device in read(tree.host) if isinstance(device, Device)}
+
+
+def virtual(tree: Tree, name: str) -> str:
+    return tree.device(f"/sys/devices/virtual/net/{name}", group="class/net", type=1)
+
+
+def test_an_interface_says_what_it_is(tree: Tree) -> None:
+    physical = tree.pci("0000:3b:00.0", vendor="15b3", device="101d", driver="mlx5_core", numa_node=0, sriov_totalvfs=8)
+    interface(tree, physical, "ens1f0np0", mac=MAC, speed=100000, phys_port_name="p0", phys_switch_id="b8cef6000001")
+    function = tree.virtual_function(physical, "0000:3b:00.2", 0, vendor="15b3", device="101e", driver="mlx5_core")
+    interface(tree, function, "ens1f0v0", mac="00:00:00:00:00:00")
+    found = interfaces(tree)
+    assert found["ens1f0np0"].attributes == {
+        "name": "ens1f0np0",
+        "bus": "pci",
+        "driver": "mlx5_core",
+        "vendor": "15b3",
+        "device": "101d",
+        "sriov": "pf",
+        "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:00",
+        "resource.kubernetes.io/numaNode": 0,
+        "mac": MAC,
+        "mtu": 1500,
+        "operstate": "up",
+        "carrier": True,
+        "linkType": "ethernet",
+        "virtual": False,
+        "uplink": False,
+        "speed": 100000,
+        "devPort": 0,
+        "physPort": "p0",
+        "physSwitch": "b8cef6000001",
+    }
+    assert found["ens1f0np0"].within == ("pci-0000-3b-00-0",)
+    of_virtual_function = found["ens1f0v0"].attributes
+    assert (
+        of_virtual_function.items()
+        >= {"sriov": "vf", "pf": "0000:3b:00.0", "vfIndex": 0, "pfName": "ens1f0np0"}.items()
+    )
+    assert "speed" not in of_virtual_function  # -1 while there is no link
+
+
+def test_a_renamed_interface_keeps_its_id(tree: Tree) -> None:
+    parent = tree.pci("0000:00:03.0")
+    before = interface(tree, f"{parent}/virtio2", "eth0", mac=MAC)
+    (old,) = interfaces(tree).values()
+    tree.path("/sys/class/net/eth0").unlink()
+    tree.path(before).rename(tree.path(f"{parent}/virtio2/net/was-eth0"))
+    interface(tree, f"{parent}/virtio7", "enp0s3", mac=MAC)
+    assert interfaces(tree)["enp0s3"].id == old.id == "nic-0000-00-03-0"
+
+
+def test_ports_of_one_function_are_told_apart(tree: Tree) -> None:
+    parent = tree.pci("0000:05:00.0")
+    interface(tree, parent, "eth4", mac=MAC, dev_port=1)
+    interface(tree, parent, "eth5", mac=MAC, dev_port=0)
+    interface(tree, parent, "eth6", mac=MAC, phys_port_name="pf0vf3")
+    assert {name: device.id for name, device in interfaces(tree).items()} == {
+        "eth5": "nic-0000-05-00-0",
+        "eth4": "nic-0000-05-00-0-p1",
+        "eth6": "nic-0000-05-00-0-pf0vf3",
+    }
+
+
+def test_a_subfunction_has_its_number_in_the_id(tree: Tree) -> None:
+    parent = tree.pci("0000:05:00.0")
+    tree.file(f"{parent}/mlx5_core.sf.4/sfnum", 88)
+    interface(tree, f"{parent}/mlx5_core.sf.4", "enp5s0f0s88", mac=MAC)
+    assert interfaces(tree)["enp5s0f0s88"].id == "nic-0000-05-00-0-sf88"
+
+
+@pytest.mark.parametrize(("carrier", "expected"), [("1", True), ("0", False), (None, False)])
+def test_an_interface_that_is_down_has_no_carrier(carrier: str | None, expected: bool, tree: Tree) -> None:
+    syspath = interface(tree, tree.pci("0000:00:03.0"), "eth0", mac=MAC)
+    tree.path(f"{syspath}/carrier").unlink()
+    if carrier is not None:
+        tree.file(f"{syspath}/carrier", carrier)
+    assert interfaces(tree)["eth0"].attributes["carrier"] is expected
+
+
+def test_virtual_interfaces_say_so(tree: Tree) -> None:
+    virtual(tree, "veth3a")
+    tree.device("/sys/devices/virtual/net/lo", group="class/net", type=772)
+    tree.device("/sys/devices/virtual/net/bond0", group="class/net", type=1, uevent={"DEVTYPE": "bond"})
+    tree.path("/sys/class/net/bonding_masters").write_text("bond0\n")
+    found = interfaces(tree)
+    assert set(found) == {"veth3a", "lo", "bond0"}
+    assert all(device.attributes["virtual"] is True for device in found.values())
+    assert found["lo"].attributes["linkType"] == "loopback"
+    assert found["bond0"].attributes["devType"] == "bond"
+
+
+def test_all_below_the_default_route_is_uplink(tree: Tree) -> None:
+    slaves = [interface(tree, tree.pci(f"0000:00:0{n}.0"), f"eth{n}", mac=MAC) for n in (3, 4, 5)]
+    bond = virtual(tree, "bond0")
+    vlan = virtual(tree, "bond0.100")
+    tree.link(f"{vlan}/lower_bond0", bond)
+    for slave in slaves[:2]:
+        tree.link(f"{bond}/lower_{slave.rpartition('/')[2]}", slave)
+        tree.link(f"{slave}/master", bond)
+    tree.file("/proc/net/route", "Iface Destination\nbond0.100 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    marked = {name for name, device in interfaces(tree).items() if device.attributes["uplink"]}
+    assert marked == {"bond0.100", "bond0", "eth3", "eth4"}
+
+
+def test_routes_that_are_no_way_out_do_not_count(tree: Tree) -> None:
+    tree.file(
+        "/proc/net/route",
+        "Iface Destination\n"
+        "eth1 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"
+        "eth2 00000000 00000000 0203 0 0 0 00000000 0 0 0\n"
+        "nonsense",
+    )
+    anywhere = "0" * 32
+    tree.file(
+        "/proc/net/ipv6_route",
+        f"{anywhere} 00 {anywhere} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003     eth3\n"
+        f"fe80{'0' * 28} 40 {anywhere} 00 {anywhere} 00000100 00000002 00000000 00000001     eth4\n"
+        f"{anywhere} 00 {anywhere} 00 {anywhere} ffffffff 00000001 00000000 00200200       lo",
+    )
+    assert uplinks(tree.host) == {"eth3"}
+
+
+def test_a_long_route_table_is_read_to_its_end(tree: Tree) -> None:
+    others = "".join(f"eth1 {n:08X} 00000000 0001 0 0 0 FFFFFFFF 0 0 0\n" for n in range(1, 2000))
+    tree.file("/proc/net/route", f"Iface Destination\n{others}eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    assert uplinks(tree.host) == {"eth0"}

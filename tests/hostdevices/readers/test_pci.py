@@ -1,0 +1,111 @@
+"""PCI functions: facts, places, SR-IOV."""
+
+import pytest
+
+from hostdevices import Device, scan
+from hostdevices.readers import Finding
+from hostdevices.readers.pci import read
+from tests.hostdevices.machine import interface
+from tests.hostdevices.tree import Tree
+
+NUMA = "resource.kubernetes.io/numaNode"
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def functions(tree: Tree) -> dict[str, Device]:
+    found: list[Finding] = list(read(tree.host))
+    return {device.name: device for device in found if isinstance(device, Device)}
+
+
+def test_a_function_says_what_it_is(tree: Tree) -> None:
+    syspath = tree.pci(
+        "0000:3b:00.0",
+        root="pci0000:3a",
+        vendor="15b3",
+        device="101d",
+        pci_class="020000",
+        driver="mlx5_core",
+        numa_node=1,
+    )
+    tree.iommu_group(17, syspath)
+    device = functions(tree)["0000:3b:00.0"]
+    assert device.id == "pci-0000-3b-00-0"
+    assert device.numa_nodes == (1,)
+    assert device.attributes == {
+        "name": "0000:3b:00.0",
+        "bus": "pci",
+        "vendor": "15b3",
+        "device": "101d",
+        "class": "020000",
+        "subsystemVendor": "1028",
+        "subsystemDevice": "0001",
+        "revision": "01",
+        "driver": "mlx5_core",
+        "iommuGroup": 17,
+        "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
+        ROOT: "pci0000:3a",
+        NUMA: 1,
+    }
+
+
+def test_domains_have_up_to_32_bits(tree: Tree) -> None:
+    tree.pci("10000:01:00.0", root="pci10000:00")
+    device = functions(tree)["10000:01:00.0"]
+    assert device.id == "pci-10000-01-00-0"
+    assert device.attributes[ROOT] == "pci10000:00"
+
+
+def test_minus_one_is_no_numa_node(tree: Tree) -> None:
+    tree.pci("0000:00:02.0", numa_node=-1)
+    device = functions(tree)["0000:00:02.0"]
+    assert device.numa_nodes == ()
+    assert NUMA not in device.attributes
+
+
+def test_the_numa_node_of_a_bridge_above_counts(tree: Tree) -> None:
+    tree.pci("0000:40:01.0", root="pci0000:40", numa_node=2)
+    tree.pci("0000:41:00.0", root="pci0000:40", bridges=("0000:40:01.0",), numa_node=-1)
+    assert functions(tree)["0000:41:00.0"].numa_nodes == (2,)
+
+
+def test_the_root_complex_may_be_below_a_platform_device(tree: Tree) -> None:
+    tree.pci("0002:01:00.0", root="platform/soc/3f000000.pcie/pci0002:00", bridges=("0002:00:00.0",))
+    assert functions(tree)["0002:01:00.0"].attributes[ROOT] == "pci0002:00"
+
+
+def test_virtual_functions_name_their_physical_one_and_are_no_part_of_it(tree: Tree) -> None:
+    physical = tree.pci("0000:3b:00.0", sriov_totalvfs=8)
+    tree.virtual_function(physical, "0000:3b:01.2", 10)
+    tree.virtual_function(physical, "0000:3b:00.2", 0)
+    found = functions(tree)
+    assert found["0000:3b:00.0"].attributes.items() >= {"sriov": "pf", "totalVFs": 8, "numVFs": 2}.items()
+    virtual = found["0000:3b:01.2"]
+    assert virtual.attributes.items() >= {"sriov": "vf", "pf": "0000:3b:00.0", "vfIndex": 10}.items()
+    assert virtual.within == ()
+
+
+def test_the_function_of_the_nodes_uplink_says_so(tree: Tree) -> None:
+    for address, name in (("0000:00:03.0", "eth0"), ("0000:00:04.0", "eth1")):
+        parent = tree.pci(address, pci_class="020000")
+        interface(tree, f"{parent}/virtio2", name, mac="02:00:00:00:00:01")
+    tree.file("/proc/net/route", "Iface Destination\neth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    found = functions(tree)
+    assert found["0000:00:03.0"].attributes["uplink"] is True
+    assert "uplink" not in found["0000:00:04.0"].attributes
+
+
+def test_an_unbound_function_has_no_driver(tree: Tree) -> None:
+    tree.pci("0000:00:02.0")
+    assert "driver" not in functions(tree)["0000:00:02.0"].attributes
+
+
+@pytest.mark.parametrize("name", ["vendor", "class", "numa_node"])
+def test_garbage_is_a_problem_that_names_the_file(name: str, tree: Tree) -> None:
+    syspath = tree.pci("0000:00:02.0")
+    tree.pci("0000:00:03.0")
+    tree.file(f"{syspath}/{name}", "zz top")
+    inventory = scan(tree.host)
+    assert list(inventory.devices) == ["pci-0000-00-03-0"]
+    (problem,) = inventory.problems
+    assert problem.where == syspath
+    assert f"{syspath}/{name}" in problem.reason

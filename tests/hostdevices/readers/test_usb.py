@@ -1,0 +1,157 @@
+"""USB devices and what sits on them: identities that outlive replugging, renumbering and twins."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostdevices import Device, Inventory, scan
+from hostdevices.readers.usb import read
+from tests.hostdevices.tree import Tree
+
+CONTROLLER = "0000:00:14.0"
+
+
+@pytest.fixture
+def controller(tree: Tree) -> str:
+    """A USB controller with a USB 2 and a USB 3 root hub."""
+    syspath = tree.pci(CONTROLLER, pci_class="0c0330", driver="xhci_hcd", numa_node=0)
+    for bus in (1, 2):
+        tree.device(
+            f"{syspath}/usb{bus}", group="bus/usb/devices", idVendor="1d6b", idProduct="0002", serial=CONTROLLER
+        )
+    return syspath
+
+
+def devices(tree: Tree) -> dict[str, Device]:
+    return {device.name: device for device in read(tree.host) if isinstance(device, Device)}
+
+
+def serial_port(tree: Tree, controller: str, name: str, port: str, **facts: Any) -> str:
+    """A USB serial adapter with its tty; returns the adapter's syspath."""
+    adapter = tree.usb(controller, name, interfaces=("ff",), **facts)
+    tree.child(f"{adapter}/{name}:1.0/{port}", f"tty/{port}", group="class/tty", node=port)
+    return adapter
+
+
+def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
+    tree.usb(controller, "1-2.3", serial="FT5RX9K2", manufacturer="FTDI", interfaces=("ff", "02", "ff"))
+    device = devices(tree)["1-2.3"]
+    assert device.id.startswith("usb-1a86-7523-ft5rx9k2-")
+    assert [node.path for node in device.devnodes] == ["/dev/bus/usb/001/001"]
+    assert device.numa_nodes == (0,)
+    assert device.within[0] == "pci-0000-00-14-0"
+    assert device.attributes == {
+        "name": "1-2.3",
+        "bus": "usb",
+        "driver": "usb",
+        "vendor": "1a86",
+        "product": "7523",
+        "serial": "FT5RX9K2",
+        "port": "2.3",
+        "manufacturer": "FTDI",
+        "class": "00",
+        "interfaceClasses": "02,ff",
+        "speed": 12,
+        "revision": "0264",
+        "resource.kubernetes.io/pcieRoot": "pci0000:00",
+        "resource.kubernetes.io/numaNode": 0,
+    }
+
+
+def test_root_hubs_are_not_listed(tree: Tree, controller: str) -> None:
+    assert devices(tree) == {}
+
+
+@pytest.mark.parametrize("serial", [None, "", "0", "0001", "00000000", "123456", "0123456789ABCDEF", "aaaaaaaa"])
+def test_without_a_serial_worth_the_name_the_port_is_the_identity(
+    serial: str | None, tree: Tree, controller: str
+) -> None:
+    facts: dict[str, Any] = {} if serial is None else {"serial": serial}
+    tree.usb(controller, "1-2.3", **facts)
+    assert devices(tree)["1-2.3"].id == "usb-1a86-7523-0000-00-14-0-0-2-3"
+
+
+def test_replugging_into_another_port_keeps_the_identity_of_a_serial_number(tree: Tree, controller: str) -> None:
+    tree.usb(controller, "1-2", devnum=4, serial="ft5rx9k2")
+    before = devices(tree)["1-2"]
+    shutil.rmtree(tree.path(before.syspath))
+    tree.path("/sys/bus/usb/devices/1-2").unlink()
+    tree.usb(controller, "1-7", devnum=5, serial="ft5rx9k2")
+    assert devices(tree)["1-7"].id == before.id == "usb-1a86-7523-ft5rx9k2"
+
+
+def test_bus_and_device_numbers_are_no_identity(tree: Tree) -> None:
+    # The same sockets; at the next boot another controller was first, or the device was plugged again.
+    ids = []
+    for name, devnum in (("1-2", 4), ("3-2", 77)):
+        boot = Tree(tree.root / f"boot{devnum}")
+        syspath = boot.pci(CONTROLLER)
+        for bus in (int(name[0]), int(name[0]) + 1):
+            boot.device(f"{syspath}/usb{bus}", group="bus/usb/devices")
+        boot.usb(syspath, name, devnum=devnum)
+        ids.append(devices(boot)[name].id)
+    assert ids[0] == ids[1] == "usb-1a86-7523-0000-00-14-0-0-2"
+
+
+def test_the_two_root_hubs_of_a_controller_are_told_apart(tree: Tree, controller: str) -> None:
+    tree.usb(controller, "1-2", product="0001")
+    tree.usb(controller, "2-2", product="0001")
+    assert devices(tree)["1-2"].id == "usb-1a86-0001-0000-00-14-0-0-2"
+    assert devices(tree)["2-2"].id == "usb-1a86-0001-0000-00-14-0-1-2"
+
+
+def test_twins_have_their_ports_as_identity(tree: Tree, controller: str) -> None:
+    for name in ("1-1", "1-4"):
+        tree.usb(controller, name, serial="ft5rx9k2")
+    tree.usb(controller, "1-5", product="5523", serial="ft5rx9k2")
+    ids = [device.id for device in devices(tree).values()]
+    assert ids == ["usb-1a86-7523-0000-00-14-0-0-1", "usb-1a86-7523-0000-00-14-0-0-4", "usb-1a86-5523-ft5rx9k2"]
+
+
+@pytest.mark.parametrize("kind", ["usb", "tty"])
+def test_when_a_twin_arrives_old_and_new_ids_know_each_other(kind: str, tree: Tree, controller: str) -> None:
+    serial_port(tree, controller, "1-1", "ttyUSB0", serial="ft5rx9k2")
+    alone = _only(scan(tree.host), kind, lambda device: True)
+    serial_port(tree, controller, "1-4", "ttyUSB1", serial="ft5rx9k2")
+    beside = _only(scan(tree.host), kind, lambda device: "/1-1" in device.syspath)
+    assert alone.id != beside.id
+    assert beside.id in alone.within
+    assert alone.id in beside.within
+
+
+def _only(inventory: Inventory, kind: str, wanted: Callable[[Device], bool]) -> Device:
+    (device,) = (x for x in inventory.devices.values() if x.kind == kind and wanted(x))
+    return device
+
+
+def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller: str) -> None:
+    adapter = serial_port(tree, controller, "1-2", "ttyUSB3", serial="ft5rx9k2")
+    tree.child(f"{adapter}/1-2:1.1/ttyUSB4", "tty/ttyUSB4", group="class/tty", node="ttyUSB4")
+    tree.file(f"{adapter}/1-2:1.1/bInterfaceClass", "ff")
+    found = {device.name: device for device in scan(tree.host).devices.values() if device.kind == "tty"}
+    assert found["ttyUSB3"].id == "tty-1a86-7523-ft5rx9k2-if0"
+    assert found["ttyUSB4"].id == "tty-1a86-7523-ft5rx9k2-if1"
+    assert found["ttyUSB4"].within[:2] == ("usb-1a86-7523-ft5rx9k2", "pci-0000-00-14-0")
+    assert (
+        found["ttyUSB4"].attributes.items() >= {"bus": "usb", "interface": 1, "serial": "ft5rx9k2", "port": "2"}.items()
+    )
+
+
+def test_an_unreadable_serial_number_is_the_trouble_of_its_device(tree: Tree, controller: str) -> None:
+    serial_port(tree, controller, "1-1", "ttyUSB0", serial="ft5rx9k2")
+    broken = serial_port(tree, controller, "1-4", "ttyUSB1")
+    tree.file(f"{broken}/serial", b"\xff\xfe\x00")
+    inventory = scan(tree.host)
+    assert [device.name for device in inventory.devices.values() if device.kind in ("usb", "tty")] == ["ttyUSB0", "1-1"]
+    assert [problem.where for problem in inventory.problems] == [broken, f"{broken}/1-4:1.0/ttyUSB1/tty/ttyUSB1"]
+
+
+def test_texts_of_a_device_are_made_harmless(tree: Tree, controller: str) -> None:
+    tree.usb(controller, "1-2", manufacturer="Evil \x1b[31m\u202e Corp\n", product="0001")
+    tree.file(f"{controller}/usb1/1-2/product", "ü" * 80)
+    attributes = devices(tree)["1-2"].attributes
+    assert attributes["manufacturer"] == "Evil [31m Corp"
+    assert attributes["model"] == "ü" * 30 + "…"
+    assert len(str(attributes["model"]).encode()) <= 64
