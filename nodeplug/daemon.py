@@ -6,7 +6,7 @@ stay.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from checkpoint import Ledger, StateLocked
@@ -15,6 +15,7 @@ from hostdevices import Diff, Host, Scanner
 from hostdevices.assignment import Assignment, assign
 from hostdevices.health import HealthTracker
 from hostdevices.paths import PathEvents
+from hostdevices.readers import READERS, paths_reader
 from hostdevices.uevents import Source, UdevEvents
 from hostdevices.watch import Watcher
 from nodeplug.config import Config, Settings
@@ -34,6 +35,8 @@ class Daemon:
         self._host = host
         self._observer = observer
         self._stopping = asyncio.Event()
+        self._health = HealthTracker()
+        self._offered: Collection[str] | None = None  # whose health counts; all before the first assignment
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -72,6 +75,7 @@ class Daemon:
                 for problem in inventory.problems:
                     log.debug("unreadable: %s: %s", problem.where, problem.reason)
                 assignment = assign(inventory, self._config.resources)
+                self._offered = assignment.owners.keys()
                 await plugins.update(assignment.devices)
                 if self._observer is not None:
                     self._observer(assignment, diff)
@@ -82,37 +86,35 @@ class Daemon:
                     notify("READY=1")
 
     def _watcher(self) -> Watcher:
-        settings = self._config.settings
-        sources: list[Source] = []
-        if self._host.is_live():
-            sources = [UdevEvents(), PathEvents(self._config.path_globs, "path")]
-        tracker = HealthTracker()
+        globs = self._config.path_globs
+        readers = (*READERS, paths_reader(globs)) if globs else READERS
+        sources: list[Source] = [UdevEvents(), PathEvents(globs, "path")] if self._host.is_live() else []
         return Watcher(
-            Scanner(self._host),
+            Scanner(self._host, readers),
             sources,
-            interval=settings.rescan_interval,
-            enrich=lambda inventory: tracker.sample(self._host, inventory),
+            interval=self._config.settings.rescan_seconds,
+            enrich=lambda inventory: self._health.sample(self._host, inventory, self._offered),
         )
 
 
 def paths_of(settings: Settings) -> Paths:
     """Return where the kubelet and the runtime look, by the settings."""
-    kubelet = Path(settings.kubelet_dir)
+    kubelet = Path(settings.kubelet_root)
     return Paths(
         device_plugins=kubelet / "device-plugins",
         plugins_registry=kubelet / "plugins_registry",
         pod_resources=kubelet / "pod-resources" / "kubelet.sock",
-        cdi=Path(settings.cdi_dir),
+        cdi=Path(settings.cdi_directory),
     )
 
 
 async def _open_ledger(settings: Settings, host: Host) -> Ledger:
     """Open the ledger; during an upgrade the old instance may hold it for a moment still."""
     boot_id = host.read("/proc/sys/kernel/random/boot_id") or "unknown"
-    deadline = asyncio.get_running_loop().time() + settings.lock_wait
+    deadline = asyncio.get_running_loop().time() + settings.lock_wait_seconds
     while True:
         try:
-            return await Ledger.open(Path(settings.state_dir), boot_id)
+            return await Ledger.open(Path(settings.state_directory), boot_id)
         except StateLocked:
             if asyncio.get_running_loop().time() >= deadline:
                 raise

@@ -21,7 +21,6 @@ from rich.text import Text
 
 from hostdevices import Diff, Host, scan
 from hostdevices.assignment import Assignment, assign
-from hostdevices.resource import Resource
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.node import Node
 from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -48,7 +47,11 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
     assigned = assign(inventory, builtin.resources)
     resources = tuple(r for r in builtin.resources if assigned.devices[r.name])
     kinds = Counter(device.kind for device in inventory.devices.values())
-    _step(console, "Discover", f"{len(inventory.devices)} devices: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}")
+    _step(
+        console,
+        "Discover",
+        f"{len(inventory.devices)} devices: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}",
+    )
     if not resources:
         console.print("None of them is of a class that the built-in configuration offers; nothing to register.")
         return
@@ -91,7 +94,11 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
         await node.restart()
         await _until_offered(node, names, running)
         holds = ", ".join(node.allocations("demo", "main").get(wanted, []))
-        _step(console, "Restart the kubelet", f"all {len(names)} resources are back in {_ms(began)}; pod demo still has {holds}")
+        _step(
+            console,
+            "Restart the kubelet",
+            f"all {len(names)} resources are back in {_ms(began)}; pod demo still has {holds}",
+        )
         console.print(_resources(node, names))
         if events is not None:
             await events.follow(node)
@@ -118,7 +125,9 @@ class _Events:
 
     async def follow(self, node: Node) -> None:
         logging.getLogger().setLevel(logging.INFO)
-        self._console.print("\nWatching; Ctrl-C ends. Try: [bold]ip link add d0 type veth[/bold] or plug something in.\n")
+        self._console.print(
+            "\nWatching; Ctrl-C ends. Try: [bold]ip link add d0 type veth[/bold] or plug something in.\n"
+        )
         done = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, done.set)
@@ -151,7 +160,7 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
     for name in names:
         ids = sorted(devices[name])
         more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-        numa = sorted({node_id for device in devices[name].values() for node_id in device.numa_nodes or ()})
+        numa = sorted({node_id for device in devices[name].values() for node_id in device.nodes})
         table.add_row(
             name,
             str(capacity.get(name, 0)),
@@ -165,7 +174,10 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
 def _print_options(console: Console, options: DeviceRunContainerOptions) -> None:
     lines = [
         *(f"env         {env.name}={env.value}" for env in options.envs),
-        *(f"mount       {m.host_path} -> {m.container_path}{' (read-only)' if m.read_only else ''}" for m in options.mounts),
+        *(
+            f"mount       {m.host_path} -> {m.container_path}{' (read-only)' if m.read_only else ''}"
+            for m in options.mounts
+        ),
         *(f"device      {d.path_on_host} -> {d.path_in_container} ({d.permissions})" for d in options.devices),
         *(f"annotation  {a.name}={a.value}" for a in options.annotations),
         *(f"CDI         {device.name}" for device in options.cdi_devices),
