@@ -91,6 +91,7 @@ class _Record:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._self = host.resolve("/proc/self") or ""
         self._entries: dict[str, Entry] = {}
         self._followed: set[str] = set()
 
@@ -101,7 +102,7 @@ class _Record:
     def thing(self, path: str) -> str | None:
         """Record that something is at `path`, and what if it is a device node; return its path without links."""
         self._follow(path)
-        real = self._host.resolve(path)
+        real = self._resolve(path)
         if real in (None, "/"):
             return None
         if real not in self._entries:
@@ -139,13 +140,20 @@ class _Record:
     def _has_content(self, path: str) -> bool:
         return path in self._entries and self._entries[path].what != "there"
 
+    def _resolve(self, path: str) -> str | None:
+        """Resolve all links but /proc/self, which leads every process elsewhere."""
+        real = self._host.resolve(path)
+        if real is not None and self._self and f"{real}/".startswith(f"{self._self}/"):
+            return f"/proc/self{real.removeprefix(self._self)}"
+        return real
+
     def _follow(self, path: str) -> None:
         """Record the links on the way along `path`."""
-        if path in self._followed or path == "/":
+        if path in self._followed or path in ("/", "/proc/self"):
             return
         self._followed.add(path)
         self._follow(dirname(path))
-        folder = self._host.resolve(dirname(path))
+        folder = self._resolve(dirname(path))
         if folder is None:
             return
         here = join(folder, path.rpartition("/")[2])

@@ -1,6 +1,7 @@
 """Captures: what is recorded, what is never touched, and that reading them again finds the same."""
 
 import gzip
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,13 @@ def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
     for device in found.devices.values():
         copy = again.devices[device.id]
         assert (copy.devnodes, copy.within, copy.syspath) == (device.devnodes, device.within, device.syspath)
+
+
+def test_no_process_number_is_recorded() -> None:
+    entries = capture(Host())
+    assert not [entry for entry in entries if re.match(r"/proc/(\d|self$)", entry.path)]
+    assert any(entry.path == "/proc/self/net/route" for entry in entries)
+    assert Entry("/proc/net", "link", "self/net") in entries
 
 
 def test_a_capture_of_a_capture_is_the_same(tree: Tree, tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""`nodeplug discover` and `nodeplug capture`, as a user types them."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from hostdevices import Host, scan
+from nodeplug.cli import main
+from tests.hostdevices.tree import Tree
+
+FUSE = {
+    "id": "misc-fuse",
+    "kind": "misc",
+    "name": "fuse",
+    "syspath": "/sys/devices/virtual/misc/fuse",
+    "devnodes": [{"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229}],
+    "numaNodes": [],
+    "attributes": {"bus": "virtual", "name": "fuse"},
+    "within": [],
+    "health": {"healthy": True, "reason": ""},
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    tree = Tree(tmp_path / "root")
+    tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
+    function = tree.pci("0000:3b:00.0", vendor="15b3", driver="mlx5_core", numa_node=1)
+    tree.child(function, "net/eth0", group="class/net", address="02:00:00:00:00:01", type="1")
+    return tree.root
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def discover(root: Path, *words: str) -> dict[str, Any]:
+    result = run("discover", "--root", root, "-o", "json", *words)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def on_a_terminal(columns: int, *words: str | Path) -> list[str]:
+    """Run the command where its output is a terminal; return the lines without colours."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "nodeplug", *map(str, words)]
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        output = b""
+        try:
+            while data := os.read(leader, 65536):
+                output += data
+        except OSError:
+            pass  # Linux ends a terminal whose other side is closed with EIO
+        os.close(leader)
+        assert process.wait() == 0, output
+    return output.decode().splitlines()
+
+
+class TestJsonAndYaml:
+    """What scripts read."""
+
+    def test_everything_is_said_under_stable_names(self, root: Path) -> None:
+        found = discover(root)
+        assert set(found) == {"devices", "problems"}
+        assert [device["id"] for device in found["devices"]] == ["misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0"]
+        assert found["devices"][0] == FUSE
+        assert found["devices"][1]["numaNodes"] == [1]
+        assert found["devices"][1]["within"] == ["pci-0000-3b-00-0"]
+
+    def test_yaml_says_the_same(self, root: Path) -> None:
+        result = run("discover", "--root", root, "-o", "yaml")
+        assert yaml.safe_load(result.stdout) == discover(root)
+
+    def test_problems_have_place_and_reason(self, root: Path) -> None:
+        (root / "sys/devices/virtual/misc/fuse/uevent").write_bytes(b"\xff\0")
+        (problem,) = discover(root)["problems"]
+        assert problem["where"] == "/sys/devices/virtual/misc/fuse"
+        assert "binary content" in problem["reason"]
+
+    def test_versions_are_told_apart_from_text(self, root: Path) -> None:
+        (root / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
+        (root / "sys/class/infiniband/mlx5_0/fw_ver").write_text("20.31.1014\n")
+        (device,) = discover(root, "--kind", "rdma")["devices"]
+        assert device["attributes"]["firmware"] == {"version": "20.31.1014"}
+
+
+class TestFilters:
+    """--kind and --id."""
+
+    def test_kinds(self, root: Path) -> None:
+        assert {device["kind"] for device in discover(root, "--kind", "nic", "--kind", "misc")["devices"]} == {
+            "nic",
+            "misc",
+        }
+        assert discover(root, "--kind", "gpu")["devices"] == []
+
+    def test_an_unknown_kind_is_a_usage_error_with_a_suggestion(self, root: Path) -> None:
+        result = run("discover", "--root", root, "--kind", "nics")
+        assert result.exit_code == 2
+        assert "no such kind: 'nics'; did you mean 'nic'?" in result.stderr
+
+    def test_an_id_leads_back_to_the_device(self, root: Path) -> None:
+        assert discover(root, "--id", "misc-fuse")["devices"] == [FUSE]
+
+    def test_details_of_one_device(self, root: Path) -> None:
+        lines = run("discover", "--root", root, "--id", "pci-0000-3b-00-0").stdout.splitlines()
+        assert lines[0] == "pci-0000-3b-00-0"
+        words = [line.split() for line in lines[1:]]
+        assert ["numa", "1"] in words
+        assert ["driver", "mlx5_core"] in words
+        assert ["path", "/sys/devices/pci0000:00/0000:3b:00.0"] in words
+
+    def test_an_id_that_is_not_here_is_an_error_with_a_suggestion(self, root: Path) -> None:
+        result = run("discover", "--root", root, "--id", "misc-fuss")
+        assert result.exit_code == 1
+        assert result.stderr == "no device 'misc-fuss' here; did you mean 'misc-fuse'?\n"
+
+
+class TestTable:
+    """What people read."""
+
+    def test_in_a_pipe_one_device_is_one_line(self, root: Path) -> None:
+        lines = [line.split() for line in run("discover", "--root", root).stdout.splitlines()]
+        assert lines[0] == ["KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "ATTRIBUTES"]
+        assert lines[1][:6] == ["misc", "misc-fuse", "fuse", "/dev/fuse", "-", "ok"]
+        assert lines[2][:6] == ["nic", "nic-0000-3b-00-0", "eth0", "-", "1", "ok"]
+        assert len(lines) == 4
+
+    @pytest.mark.parametrize("columns", [40, 80, 120, 200])
+    def test_on_a_terminal_ids_are_whole_and_lines_fit(self, root: Path, columns: int) -> None:
+        lines = on_a_terminal(columns, "discover", "--root", root)
+        assert max(map(len, lines)) <= columns
+        words = {word for line in lines for word in line.split()}
+        assert {"misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0", "mac=02:00:00:00:00:01", "/dev/fuse"} <= words
+
+    def test_what_devices_say_of_themselves_cannot_control_the_terminal(self, root: Path) -> None:
+        tree = root / "sys/devices/virtual/misc/\x1b[31mred"
+        tree.mkdir(parents=True)
+        (tree / "uevent").write_text("DEVNAME=evil\n")
+        (tree / "dev").write_text("10:99\n")
+        (root / "dev/evil").write_text("c 10:99")
+        (root / "sys/class/misc/\x1b[31mred").symlink_to("../../devices/virtual/misc/\x1b[31mred")
+        for output in ("table", "json", "yaml"):
+            text = run("discover", "--root", root, "-o", output).stdout
+            assert "[31mred" in text
+            assert "\x1b" not in text
+        assert not any("\x1b[31m" in line for line in on_a_terminal(120, "discover", "--root", root))
+
+    def test_an_empty_host(self, tmp_path: Path) -> None:
+        (tmp_path / "sys").mkdir()
+        assert on_a_terminal(80, "discover", "--root", tmp_path) == ["no devices"]
+
+
+class TestCapture:
+    """Recording and reading again."""
+
+    def test_a_capture_is_a_root(self, root: Path, tmp_path: Path) -> None:
+        result = run("capture", tmp_path / "node.jsonl.gz", "--root", root)
+        assert result.exit_code == 0
+        assert "--mask replaces them" in result.stderr
+        assert discover(tmp_path / "node.jsonl.gz") == discover(root)
+
+    def test_a_masked_one_says_so_and_tells_no_address(self, root: Path, tmp_path: Path) -> None:
+        result = run("capture", tmp_path / "node.jsonl.gz", "--root", root, "--mask")
+        assert result.stderr.rstrip().endswith("masked")
+        assert discover(tmp_path / "node.jsonl.gz")["devices"][1]["attributes"]["mac"] == "00:00:00:00:00:01"
+
+    def test_what_cannot_be_read_or_written_is_an_error_in_words(self, root: Path, tmp_path: Path) -> None:
+        result = run("capture", tmp_path / "missing/node.gz", "--root", root)
+        assert (result.exit_code, result.stderr) == (
+            1,
+            f"Error: {tmp_path}/missing/node.gz: No such file or directory\n",
+        )
+        result = run("discover", "--root", tmp_path / "missing")
+        assert (result.exit_code, result.stderr[:6]) == (1, "Error:")
+        assert "no folder sys/ here" in result.stderr
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+    def test_an_ordinary_user_captures_and_discovers_this_machine(self, tmp_path: Path) -> None:
+        done = subprocess.run([sys.executable, "-c", _AS_NOBODY, tmp_path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        ids = [device["id"] for device in json.loads(done.stdout)["devices"]]
+        assert ids == list(scan(Host()).devices)
+        assert list(scan(Host(tmp_path / "node.jsonl.gz")).devices) == ids
+
+
+# Imported before the user changes: the interpreter may lie where only root can read.
+_AS_NOBODY = """
+import os, sys
+from nodeplug import capture_cli, discover_cli
+os.chown(sys.argv[1], 65534, 65534)
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+capture_cli.capture.main(["node.jsonl.gz"], standalone_mode=False)
+discover_cli.discover.main(["-o", "json"], standalone_mode=False)
+"""
