@@ -89,6 +89,9 @@ class ContainerEdits(_Object, frozen=True, kw_only=True):
     additional_gids: tuple[Uint32, ...] = ()
 
 
+NO_EDITS = ContainerEdits()
+
+
 class Device(_Object, frozen=True, kw_only=True):
     """A device by name and what a container that asks for it gets."""
 
@@ -114,14 +117,14 @@ class Spec(_Object, frozen=True, kw_only=True):
     kind: str
     annotations: Mapping[str, str] = {}
     devices: tuple[Device, ...]
-    container_edits: ContainerEdits = ContainerEdits()
+    container_edits: ContainerEdits = NO_EDITS
 
     @classmethod
     def of(
         cls,
         kind: str,
         devices: Iterable[Device],
-        edits: ContainerEdits | None = None,
+        edits: ContainerEdits = NO_EDITS,
         annotations: Mapping[str, str] = {},
     ) -> "Spec":
         """Make a spec with the lowest version that covers it."""
@@ -130,7 +133,7 @@ class Spec(_Object, frozen=True, kw_only=True):
             kind=kind,
             annotations=annotations,
             devices=tuple(devices),
-            container_edits=edits or ContainerEdits(),
+            container_edits=edits,
         )
         return msgspec.structs.replace(spec, cdi_version=required_version(spec))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from cdi.names import device_problem, kind_problem
-from cdi.spec import VERSIONS, ContainerEdits, IntelRdt, NetDevice, Spec, required_version
+from cdi.spec import NO_EDITS, VERSIONS, ContainerEdits, IntelRdt, NetDevice, Spec, required_version
 
 _HOOKS = frozenset({"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"})
 _MAX_ANNOTATIONS = 256 * 1024  # bytes of keys and values, Kubernetes' limit
@@ -47,7 +47,7 @@ def _problems(spec: Spec) -> Iterator[str]:
         names.add(device.name)
         for problem in _annotation_problems(device.annotations):
             yield f'device "{device.name}": {problem}'
-        if device.container_edits == ContainerEdits():
+        if device.container_edits == NO_EDITS:
             yield f'device "{device.name}": invalid device, empty device edits'
     for where, edits in _all_edits(spec):
         for problem in _edit_problems(edits):

@@ -1,0 +1,149 @@
+import os
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from cdi import CdiDirectory, CdiError, ContainerEdits, Device, DeviceNode, Hook, InvalidSpec, Spec, decode, file_name
+
+
+def spec(path: str = "/dev/fuse", kind: str = "example.com/fuse") -> Spec:
+    edits = ContainerEdits(device_nodes=(DeviceNode(path=path),))
+    return Spec.of(kind, [Device.of("misc-fuse", edits)])
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_a_spec_is_written_whole_and_readable_whatever_the_umask(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path / "run" / "cdi", "device-plugin")
+    name = file_name("example.com/fuse")
+    old = os.umask(0o077)
+    try:
+        assert folder.write(name, spec())
+    finally:
+        os.umask(old)
+    path = folder.path / "nodeplug-device-plugin~example.com~fuse.json"
+    assert files(folder.path) == [path.name]
+    assert decode(path.read_bytes()) == spec()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    assert folder.write("a", spec())
+    before = (tmp_path / "nodeplug-dra~a.json").stat()
+    assert not folder.write("a", spec())
+    assert (tmp_path / "nodeplug-dra~a.json").stat().st_ino == before.st_ino
+    assert folder.write("a", spec("/dev/other"))
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    folder.write("a", spec())
+    target = tmp_path / "nodeplug-dra~a.json"
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(100):
+            folder.write("a", spec(f"/dev/{'x' * 1000}{number}"))
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        decode(target.read_bytes())
+    writer.join()
+
+
+def test_what_cdi_or_we_forbid_is_never_written(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    with pytest.raises(InvalidSpec, match="no devices"):
+        folder.write("a", Spec.of("a/b", []))
+    hook = ContainerEdits(hooks=(Hook(hook_name="prestart", path="/bin/true"),))
+    with pytest.raises(InvalidSpec, match="run as root"):
+        folder.write("a", Spec.of("a/b", [Device(name="d", container_edits=hook)]))
+    assert files(tmp_path) == []
+
+
+def test_only_our_own_files_are_listed_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.5.0")
+    (tmp_path / "nodeplug.json").write_text("somebody's")
+    mine, other = CdiDirectory(tmp_path, "device-plugin"), CdiDirectory(tmp_path, "dra")
+    mine.write("a", spec())
+    other.write("b", spec(kind="example.com/claim"))
+    assert (mine.ours(), other.ours()) == (("a",), ("b",))
+    mine.sync({})
+    assert files(tmp_path) == ["nodeplug-dra~b.json", "nodeplug.json", "nvidia.yaml"]
+    assert not mine.remove("a")
+    assert other.remove("b")
+
+
+def test_sync_writes_the_missing_removes_the_unwanted_and_clears_what_a_crash_left(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    folder.write("gone", spec())
+    folder.write("kept", spec())
+    inode = (tmp_path / "nodeplug-dra~kept.json").stat().st_ino
+    (tmp_path / ".nodeplug-dra~kept.json.1234abcd.tmp").write_text("{")
+    (tmp_path / ".nodeplug-device-plugin~x.json.1234abcd.tmp").write_text("somebody is writing this")
+    folder.sync({"kept": spec(), "new": spec("/dev/new")})
+    assert folder.ours() == ("kept", "new")
+    assert (tmp_path / "nodeplug-dra~kept.json").stat().st_ino == inode
+    assert [x for x in files(tmp_path) if x.endswith(".tmp")] == [".nodeplug-device-plugin~x.json.1234abcd.tmp"]
+
+
+def test_a_folder_that_vanished_is_empty_and_comes_back_with_the_next_write(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path / "cdi", "dra")
+    folder.write("a", spec())
+    shutil.rmtree(tmp_path / "cdi")
+    assert folder.ours() == ()
+    assert not folder.remove("a")
+    folder.sync({"a": spec()})
+    assert folder.ours() == ("a",)
+
+
+def test_garbage_or_a_link_at_our_name_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path / "cdi", "dra")
+    folder.write("a", spec())
+    target = folder.path / "nodeplug-dra~a.json"
+    target.write_bytes(b"{")
+    assert folder.write("a", spec())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(target.read_bytes())
+    target.unlink()
+    target.symlink_to(elsewhere)
+    assert folder.write("a", spec("/dev/other"))
+    assert not target.is_symlink()
+    assert decode(elsewhere.read_bytes()) == spec()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    (tmp_path / "nodeplug-dra~a.json").mkdir()  # a rename onto it fails
+    with pytest.raises(OSError, match="directory"):
+        folder.write("a", spec())
+    assert files(tmp_path) == ["nodeplug-dra~a.json"]
+
+
+def test_names_of_kinds_and_claims_differ_and_fit() -> None:
+    claim = "3f2b0a52-0c1d-4a1e-9a55-000000000001"
+    assert file_name("example.com/gpu") == "example.com~gpu"
+    assert file_name("gpu.example.com/claim", claim) == f"gpu.example.com~claim~{claim}"
+    assert file_name("a-b/c") != file_name("a/b-c")
+    long = "a" * 250 + "/gpu"
+    assert file_name(long) != file_name(long, claim)
+    assert len(file_name(long, claim)) <= 160
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a" * 161, "a\n"])
+def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CdiError, match="file_name"):
+        CdiDirectory(tmp_path, "dra").write(name, spec())
+
+
+def test_an_owner_that_could_reach_others_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CdiError, match="owner"):
+        CdiDirectory(tmp_path, "a~b")
