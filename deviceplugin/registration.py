@@ -150,7 +150,8 @@ class Registration:
             except grpc.aio.AioRpcError as error:
                 refusal = error
         if refusal is not None:
-            absent = refusal.code() is grpc.StatusCode.UNAVAILABLE  # a kubelet that is not up yet is no news
+            # a kubelet that is not up yet, or goes away, is no news
+            absent = refusal.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
             self._failed(f"the kubelet refused: {refusal.details()}", logging.DEBUG if absent else logging.WARNING)
             self._fire(Event.REFUSED)
             return

@@ -27,7 +27,7 @@ from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequiremen
 from nodeplug import config, logs
 from nodeplug.daemon import Daemon
 
-_SHOWN_IDS = 4
+_SHOWN_IDS = 2
 _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices that most machines have
 
 
@@ -65,8 +65,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
         events = _Events(console) if watch else None
         mine = msgspec.structs.replace(builtin, resources=resources, settings=settings)
         daemon = Daemon(mine, host, events.inventory_changed if events else None)
-        running = asyncio.ensure_future(daemon.run())
-        running.add_done_callback(lambda _: None)
+        running = asyncio.create_task(daemon.run())
         names = [resource.name for resource in resources]
         began = time.perf_counter()
         await _until_offered(node, names, running)
@@ -107,9 +106,9 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
     _step(console, "Stop", "sockets are gone, leases stay on disk")
 
 
-async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Future[None]") -> None:
+async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Task[None]") -> None:
     """Wait until the kubelet has every resource's list; raises what ended the daemon, should it end."""
-    waiting = asyncio.ensure_future(node.until(lambda: all(name in node.devices() for name in names)))
+    waiting = asyncio.create_task(node.until(lambda: all(name in node.devices() for name in names)))
     await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         waiting.cancel()
@@ -126,7 +125,7 @@ class _Events:
     async def follow(self, node: Node) -> None:
         logging.getLogger().setLevel(logging.INFO)
         self._console.print(
-            "\nWatching; Ctrl-C ends. Try: [bold]ip link add d0 type veth[/bold] or plug something in.\n"
+            "\nWatching until Ctrl-C; plug something in, or try [bold]ip link add d0 type veth[/bold].\n"
         )
         done = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -154,11 +153,11 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column, justify in (("RESOURCE", "left"), ("CAPACITY", "right"), ("ALLOCATABLE", "right")):
         table.add_column(column, justify="right" if justify == "right" else "left", no_wrap=True)
-    table.add_column("DEVICE IDS", overflow="fold")
+    table.add_column("DEVICE IDS")
     table.add_column("NUMA", no_wrap=True)
     capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
     for name in names:
-        ids = sorted(devices[name])
+        ids = list(devices[name])
         more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
         numa = sorted({node_id for device in devices[name].values() for node_id in device.nodes})
         table.add_row(
@@ -172,18 +171,16 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
 
 
 def _print_options(console: Console, options: DeviceRunContainerOptions) -> None:
-    lines = [
-        *(f"env         {env.name}={env.value}" for env in options.envs),
-        *(
-            f"mount       {m.host_path} -> {m.container_path}{' (read-only)' if m.read_only else ''}"
-            for m in options.mounts
-        ),
-        *(f"device      {d.path_on_host} -> {d.path_in_container} ({d.permissions})" for d in options.devices),
-        *(f"annotation  {a.name}={a.value}" for a in options.annotations),
-        *(f"CDI         {device.name}" for device in options.cdi_devices),
-    ]
-    for line in lines:
-        console.print(Text(f"  {logs.escaped(line)}"))
+    parts = {
+        "environment": [f"{env.name}={env.value}" for env in options.envs],
+        "device nodes": [f"{d.path_on_host} -> {d.path_in_container} ({d.permissions})" for d in options.devices],
+        "CDI devices": [device.name for device in options.cdi_devices],
+        "mounts": [f"{m.host_path} -> {m.container_path}" for m in options.mounts],
+        "annotations": [f"{a.name}={a.value}" for a in options.annotations],
+    }
+    for what, values in parts.items():
+        for value in values or ["none"]:
+            console.print(Text(f"  {what:14}{logs.escaped(value)}"))
 
 
 def _step(console: Console, title: str, text: str) -> None:
