@@ -1,50 +1,10 @@
 """Which resource owns which device, and why the rest is nobody's."""
 
-from collections.abc import Iterable, Mapping
-
-from hostdevices import HEALTHY, AttributeValue, Device, Devnode, Health, Inventory
-from hostdevices.assignment import Assignment, assign
-from hostdevices.groups import Functions, PathMember, PathSet, SameAttribute, Within
+from hostdevices import Health
 from hostdevices.presets import preset
 from hostdevices.resource import Resource
 from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Paths
-
-
-def device(
-    id: str,  # noqa: A002 - the field's name
-    kind: str = "misc",
-    *nodes: str,
-    within: tuple[str, ...] = (),
-    attributes: Mapping[str, AttributeValue] = {},
-    numa: tuple[int, ...] = (),
-    health: Health = HEALTHY,
-    numbers: tuple[int, int] = (240, 0),
-    node_kind: str = "c",
-) -> Device:
-    return Device(
-        id=id,
-        kind=kind,
-        name=id,
-        attributes={"name": id, **attributes},
-        devnodes=tuple(
-            Devnode(path, "b" if node_kind == "b" else "c", numbers[0], numbers[1] + i) for i, path in enumerate(nodes)
-        ),
-        numa_nodes=numa,
-        within=within,
-        health=health,
-    )
-
-
-def assigned(devices: Iterable[Device], *resources: Resource) -> Assignment:
-    return assign(Inventory.of(devices), resources)
-
-
-def ids(assignment: Assignment, resource: str) -> list[str]:
-    return [found.id for found in assignment.devices[resource]]
-
-
-def why(assignment: Assignment, device_id: str) -> str:
-    return next(found.reason for found in assignment.rest if found.device.id == device_id)
+from tests.hostdevices.made import assigned, device, ids, why
 
 
 def test_the_first_resource_that_means_a_device_owns_it() -> None:
@@ -104,6 +64,23 @@ def test_a_node_with_two_names_is_handed_out_once() -> None:
     assert [node.path for node in found.devices["x/serial"][0].devnodes] == ["/dev/ttyUSB0"]
 
 
+def test_by_path_a_device_goes_before_the_file_that_is_its_node() -> None:
+    port = device("tty-ftdi", "tty", "/dev/ttyUSB0", numbers=(188, 0))
+    file = device("path-ttyusb0", "path", "/dev/ttyUSB0", numbers=(188, 0), within=("tty-ftdi",))
+    found = assigned([port, file], Resource("x/serial", Paths(("/dev/ttyUSB*",))))
+    assert ids(found, "x/serial") == ["tty-ftdi"]
+
+
+def test_by_path_one_node_of_a_device_can_be_had_alone_and_then_the_device_cannot() -> None:
+    card = device("sound-pch", "sound", "/dev/snd/controlC0", "/dev/snd/pcmC0D0c", numbers=(116, 0))
+    file = device("path-snd-controlc0", "path", "/dev/snd/controlC0", numbers=(116, 0), within=("sound-pch",))
+    found = assigned(
+        [card, file], Resource("x/mixer", Paths(("/dev/snd/controlC0",))), Resource("x/sound", Kinds(("sound",)))
+    )
+    assert (ids(found, "x/mixer"), ids(found, "x/sound")) == (["path-snd-controlc0"], [])
+    assert why(found, "sound-pch") == "x/sound: x/mixer owns a part of it, path-snd-controlc0"
+
+
 def test_a_dangerous_device_goes_to_the_resource_that_says_so() -> None:
     disk = device("disk", "block", "/dev/sda", node_kind="b", numbers=(8, 0))
     everything = Resource("x/all", AllOf(()))
@@ -151,99 +128,9 @@ def test_the_reason_of_the_nearest_resources_is_told() -> None:
     assert why(found, "n") == "no resource is about devices of kind nic"
 
 
-CAMERA = [
-    device("usb-cam", "usb", "/dev/bus/usb/001/004", attributes={"serial": "7"}, numa=(1,)),
-    device(
-        "video-cam", "video", "/dev/video0", within=("usb-cam",), attributes={"serial": "7"}, numa=(1,), numbers=(81, 0)
-    ),
-    device(
-        "sound-cam",
-        "sound",
-        "/dev/snd/controlC1",
-        "/dev/snd/pcmC1D0c",
-        within=("usb-cam",),
-        numa=(0,),
-        numbers=(116, 0),
-    ),
-]
-
-
-def test_the_parts_of_one_device_are_handed_out_as_one() -> None:
-    found = assigned(CAMERA, Resource("x/camera", Kinds(("usb", "video", "sound")), group=Within("usb")))
-    (camera,) = found.devices["x/camera"]
-    assert camera.id == "x-camera-usb-cam"
-    assert sorted(camera.members) == ["sound-cam", "usb-cam", "video-cam"]
-    assert [node.path for node in camera.devnodes] == [
-        "/dev/bus/usb/001/004",
-        "/dev/snd/controlC1",
-        "/dev/snd/pcmC1D0c",
-        "/dev/video0",
-    ]
-    assert camera.numa_nodes == (0, 1)
-    assert camera.attributes == {"serial": "7"}
-    assert found.owners == {camera.id: "x/camera", **dict.fromkeys(camera.members, "x/camera")}
-
-
-def test_a_group_keeps_its_id_when_its_nodes_are_renumbered() -> None:
-    renumbered = [CAMERA[0], device("video-cam", "video", "/dev/video3", within=("usb-cam",)), CAMERA[2]]
-    resource = Resource("x/camera", Kinds(("usb", "video", "sound")), group=Within("usb"))
-    assert ids(assigned(CAMERA, resource), "x/camera") == ids(assigned(renumbered, resource), "x/camera")
-
-
-def test_a_group_is_as_healthy_as_its_worst_member() -> None:
-    broken = device("sound-cam", "sound", "/dev/snd/controlC1", within=("usb-cam",), health=Health(False, "gone"))
-    resource = Resource("x/camera", Kinds(("video", "sound")), group=Within())
-    (camera,) = assigned([*CAMERA[:2], broken], resource).devices["x/camera"]
-    assert camera.health == Health(False, "sound-cam: gone")
-    assert camera.within == ("usb-cam",)
-
-
-def test_devices_with_nothing_in_common_are_handed_out_alone() -> None:
-    lone = device("video-csi", "video", "/dev/video9")
-    found = assigned([*CAMERA, lone], Resource("x/camera", Kinds(("video", "sound")), group=Within("usb")))
-    assert ids(found, "x/camera") == ["x-camera-usb-cam", "x-camera-video-csi"]
-
-
-def test_functions_of_one_pci_device_are_handed_out_as_one() -> None:
-    address = "resource.kubernetes.io/pciBusID"
-    devices = [device(f"pci-{i}", "pci", attributes={address: f"0000:3b:00.{i}"}) for i in range(2)]
-    devices.append(device("pci-other", "pci", attributes={address: "0000:3c:00.0"}))
-    found = assigned(devices, Resource("x/card", Kinds(("pci",)), group=Functions()))
-    assert [x.members for x in found.devices["x/card"]] == [("pci-0", "pci-1"), ("pci-other",)]
-
-
-def test_devices_with_the_same_attribute_are_handed_out_as_one() -> None:
-    devices = [device(f"f{i}", "pci", attributes={"iommuGroup": i // 2}) for i in range(4)]
-    found = assigned(devices, Resource("x/pair", Kinds(("pci",)), group=SameAttribute("iommuGroup")))
-    assert [x.members for x in found.devices["x/pair"]] == [("f0", "f1"), ("f2", "f3")]
-    assert all(i.startswith("x-pair-iommugroup-") for i in ids(found, "x/pair"))
-
-
-CAPTURE = PathSet(
-    (
-        PathMember("/dev/snd/controlC*", "/dev/snd/controlC0"),
-        PathMember("/dev/snd/pcmC*D0c", "/dev/snd/pcmC0D0c"),
-        PathMember("/dev/snd/midiC*D0", optional=True),
+def test_of_many_resources_that_are_near_two_are_told() -> None:
+    resources = [Resource(f"x/{name}", preset(name)) for name in ("kvm", "fuse", "tun", "sev")]
+    found = assigned([device("misc-autofs", attributes={"name": "autofs"})], *resources)
+    assert why(found, "misc-autofs") == (
+        "x/kvm: its name is autofs, not kvm; x/fuse: its name is autofs, not fuse; nor do 2 more resources mean it"
     )
-)
-
-
-def test_pairs_by_path_have_their_own_paths_in_the_container() -> None:
-    names = ["controlC1", "pcmC1D0c", "controlC2", "pcmC2D0c", "midiC2D0", "controlC3"]
-    files = [device(f"path-{n.lower()}", "path", f"/dev/snd/{n}", numbers=(116, i)) for i, n in enumerate(names)]
-    found = assigned(files, Resource("x/capture", Paths(("/dev/snd/*",)), group=CAPTURE))
-    first, second = found.devices["x/capture"]
-    assert [(n.path, n.container_path) for n in first.devnodes] == [
-        ("/dev/snd/controlC1", "/dev/snd/controlC0"),
-        ("/dev/snd/pcmC1D0c", "/dev/snd/pcmC0D0c"),
-    ]
-    assert [n.path for n in second.devnodes] == ["/dev/snd/controlC2", "/dev/snd/pcmC2D0c", "/dev/snd/midiC2D0"]
-    assert why(found, "path-controlc3") == "x/capture: there is no node for /dev/snd/pcmC*D0c to go with it"
-
-
-def test_a_group_whose_member_belongs_to_another_resource_does_not_come_about() -> None:
-    files = [device(f"path-{n}", "path", f"/dev/snd/{n}") for n in ("controlC1", "pcmC1D0c")]
-    found = assigned(
-        files, Resource("x/one", Ids(("path-pcmC1D0c",))), Resource("x/capture", Paths(("/dev/snd/*",)), group=CAPTURE)
-    )
-    assert ids(found, "x/capture") == []

@@ -1,0 +1,44 @@
+"""Devices made for tests, and what `assign` makes of them."""
+
+from collections.abc import Iterable, Mapping
+
+from hostdevices import HEALTHY, AttributeValue, Device, Devnode, Health, Inventory
+from hostdevices.assignment import Assignment, assign
+from hostdevices.resource import Resource
+
+
+def device(
+    id: str,  # noqa: A002 - the field's name
+    kind: str = "misc",
+    *nodes: str,
+    within: tuple[str, ...] = (),
+    attributes: Mapping[str, AttributeValue] = {},
+    numa: tuple[int, ...] = (),
+    health: Health = HEALTHY,
+    numbers: tuple[int, int] = (240, 0),
+    node_kind: str = "c",
+) -> Device:
+    return Device(
+        id=id,
+        kind=kind,
+        name=id,
+        attributes={"name": id, **attributes},
+        devnodes=tuple(
+            Devnode(path, "b" if node_kind == "b" else "c", numbers[0], numbers[1] + i) for i, path in enumerate(nodes)
+        ),
+        numa_nodes=numa,
+        within=within,
+        health=health,
+    )
+
+
+def assigned(devices: Iterable[Device], *resources: Resource) -> Assignment:
+    return assign(Inventory.of(devices), resources)
+
+
+def ids(assignment: Assignment, resource: str) -> list[str]:
+    return [found.id for found in assignment.devices[resource]]
+
+
+def why(assignment: Assignment, device_id: str) -> str:
+    return next(found.reason for found in assignment.rest if found.device.id == device_id)
