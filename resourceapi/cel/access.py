@@ -11,9 +11,10 @@ from typing import Any
 
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import UNSET, Failure, Frame, Run
-from resourceapi.cel.values import NONE, Optional, Uint, display, find, is_map, type_name
+from resourceapi.cel.values import NONE, Optional, Uint, display, find, go_type_name, is_map, type_name
 
 _ABSENT = object()
+_KEYS = frozenset({bool, float, int, str, Uint})
 
 
 class Step:
@@ -32,6 +33,12 @@ class Step:
         self.optional = optional
         self.test = test
         self.units = units
+
+
+def check_key(key: Any) -> None:
+    """Raises CelEvalError for what can neither be a key nor an index."""
+    if type(key) not in _KEYS:
+        raise CelEvalError(f"invalid qualifier type: {go_type_name(key)}")
 
 
 def lookup(container: Any, key: Any) -> Any:
@@ -169,19 +176,25 @@ def _general(base: Run, units: int, steps: list[Step]) -> Run:
         optional = type(value) is Optional
         if optional:
             if not value.present:
-                return value
+                return False if steps[-1].test else value
             value = value.value
         for step in steps:
-            if step.test:
-                frame.cost += 1
-                return lookup_optional(value, step.constant) is not _ABSENT
             optional = optional or step.optional
+            if step.test:
+                return _test_step(frame, value, step, optional)
             value = (_try_step if optional else _take_step)(frame, value, step)
             if value is _ABSENT:
-                return NONE
+                return False if steps[-1].test else NONE
         return Optional(value) if optional else value
 
     return run
+
+
+def _test_step(frame: Frame, value: Any, step: Step, optional: bool) -> bool:
+    found = lookup_optional(value, step.constant) is not _ABSENT
+    if found or not optional:
+        frame.cost += 1
+    return found
 
 
 def _take_step(frame: Frame, value: Any, step: Step) -> Any:
@@ -193,11 +206,13 @@ def _take_step(frame: Frame, value: Any, step: Step) -> Any:
             frame.cost += step.units
             raise
     frame.cost += step.units
+    check_key(key)
     return lookup(value, key)
 
 
 def _try_step(frame: Frame, value: Any, step: Step) -> Any:
     key = step.constant if step.key is None else step.key(frame)
+    check_key(key)
     found = lookup_optional(value, key)
     if found is not _ABSENT:
         frame.cost += step.units

@@ -153,6 +153,10 @@ class _Compiler:
         path = self._path(node.args[0])
         key = self.plan(node.args[1])
         if isinstance(key, Constant):
+            try:
+                access.check_key(key.value)
+            except CelEvalError as error:
+                raise ProgramError(str(error)) from None
             step = access.Step(key.value, optional=optional)
         elif isinstance(key, Path):
             step = access.Step(key=key.closure(charged=False), optional=optional, units=key.units)

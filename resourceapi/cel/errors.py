@@ -23,12 +23,14 @@ class CelError(Exception):
 class CelCompileError(CelError):
     """The expression was refused before it ran; `str()` is the full text for the user.
 
-    `kind` is "invalid" where the author of the expression can help it, else "internal".
+    `kind` is "invalid" where the author of the expression can help it, else "internal"; `output_type` is set where the
+    expression was well typed and only its program could not be made.
     """
 
-    def __init__(self, text: str, kind: str = "invalid") -> None:
+    def __init__(self, text: str, kind: str = "invalid", output_type: str | None = None) -> None:
         super().__init__(text)
         self.kind = kind
+        self.output_type = output_type
 
 
 class CelEvalError(CelError):

@@ -100,7 +100,6 @@ class _Parser:
         self._issues = issues
         self._optional_syntax = optional_syntax
         self._depth = {"expr": 0, "relation": 0, "calc": 0, "member": 0}
-        self._nesting = 0
         self.macro_calls: dict[int, MacroCall] = {}
 
     # --- tokens
@@ -127,11 +126,6 @@ class _Parser:
 
     def _leave(self, rule: str, levels: int = 1) -> None:
         self._depth[rule] -= levels
-
-    def _nested(self, levels: int) -> None:
-        """Count levels of the tree that grow to the left, which the rules above do not see as one depth."""
-        if self._nesting + levels > MAX_DEPTH:
-            raise _TooDeepError
 
     # --- rules
 
@@ -226,13 +220,12 @@ class _Parser:
             opening = self._advance()
             args = self._expressions(")")
             return self._call_or_macro(opening.position, name.text, operand, args)
-        if name.kind == "ESCAPED":
-            self._issues.report(name.position, "unsupported syntax: '`'")
+        field = name.text[1:-1] if name.kind == "ESCAPED" else name.text
         if optional:
             if not self._optional_syntax:
                 self._issues.report(dot.position, "unsupported syntax '.?'")
-            return Call(dot.position, "_?._", [operand, Literal(name.position, name.text)])
-        return Select(dot.position, operand, name.text)
+            return Call(dot.position, "_?._", [operand, Literal(name.position, field)])
+        return Select(dot.position, operand, field)
 
     def _index(self, bracket: Token, operand: Node) -> Node:
         optional = self._accept("?")

@@ -122,7 +122,7 @@ def compile_selector(source: str, environment: Environment, estimate_cost: bool 
     except _CompilationFailed as failed:
         raise CelCompileError(f"compilation failed: {failed}") from None
     except _ProgramFailed as failed:
-        raise CelCompileError(f"program instantiation failed: {failed.problem}", kind="internal") from None
+        raise CelCompileError(f"program instantiation failed: {failed.problem}", "internal") from None
     if tree.type not in (BOOL, attribute_type(environment)):
         raise CelCompileError(f"must evaluate to bool or the unknown type, not {tree.type.declared}")
     selector = Selector(source, tree, program, depth)
@@ -136,8 +136,8 @@ class _CompilationFailed(CelCompileError):
 
 
 class _ProgramFailed(CelCompileError):
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"program: {problem}", kind="internal")
+    def __init__(self, problem: str, output_type: str) -> None:
+        super().__init__(f"program: {problem}", "internal", output_type)
         self.problem = problem
 
 
@@ -161,4 +161,4 @@ def _compile(source: str, environment: Environment) -> tuple[Node, Program, int]
         try:
             return tree, compile_tree(tree, environment.names.functions), depth
         except ProgramError as error:
-            raise _ProgramFailed(str(error)) from None
+            raise _ProgramFailed(str(error), tree.type.declared) from None

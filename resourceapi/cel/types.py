@@ -75,7 +75,7 @@ class Type:
         return f"{self.name}({', '.join(param.declared for param in self.params)})"
 
 
-ANY = Type(Kind.ANY, "any")
+ANY = Type(Kind.ANY, "google.protobuf.Any")
 BOOL = Type(Kind.BOOL, "bool")
 BYTES = Type(Kind.BYTES, "bytes")
 DOUBLE = Type(Kind.DOUBLE, "double")
@@ -152,6 +152,7 @@ _NAMES = {
     each.name: each
     for each in (ANY, BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, CIDR, FORMAT, IP, QUANTITY, SEMVER, URL)
 } | {
+    "any": ANY,
     "duration": DURATION,
     "timestamp": TIMESTAMP,
     "null": NULL,

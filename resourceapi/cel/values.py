@@ -181,6 +181,8 @@ _GO_NAMES: dict[type, str] = {
     Timestamp: "types.Timestamp",
     Optional: "*types.Optional",
     TypeValue: "*types.Type",
+    list: "*types.baseList",
+    dict: "*types.baseMap",
 }
 _opaque_equality: dict[type, Callable[[Any, Any], bool]] = {}
 
@@ -267,7 +269,7 @@ def _equal_maps(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
 def compare_numbers(left: Any, right: Any) -> int:
     """Order of two numbers of any types, NaN excluded; an integer meets a double as a double, as upstream does."""
     if type(left) is float and type(right) is not float:
-        limits = (0, MAX_UINT) if type(right) is Uint else (MIN_INT, MAX_INT)
+        limits = (0.0, 2.0**64) if type(right) is Uint else (-(2.0**63), 2.0**63)
         if left < limits[0]:
             return -1
         if left > limits[1]:
