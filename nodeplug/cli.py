@@ -1,8 +1,12 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
 import importlib
+import os
 
 import click
+
+# gRPC's core prints to standard error what our own logs say better; it reads this when it is loaded
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 _COMMANDS = {
     "allocate": "allocate_cli",

@@ -27,7 +27,7 @@ from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequiremen
 from nodeplug import config, logs
 from nodeplug.daemon import Daemon
 
-_SHOWN_IDS = 2
+_SHOWN_IDS = 3
 _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices that most machines have
 
 
@@ -157,17 +157,20 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
     table.add_column("NUMA", no_wrap=True)
     capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
     for name in names:
-        ids = list(devices[name])
-        more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
         numa = sorted({node_id for device in devices[name].values() for node_id in device.nodes})
         table.add_row(
             name,
             str(capacity.get(name, 0)),
             str(allocatable.get(name, 0)),
-            logs.escaped(", ".join(ids[:_SHOWN_IDS]) + more),
+            logs.escaped(_named(list(devices[name]))),
             ",".join(map(str, numa)) or "-",
         )
     return table
+
+
+def _named(ids: Sequence[str]) -> str:
+    """Name the first and the last of many ids."""
+    return ", ".join(ids) if len(ids) <= _SHOWN_IDS else f"{ids[0]} ... {ids[-1]}"
 
 
 def _print_options(console: Console, options: DeviceRunContainerOptions) -> None:
