@@ -20,6 +20,7 @@ class SelectorCheck(NamedTuple):
 
     error: str = ""
     cost: int = 0
+    is_internal: bool = False  # not the author's fault
 
 
 CheckSelector = Callable[[str, bool], SelectorCheck]
@@ -65,7 +66,9 @@ def selectors(
             errors.too_long(here, MAX_EXPRESSION)
             return
         verdict = check(expression, stored)
-        if verdict.error:
+        if verdict.error and verdict.is_internal:
+            errors.internal(here, verdict.error)
+        elif verdict.error:
             errors.invalid(here, expression, verdict.error)
         elif verdict.cost > MAX_COST:
             errors.forbidden(here, "too complex, exceeds cost limit")

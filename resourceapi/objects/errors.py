@@ -160,7 +160,7 @@ def _shown(value: Any) -> str:
         return quoted_text(str(value))
     if isinstance(value, tuple | list):
         value = [_internal_form(item) for item in value]  # an empty list at the top is shown as such
-    elif isinstance(value, Record):
+    elif not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,0 +1,136 @@
+"""Rules for metadata, on create and on update."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from resourceapi.objects import from_dict
+from resourceapi.objects.errors import ErrorList
+from resourceapi.objects.meta import ObjectMeta
+from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update, template_metadata
+
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
+    " end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
+    r" '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+def created(**members: Any) -> list[str]:
+    errors = ErrorList()
+    metadata_on_create(errors, from_dict(ObjectMeta, {"name": "x"} | members), namespaced=False)
+    return [str(error) for error in errors]
+
+
+def updated(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    errors = ErrorList()
+    base = {"name": "x", "uid": "1", "resourceVersion": "1"}
+    metadata_on_update(errors, from_dict(ObjectMeta, base | after), from_dict(ObjectMeta, base | before))
+    return [str(error) for error in errors]
+
+
+def test_names() -> None:
+    assert created() == []
+    assert created(name="a.b-c.0") == []
+    assert created(name="A") == [f'metadata.name: Invalid value: "A": {SUBDOMAIN}']
+    assert created(name="a" * 254) == [
+        f'metadata.name: Invalid value: "{"a" * 254}": must be no more than 253 bytes',
+    ]
+    assert created(generateName="gen-") == []
+    assert created(generateName="Gen-") == [f'metadata.generateName: Invalid value: "Gen-": {SUBDOMAIN}']
+    assert created(generateName="-") == [f'metadata.generateName: Invalid value: "-": {SUBDOMAIN}']
+
+
+def test_annotations_are_keys_in_any_case_and_not_too_large() -> None:
+    assert created(annotations={"Example.COM/Key": "anything at all \n"}) == []
+    assert created(annotations={"a b": ""})[0].startswith('metadata.annotations: Invalid value: "a b": name part must')
+    assert created(annotations={"a": "x" * (256 * 1024 - 1)}) == []
+    assert created(annotations={"a": "x" * (256 * 1024)}) == [
+        "metadata.annotations: Too long: may not be more than 262144 bytes"
+    ]
+
+
+def test_owners() -> None:
+    assert created(ownerReferences=[OWNER | {"controller": True}, OWNER | {"uid": "2"}]) == []
+    assert created(ownerReferences=[{"apiVersion": "apps/"}]) == [
+        'metadata.ownerReferences.apiVersion: Invalid value: "apps/": version must not be empty',
+        'metadata.ownerReferences.kind: Invalid value: "": must not be empty',
+        'metadata.ownerReferences.name: Invalid value: "": must not be empty',
+        'metadata.ownerReferences.uid: Invalid value: "": must not be empty',
+    ]
+    (two,) = created(ownerReferences=[OWNER | {"controller": True}, OWNER | {"name": "m", "controller": True}])
+    assert two.endswith(
+        'Only one reference can have Controller set to true. Found "true" in references for Node/n and Node/m'
+    )
+    (event,) = created(ownerReferences=[OWNER | {"kind": "Event"}])
+    assert event.endswith("/v1, Kind=Event is disallowed from being an owner")
+
+
+def test_finalizers_and_managers() -> None:
+    assert created(finalizers=["example.com/a", "orphan"]) == []
+    assert created(finalizers=["no good"])[0].startswith('metadata.finalizers: Invalid value: "no good": name part')
+    assert created(finalizers=["orphan", "foregroundDeletion"]) == [
+        'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion'
+        " cannot be both set"
+    ]
+    entry = {"manager": "a\x07", "operation": "Replace", "fieldsType": "FieldsV2", "subresource": "s" * 257}
+    assert created(managedFields=[entry, {"manager": "m" * 129, "operation": "Apply"}]) == [
+        'metadata.managedFields[0].operation: Invalid value: "Replace": must be `Apply` or `Update`',
+        'metadata.managedFields[0].fieldsType: Invalid value: "FieldsV2": must be `FieldsV1`',
+        r'metadata.managedFields[0].manager: Invalid value: "a\a": invalid character U+0007 (at position 1)',
+        "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes",
+        "metadata.managedFields[1].manager: Too long: may not be more than 128 bytes",
+    ]
+
+
+def test_generation_is_not_negative_and_does_not_go_back() -> None:
+    assert created(generation=-1) == ["metadata.generation: Invalid value: -1: must be greater than or equal to 0"]
+    assert updated({"generation": 3}, {"generation": 2}) == [
+        "metadata.generation: Invalid value: 2: must not be decremented"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("name", "y", '"y"'),
+        ("namespace", "y", '"y"'),
+        ("uid", "y", '"y"'),
+        ("creationTimestamp", "2026-01-02T03:04:05Z", '"2026-01-02T03:04:05Z"'),
+        ("deletionTimestamp", "2026-01-02T03:04:05Z", '"2026-01-02T03:04:05Z"'),
+        ("deletionGracePeriodSeconds", 5, "5"),
+    ],
+)
+def test_what_an_update_cannot_change(name: str, value: Any, shown: str) -> None:
+    assert updated({}, {name: value}) == [f"metadata.{name}: Invalid value: {shown}: field is immutable"]
+
+
+def test_an_update_needs_the_version_it_is_based_on() -> None:
+    assert updated({}, {"resourceVersion": ""}) == [
+        'metadata.resourceVersion: Invalid value: "": must be specified for an update'
+    ]
+
+
+def test_no_new_finalizers_while_deleting() -> None:
+    deleted = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+    assert updated(deleted | {"finalizers": ["a", "b"]}, deleted | {"finalizers": ["b"]}) == []
+    assert updated(deleted | {"finalizers": ["a"]}, deleted | {"finalizers": ["a", "c", "b"]}) == [
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new"
+        ' finalizers []string{"b", "c"}'
+    ]
+
+
+def test_templates_set_labels_and_annotations_only() -> None:
+    meta = from_dict(ObjectMeta, {"labels": {"a": "b"}, "annotations": {"c": "d"}})
+    errors = ErrorList()
+    template_metadata(errors, meta, "spec.metadata")
+    assert errors == []
+    template_metadata(errors, replace(meta, name="x", uid="1", creation_timestamp=datetime.now(UTC)), "m")
+    assert [str(error) for error in errors] == [
+        "m.name: Forbidden: cannot be set",
+        "m.uID: Forbidden: cannot be set",
+        "m.creationTimestamp: Forbidden: cannot be set",
+    ]

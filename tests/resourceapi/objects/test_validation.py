@@ -1,0 +1,185 @@
+"""Validation as a whole: recorded answers, objects that are fine, operations, the Status body."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from resourceapi.objects import KubernetesObject, Quantity, core, read_object, v1
+from resourceapi.objects.class_rules import SelectorCheck
+from resourceapi.objects.errors import ErrorList, InvalidObjectError, invalid_status, quoted_text
+from resourceapi.objects.meta import ObjectMeta
+from resourceapi.objects.validate import validate_create, validate_status_update, validate_update
+from tests.cases import Case, recorded
+from tests.resourceapi.objects import samples
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def stored(obj: KubernetesObject) -> KubernetesObject:
+    return replace(obj, metadata=replace(obj.metadata, uid="1", resource_version="7", creation_timestamp=NOW))
+
+
+def told(errors: ErrorList) -> list[str]:
+    return [str(error) for error in errors]
+
+
+@recorded("rest/cases.json")
+def test_recorded_answers(case: Case) -> None:
+    case.run()
+
+
+@pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
+def test_the_samples_are_valid_when_new_and_unchanged(sample: dict[str, Any]) -> None:
+    obj = read_object(sample, defaults_at=NOW)
+    assert told(validate_create(obj)) == []
+    assert told(validate_update(stored(obj), stored(obj))) == []
+    assert told(validate_status_update(stored(obj), stored(obj))) == []
+
+
+def test_status_body_of_one_error_and_of_several() -> None:
+    claim = samples.made(samples.CLAIM, "spec.devices.requests.0.name", "A")
+    status = invalid_status(claim, validate_create(claim))
+    assert status["code"] == 422
+    assert status["message"].startswith(
+        'ResourceClaim.resource.k8s.io "claim" is invalid: [spec.devices.requests[0].name:'
+    )
+    assert status["details"]["causes"][0]["reason"] == "FieldValueInvalid"
+    assert status["details"]["causes"][0]["field"] == "spec.devices.requests[0].name"
+
+    errors = ErrorList()
+    errors.required("spec.driver")
+    errors.required("spec.driver")
+    refused = InvalidObjectError(core.Node(), errors)
+    assert str(refused) == 'Node "" is invalid: spec.driver: Required value'
+    assert refused.status["details"] == {
+        "kind": "Node",
+        "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.driver"}] * 2,
+    }
+
+
+def test_how_values_are_shown() -> None:
+    errors = ErrorList()
+    values = ('a"b\n\x01\u00e9\u2028', 5, True, None, [], Quantity.parse("1.5Gi"), {"b": 1, "a": "<&>"})
+    for value in values:
+        errors.invalid("x", value, "")
+    errors.duplicate("x", "y")
+    errors.not_found("x", "y")
+    errors.internal("x", "broken")
+    assert [error.message for error in errors] == [
+        r'Invalid value: "a\"b\n\x01' + "\u00e9" + r'\u2028"',
+        "Invalid value: 5",
+        "Invalid value: true",
+        "Invalid value: null",
+        "Invalid value: []",
+        'Invalid value: "1536Mi"',
+        'Invalid value: {"b":1,"a":"\\u003c\\u0026\\u003e"}',
+        'Duplicate value: "y"',
+        'Not found: "y"',
+        "Internal error: broken",
+    ]
+    assert quoted_text("\U0001f600\u200b\U000e0001") == '"\U0001f600\\u200b\\U000e0001"'
+
+
+def test_changed_specs_of_claims_are_shown_as_the_server_holds_them() -> None:
+    old = read_object(samples.CLAIM)
+    new = samples.made(
+        samples.CLAIM, "spec", {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": "c"}}]}}
+    )
+    errors = validate_update(stored(new), stored(old))
+    assert told(errors) == [
+        'spec: Invalid value: {"Devices":{"Requests":[{"Name":"x","Exactly":{"DeviceClassName":"c","Selectors":null,'
+        '"AllocationMode":"","Count":0,"AdminAccess":null,"Tolerations":null,"Capacity":null,"DerivedAttributes":null},'
+        '"FirstAvailable":null}],"Constraints":null,"Config":null}}: field is immutable'
+    ]
+
+
+def test_template_specs_are_immutable_too() -> None:
+    old = read_object(samples.TEMPLATE)
+    new = samples.made(samples.TEMPLATE, "spec.metadata.labels.from", "elsewhere")
+    (error,) = validate_update(stored(new), stored(old))
+    assert error.path == "spec"
+    assert error.message.startswith('Invalid value: {"labels":{"from":"elsewhere"},"Spec":{"Devices":')
+    assert error.message.endswith("field is immutable")
+
+
+def test_a_name_is_needed_and_checked_by_scope() -> None:
+    assert told(validate_create(v1.DeviceClass())) == [
+        "metadata.name: Required value: name or generateName is required"
+    ]
+    claim = v1.ResourceClaim(metadata=ObjectMeta(name="x"))
+    assert told(validate_create(claim)) == ["metadata.namespace: Required value"]
+    node = core.Node(metadata=ObjectMeta(name="x", namespace="default"))
+    assert told(validate_create(node)) == ["metadata.namespace: Forbidden: not allowed on this type"]
+
+
+def test_admin_access_needs_the_namespaces_label() -> None:
+    text = (
+        "Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the"
+        " containing namespace"
+    )
+    claim = samples.made(samples.CLAIM, "spec.devices.requests.0.exactly.adminAccess", True)
+    assert told(validate_create(claim)) == []
+    assert told(validate_create(claim, admin_access_allowed=False)) == [f"spec.devices.requests[0].adminAccess: {text}"]
+    template = samples.made(samples.TEMPLATE, "spec.spec.devices.requests.0.exactly.adminAccess", True)
+    assert told(validate_create(template, admin_access_allowed=False)) == [
+        f"spec.devices.requests[0].adminAccess: {text}"
+    ]
+    without = stored(samples.made(samples.CLAIM, "status", {}))
+    allocated = stored(samples.made(samples.CLAIM, "status.allocation.devices.results.0.adminAccess", True))
+    assert told(validate_status_update(allocated, without, admin_access_allowed=False)) == [
+        f"status.allocation.devices.results[0].adminAccess: {text}"
+    ]
+    assert told(validate_status_update(allocated, allocated, admin_access_allowed=False)) == []
+
+
+def test_selectors_are_compiled_as_new_or_stored() -> None:
+    asked = []
+
+    def check(expression: str, is_stored: bool) -> SelectorCheck:
+        asked.append((expression, is_stored))
+        return verdicts[expression]
+
+    verdicts = {"a": SelectorCheck(error="no"), "b": SelectorCheck(cost=1_000_001), "c": SelectorCheck(cost=1_000_000)}
+    verdicts["d"] = SelectorCheck(error="trouble", is_internal=True)
+    spec = v1.DeviceClassSpec(
+        selectors=tuple(v1.DeviceSelector(cel=v1.CELDeviceSelector(expression=expression)) for expression in "abcd")
+    )
+    obj = v1.DeviceClass(metadata=ObjectMeta(name="x"), spec=spec)
+    path = "spec.selectors[{}].cel.expression"
+    expected = [
+        path.format(0) + ': Invalid value: "a": no',
+        path.format(1) + ": Forbidden: too complex, exceeds cost limit",
+        path.format(3) + ": Internal error: trouble",
+    ]
+    assert told(validate_create(obj, check_selector=check)) == expected
+    assert told(validate_update(stored(obj), stored(obj), check_selector=check)) == expected
+    assert asked == [(name, False) for name in "abcd"] + [(name, True) for name in "abcd"]
+
+
+@pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
+def test_validation_never_breaks_on_odd_texts(sample: dict[str, Any]) -> None:
+    """Every text replaced by odd ones, every number by extreme ones: complaints, but no crash."""
+    for odd in ("", " ", "\0", "A/b/c", "\u00e9" * 300, "a" * 100_000, "-", "."):
+        _check_all(_replaced(sample, str, odd))
+    for odd in (0, -1, 2**63 - 1, -(2**63)):
+        _check_all(_replaced(sample, int, odd))
+
+
+def _check_all(value: Any) -> None:
+    try:
+        obj = read_object(value)
+    except ValueError:
+        return
+    for errors in (validate_create(obj), validate_update(obj, obj), validate_status_update(obj, obj)):
+        invalid_status(obj, errors)
+
+
+def _replaced(value: Any, kind: type, odd: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(item, kind, odd, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, kind, odd) for item in value]
+    keep = name in ("apiVersion", "kind") or name.startswith(("time", "lastTransition", "allocationTime"))
+    return odd if type(value) is kind and not keep else value
