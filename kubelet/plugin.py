@@ -203,3 +203,40 @@ class DevicePluginStub:
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def failing(text: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> Behaviour:
+    """A behaviour that answers with a gRPC error."""
+
+    async def fail(_: Any) -> Answer:
+        raise PluginFault(text, code)
+
+    return fail
+
+
+def answering(*answers: Answer) -> Behaviour:
+    """A behaviour that gives these answers one after the other, and the last one from then on."""
+    left = list(answers)
+
+    async def give(_: Any) -> Answer:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return give
+
+
+class Gate:
+    """A behaviour that waits until the test opens it, and gives `answer` then."""
+
+    def __init__(self, answer: Answer) -> None:
+        """Closed."""
+        self.answer = answer
+        self._opened = asyncio.Event()
+
+    def open(self) -> None:
+        """Let all callers through, now and later."""
+        self._opened.set()
+
+    async def __call__(self, _: Any) -> Answer:
+        """Wait."""
+        await self._opened.wait()
+        return self.answer

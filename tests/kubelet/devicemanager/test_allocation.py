@@ -1,0 +1,404 @@
+"""Devices for containers: who gets which, what is refused and how, and what the runtime is told."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
+from kubelet.errors import AllocationError, PluginCallError
+from kubelet.plugin import Behaviour, Gate, answering, failing
+from kubelet.pods import (
+    Container,
+    ContainerStatus,
+    ExtendedResourceClaimStatus,
+    ExtendedResourceRequest,
+    Pod,
+    PodStatus,
+    container,
+)
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.kubelet.kit import R1, R2, R3, ManagerKit, healthy, sick
+from tests.kubelet.scenarios import scenario
+
+FULL = "requested number of devices unavailable for {}. Requested: {}, Available: {}"
+
+
+def spec(path: str) -> api.DeviceSpec:
+    return api.DeviceSpec(container_path=path, host_path=path, permissions="mrw")
+
+
+def mount(number: int) -> api.Mount:
+    name = f"container_dir1/file{number}"
+    return api.Mount(container_path=f"/{name}", host_path=f"host_{name}", read_only=True)
+
+
+ANSWERS = {
+    "dev1": api.ContainerAllocateResponse(devices=[spec("/dev/aaa"), spec("/dev/bbb")], mounts=[mount(1)]),
+    "dev2": api.ContainerAllocateResponse(devices=[spec("/dev/ccc")], mounts=[mount(2)], envs={"key1": "val1"}),
+    "dev3": api.ContainerAllocateResponse(envs={"key2": "val2"}),
+    "dev4": api.ContainerAllocateResponse(envs={"key2": "val3"}),
+}
+
+
+async def answer(request: api.AllocateRequest) -> api.AllocateResponse:
+    """What each device needs, together."""
+    merged = api.ContainerAllocateResponse()
+    for id_ in request.container_requests[0].devices_ids:
+        merged.MergeFrom(ANSWERS[id_])
+    return api.AllocateResponse(container_responses=[merged])
+
+
+async def two_resources(kit: ManagerKit, **options: bool) -> None:
+    """dev1 and dev2 of R1, dev3 and dev4 of R2."""
+    for resource, devices in ((R1, healthy("dev1", "dev2", node=0)), (R2, healthy("dev3", "dev4"))):
+        plugin = await kit.plugin(resource, devices, **options)
+        plugin.behaviours["Allocate"] = answer
+
+
+async def counts(kit: ManagerKit, owner: Pod, name: str = "c") -> tuple[int, int, int] | None:
+    options = await kit.manager.get_device_run_container_options(owner, owner.container(name))
+    return None if options is None else (len(options.devices), len(options.mounts), len(options.envs))
+
+
+@scenario(11, 14)
+async def test_pods_get_devices_until_there_are_none(kit: ManagerKit) -> None:
+    await two_resources(kit)
+    a = await kit.admit("a", container("c", {R1: 2, "cpu": 2, R2: 1}))
+    assert await counts(kit, a) == (3, 2, 2)
+    assert (kit.in_use(R1), kit.in_use(R2)) == (2, 1)
+    b = kit.pod("b", container("c", {R1: 1}))
+    with pytest.raises(AllocationError) as error:
+        await kit.manager.allocate_container(b, b.container("c"))
+    assert str(error.value) == FULL.format(R1, 1, 0)
+    kit.active.remove(b)
+    assert await counts(kit, b) is None
+    assert (kit.in_use(R1), kit.in_use(R2)) == (2, 1)
+    c = await kit.admit("c", container("c", {R2: 1}))
+    assert await counts(kit, c) == (0, 0, 1)
+    kit.active.remove(a)
+    kit.manager.update_allocated_devices()
+    assert await counts(kit, a) is None
+    assert (kit.in_use(R1), kit.in_use(R2)) == (0, 1)
+
+
+async def test_a_whole_pod_at_once(kit: ManagerKit) -> None:
+    await two_resources(kit)
+    made = kit.pod("p", container("c", {R1: 1}), init=[container("i", {R1: 2})])
+    node = NodeInfo({})
+    await kit.manager.allocate(node, PodAdmitAttributes(made))
+    assert kit.held(made, "i") == {"dev1", "dev2"}
+    assert len(kit.held(made, "c")) == 1
+    assert node.allocatable == {R1: 2}
+
+
+@scenario(12)
+async def test_what_cannot_be_given_is_refused_in_the_kubelets_words(kit: ManagerKit) -> None:
+    r1 = await kit.plugin(R1, healthy("dev1", "dev2"))
+    r3 = await kit.plugin(R3, healthy("dev5", "dev7"))
+    pod1 = await kit.admit("pod1", container("c", {R1: 2}))
+    pod3 = await kit.admit("pod3", container("c", {R3: 1}))
+    r1.update(sick("dev1", "dev2"))
+    r3.update(healthy("dev7", "dev8"))
+    await kit.until(lambda: "dev8" in kit.manager.state.all[R3] and not kit.manager.state.healthy[R1])
+    for owner, text in (
+        (pod1, f"no healthy devices present; cannot allocate unhealthy devices {R1}"),
+        (pod3, f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {R3}"),
+    ):
+        with pytest.raises(AllocationError) as error:
+            await kit.manager.allocate_container(owner, owner.container("c"))
+        assert str(error.value) == text
+
+
+@scenario(12)
+async def test_a_resource_that_is_only_remembered_is_unregistered(kit: ManagerKit) -> None:
+    kit.manager.state.allocated[R2] = {"dev5"}
+    owner = kit.pod("pod2", container("c", {R2: 1}))
+    with pytest.raises(AllocationError, match=f"^cannot allocate unregistered device {R2}$"):
+        await kit.manager.allocate_container(owner, owner.container("c"))
+
+
+async def test_a_request_that_changed_is_refused(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy("a", "b"))
+    owner = await kit.admit("p", container("c", {R1: 1}))
+    with pytest.raises(AllocationError) as error:
+        await kit.manager.allocate_container(owner, container("c", {R1: 2}))
+    assert str(error.value) == f'pod "p" container "c" changed request for resource "{R1}" from 1 to 2'
+
+
+async def test_nothing_is_asked_for_twice(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a", "b"))
+    owner = await kit.admit("p", container("c", {R1: 1}))
+    await kit.manager.allocate_container(owner, owner.container("c"))
+    assert len(plugin.called("Allocate")) == 1
+
+
+async def test_a_limit_of_zero_needs_a_healthy_device_all_the_same(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, sick("a"))
+    owner = kit.pod("p", container("c", {R1: 0}))
+    with pytest.raises(AllocationError, match="no healthy devices present"):
+        await kit.manager.allocate_container(owner, owner.container("c"))
+    plugin.update(healthy("a"))
+    await kit.listed(R1, healthy("a"))
+    await kit.manager.allocate_container(owner, owner.container("c"))
+    assert plugin.called("Allocate") == []
+
+
+async def test_a_resource_that_nobody_ever_offered_is_not_looked_at(kit: ManagerKit) -> None:
+    owner = await kit.admit("p", container("c", {"example.com/unknown": 1, "cpu": "500m"}))
+    assert await counts(kit, owner) is None
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "text"),
+    [
+        (failing("cannot give d0"), "rpc error: code = Internal desc = cannot give d0"),
+        (answering(api.AllocateResponse()), "no containers return in allocation response "),
+        (answering(b"\xff\xff"), "rpc error: code = Internal desc = grpc: failed to unmarshal the received message"),
+        (
+            answering(
+                api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"A": "x" * 5_000_000})])
+            ),
+            "rpc error: code = ResourceExhausted",
+        ),
+    ],
+    ids=["error", "no responses", "no message", "over 4 MiB"],
+)
+async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behaviour: Behaviour, text: str) -> None:
+    plugin = await kit.plugin(R1, healthy("a"))
+    plugin.behaviours["Allocate"] = behaviour
+    owner = kit.pod("p", container("c", {R1: 1}))
+    before = kit.manager.state.checkpoint()
+    with pytest.raises((AllocationError, PluginCallError)) as error:
+        await kit.manager.allocate_container(owner, owner.container("c"))
+    assert str(error.value).startswith(text)
+    assert kit.in_use() == 0
+    assert kit.manager.state.checkpoint() == before
+    del plugin.behaviours["Allocate"]
+    await kit.manager.allocate_container(owner, owner.container("c"))
+    assert kit.held(owner, "c") == {"a"}
+
+
+async def test_of_two_responses_the_first_is_used(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a"))
+    both = [api.ContainerAllocateResponse(envs={"N": number}) for number in "12"]
+    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=both))
+    owner = await kit.admit("p", container("c", {R1: 1}))
+    options = await kit.manager.get_device_run_container_options(owner, owner.container("c"))
+    assert options is not None
+    assert [env.value for env in options.envs] == ["1"]
+
+
+async def test_a_checkpoint_that_cannot_be_written_fails_the_container(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy("a"))
+    await kit.manager.flushed()
+    kit.manager.checkpoint.path.unlink()
+    kit.manager.checkpoint.path.mkdir()
+    owner = kit.pod("p", container("c", {R1: 1}))
+    with pytest.raises(AllocationError, match='^failed to write checkpoint file "kubelet_internal_checkpoint": '):
+        await kit.manager.allocate_container(owner, owner.container("c"))
+    assert kit.held(owner, "c") == {"a"}, "what is in memory is kept"
+    kit.manager.checkpoint.path.rmdir()
+
+
+@scenario(13)
+async def test_pods_may_go_while_a_plugin_is_asked(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a", "b"), preferred_allocation=True)
+    other = await kit.admit("other", container("c", {R1: 1}))
+    gate = plugin.behaviours["GetPreferredAllocation"] = Gate(api.PreferredAllocationResponse())
+    owner = kit.pod("p", container("c", {R1: 1}))
+    asked = asyncio.create_task(kit.manager.allocate_container(owner, owner.container("c")))
+    await plugin.until(lambda: len(plugin.called("GetPreferredAllocation")) == 2)
+    kit.active.remove(other)
+    kit.manager.update_allocated_devices()
+    assert kit.in_use() == 0
+    gate.open()
+    await asked
+    assert kit.held(owner, "c") == {"b"}
+
+
+async def test_two_that_ask_at_once_never_share(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a", "b"), preferred_allocation=True)
+    wish = api.ContainerPreferredAllocationResponse(deviceIDs=["a"])
+    gate = plugin.behaviours["GetPreferredAllocation"] = Gate(
+        api.PreferredAllocationResponse(container_responses=[wish])
+    )
+    pods = [kit.pod(name, container("c", {R1: 1})) for name in "pq"]
+    tasks = [asyncio.create_task(kit.manager.allocate_container(each, each.container("c"))) for each in pods]
+    await plugin.until(lambda: len(plugin.called("GetPreferredAllocation")) == 2)
+    gate.open()
+    await asyncio.gather(*tasks)
+    assert sorted(id_ for each in pods for id_ in kit.held(each, "c")) == ["a", "b"]
+
+
+@scenario(15)
+async def test_init_containers_pass_their_devices_on(kit: ManagerKit) -> None:
+    await two_resources(kit)
+    owner = await kit.admit(
+        "p",
+        container("app1", {R1: 1, R2: 1}),
+        container("app2", {R1: 1, R2: 1}),
+        init=[container("init1", {R1: 1}), container("init2", {R1: 2})],
+    )
+    held = {each.name: kit.held(owner, each.name) for each in owner.all_containers}
+    assert {name: len(ids) for name, ids in held.items()} == {"init1": 1, "init2": 2, "app1": 1, "app2": 1}
+    assert held["init2"] >= held["init1"] | held["app1"] | held["app2"]
+    assert not held["app1"] & held["app2"]
+
+
+@scenario(16)
+async def test_sidecars_keep_theirs(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy(*(f"dev{number}" for number in range(1, 7))))
+    owner = await kit.admit(
+        "p",
+        container("app1", {R1: 1}),
+        container("app2", {R1: 2}),
+        init=[
+            container("init1", {R1: 3}),
+            container("side2", {R1: 1}, sidecar=True),
+            container("side3", {R1: 2}, sidecar=True),
+        ],
+    )
+    held = {each.name: kit.held(owner, each.name) for each in owner.all_containers}
+    assert [len(ids) for ids in held.values()] == [3, 1, 2, 1, 2]
+    assert held["init1"] >= held["side2"] | held["side3"]
+    keepers = [held[name] for name in ("side2", "side3", "app1", "app2")]
+    assert len(set().union(*keepers)) == sum(map(len, keepers)) == 6
+
+
+@scenario(18)
+async def test_plugins_that_want_it_are_told_before_every_start(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("dev1", "dev2"), pre_start_required=True)
+    plugin.behaviours["Allocate"] = answer
+    owner = await kit.admit("p", container("c", {R1: 2}))
+    assert plugin.called("PreStartContainer") == []
+    for count in (1, 2):
+        assert await counts(kit, owner) == (3, 2, 1)
+        assert len(plugin.called("PreStartContainer")) == count
+    assert set(plugin.called("PreStartContainer")[0].devices_ids) == {"dev1", "dev2"}
+    nothing = await kit.admit("q", container("c", {R1: 0}))
+    assert await counts(kit, nothing) is None
+    assert len(plugin.called("PreStartContainer")) == 2
+
+
+async def test_a_failed_pre_start_is_named(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a"), pre_start_required=True)
+    plugin.behaviours["PreStartContainer"] = failing("broken")
+    owner = await kit.admit("p", container("c", {R1: 1}))
+    with pytest.raises(AllocationError) as error:
+        await counts(kit, owner)
+    assert str(error.value) == (
+        "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = broken"
+    )
+    kit.manager.state.records.delete(["p"])
+    with pytest.raises(AllocationError) as error:
+        await counts(kit, owner)
+    assert str(error.value) == (f"no devices found allocated in local cache for pod p, container c, resource {R1}")
+
+
+async def test_a_container_without_a_record_gets_one_at_its_start(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy("a"))
+    owner = kit.pod("p", container("c", {R1: 1}))
+    assert await counts(kit, owner) == (0, 0, 1)
+    assert kit.held(owner, "c") == {"a"}
+
+
+@scenario(21)
+async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("dev1", "dev2"))
+    owner = await kit.admit("p", container("c", {R1: 2}), init=[container("i", {R1: 1})])
+    plugin.update([*healthy("dev1"), *sick("dev2")])
+    await kit.listed(R1, [*healthy("dev1"), *sick("dev2")])
+    status = PodStatus(
+        container_statuses=(ContainerStatus("c"), ContainerStatus("other")),
+        init_container_statuses=(ContainerStatus("i"),),
+    )
+    for listed, expected in (
+        (None, {"dev1": "Healthy", "dev2": "Unhealthy"}),
+        ([], {"dev1": "Healthy", "dev2": "Healthy"}),
+    ):
+        if listed is not None:
+            plugin.update(listed)
+            await kit.listed(R1, listed)
+        updated = kit.manager.update_allocated_resources_status(owner, status)
+        (resource,) = updated.container_statuses[0].allocated_resources_status
+        assert resource.name == R1
+        assert {each.resource_id: each.health for each in resource.resources} == expected
+        assert updated.container_statuses[1] == ContainerStatus("other")
+        assert updated.init_container_statuses == status.init_container_statuses
+
+
+@scenario(23)
+@pytest.mark.parametrize("gate", [True, False])
+async def test_what_a_claim_provides_is_not_a_plugins(folder: Path, gate: bool) -> None:
+    claim = ExtendedResourceClaimStatus((ExtendedResourceRequest("container1", R1),))
+    async with ManagerKit(folder, dra_extended_resource=gate) as kit:
+        kit.manager.state.allocated[R1] = {"Dev"}
+        made = kit.pod("p", container("container1", {R1: 1}))
+        claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))
+        allocating = kit.manager.allocate_container(claimed, claimed.container("container1"))
+        if gate:
+            await allocating
+        else:
+            with pytest.raises(AllocationError, match="cannot allocate unregistered device"):
+                await allocating
+
+
+@scenario(9, 41)
+async def test_a_restart_finds_everybodys_devices(kit: ManagerKit) -> None:
+    cdi = api.ContainerAllocateResponse(
+        devices=[spec("/dev/a")], mounts=[mount(1)], cdi_devices=[api.CDIDevice(name="v.com/c=d")], envs={"k": "v"}
+    )
+    for resource, devices in (
+        (R1, [Device("d1", topology=(0, 1)), *healthy("d2", "d3")]),
+        (R2, healthy("d1", "d2")),
+        (R3, healthy("d5")),
+    ):
+        plugin = await kit.plugin(resource, devices)
+        plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[cdi]))
+    pods = [
+        await kit.admit("pod1", container("con1", {R1: 1, R2: 2}), container("con2", {R1: 1})),
+        await kit.admit("pod2", container("con1", {R1: 1})),
+        await kit.admit("pod3", container("con3", {R3: 1})),
+    ]
+
+    def everything() -> dict[str, object]:
+        records = kit.manager.state.records
+        return {
+            "in use": kit.manager.state.allocated,
+            "devices": {
+                (each.uid, c.name): records.devices(each.uid, c.name) for each in pods for c in each.all_containers
+            },
+            "answers": {
+                (each.uid, c.name): records.responses(each.uid, c.name) for each in pods for c in each.all_containers
+            },
+        }
+
+    before = everything()
+    await kit.restart()
+    assert everything() == before
+    assert kit.manager.state.records.pods() == {"pod1", "pod2", "pod3"}
+    assert await counts(kit, pods[2], "con3") == (1, 1, 1)
+
+
+async def test_after_a_restart_only_what_kept_running_goes_on(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy("a", "b"))
+    runs = await kit.admit("runs", container("c", {R1: 1}))
+    died = await kit.admit("died", container("c", {R1: 1}))
+    kit.sources_ready = False
+    await kit.restart({("runs", "c"): "id1"})
+    await kit.manager.allocate_container(runs, runs.container("c"))
+    with pytest.raises(AllocationError, match="no healthy devices present"):
+        await kit.manager.allocate_container(died, died.container("c"))
+    assert await counts(kit, runs) == (0, 0, 1), "the recorded answer is used again, and nobody is told"
+
+
+async def test_a_lost_checkpoint_forgets(kit: ManagerKit) -> None:
+    await kit.plugin(R1, healthy("a"))
+    owner = await kit.admit("p", container("c", {R1: 1}))
+    await kit.manager.stop()
+    kit.manager.checkpoint.path.unlink()
+    await kit.restart()
+    assert kit.held(owner, "c") == set()
+    await kit.manager.allocate_container(owner, Container("c", owner.container("c").resources))
+    assert kit.held(owner, "c") == set(), "a resource that nobody knows is not looked at"

@@ -1,0 +1,58 @@
+"""The calls of one plugin."""
+
+import pytest
+
+from kubelet.errors import PluginCallError
+from kubelet.plugin import Gate, answering, failing
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.kubelet.kit import R1, ManagerKit, healthy
+from tests.kubelet.scenarios import scenario
+
+
+@scenario(35)
+async def test_the_answer_of_allocate_comes_through_unchanged(kit: ManagerKit) -> None:
+    answer = api.AllocateResponse(
+        container_responses=[
+            api.ContainerAllocateResponse(
+                devices=[
+                    api.DeviceSpec(container_path=path, host_path=path, permissions="mrw")
+                    for path in ("/dev/aaa", "/dev/bbb")
+                ],
+                mounts=[api.Mount(container_path="/container_dir1/file1", host_path="host_dir1/file1", read_only=True)],
+            )
+        ]
+    )
+    plugin = await kit.plugin(R1, healthy("ADeviceId"))
+    plugin.behaviours["Allocate"] = answering(answer)
+    assert await kit.manager.state.endpoints[R1].allocate(["ADeviceId"]) == answer
+    assert [list(c.devices_ids) for c in plugin.called("Allocate")[0].container_requests] == [["ADeviceId"]]
+
+
+@scenario(36)
+async def test_the_preferred_allocation_comes_through_unchanged(kit: ManagerKit) -> None:
+    answer = api.PreferredAllocationResponse(
+        container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=["device0", "device1", "device2"])]
+    )
+    plugin = await kit.plugin(R1)
+    plugin.behaviours["GetPreferredAllocation"] = answering(answer)
+    assert await kit.manager.state.endpoints[R1].preferred_allocation([], [], -1) == answer
+    assert plugin.called("GetPreferredAllocation")[0].container_requests[0].allocation_size == -1
+
+
+async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1)
+    plugin.behaviours["Allocate"] = failing("cannot give d0")
+    endpoint = kit.manager.state.endpoints[R1]
+    with pytest.raises(PluginCallError, match=r"^rpc error: code = Internal desc = cannot give d0$"):
+        await endpoint.allocate(["d0"])
+    plugin.behaviours["Allocate"] = answering(b"\xff")
+    with pytest.raises(PluginCallError, match=r"^rpc error: code = Internal desc = grpc: failed to unmarshal"):
+        await endpoint.allocate(["d0"])
+
+
+async def test_a_slow_pre_start_is_cut(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1)
+    gate = plugin.behaviours["PreStartContainer"] = Gate(api.PreStartContainerResponse())
+    with pytest.raises(PluginCallError, match="code = DeadlineExceeded"):
+        await kit.manager.state.endpoints[R1].pre_start_container(["a"])
+    gate.open()

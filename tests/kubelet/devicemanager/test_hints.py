@@ -1,0 +1,164 @@
+"""Where devices could come from, by container and by pod, and what a pod needs as a whole."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from kubelet.devicemanager import Device
+from kubelet.pods import Container, container, device_request, pod
+from kubelet.topology import Hint
+from tests.kubelet.kit import R1, R2, ManagerKit, healthy
+from tests.kubelet.scenarios import scenario
+
+
+def at(**nodes: Sequence[int] | None) -> list[Device]:
+    """Devices by name, with their NUMA nodes."""
+    return [Device(name, topology=None if where is None else tuple(where)) for name, where in nodes.items()]
+
+
+def notation(hints: list[Hint] | None) -> str | None:
+    """`(0)P (01)`: sets of nodes, P for preferred."""
+    if hints is None:
+        return None
+    return " ".join(
+        f"({''.join(map(str, sorted(hint.affinity or ())))}){'P' if hint.preferred else ''}" for hint in hints
+    )
+
+
+TWO = at(Dev1=[0], Dev2=[1])
+FOUR = at(Dev1=[0], Dev2=[1], Dev3=[0], Dev4=[1])
+
+
+@scenario(44, 45, 46, 47, 48, 51)
+@pytest.mark.parametrize(
+    ("devices", "request_", "expected"),
+    [
+        (at(Dev1=None, Dev2=None, Dev3=[], Dev4=None), 1, None),
+        (at(Dev1=None, Dev2=[1]), 1, "(1)P (01)"),
+        (TWO, 1, "(0)P (1)P (01)"),
+        (TWO, 2, "(01)P"),
+        (FOUR, 2, "(0)P (1)P (01)"),
+        (FOUR, 6, ""),
+    ],
+)
+async def test_hints_without_allocations(
+    kit: ManagerKit, devices: list[Device], request_: int, expected: str | None
+) -> None:
+    await kit.plugin(R1, devices)
+    owner = kit.pod("p", container("c", {R1: request_, "other.com/x": 1, "cpu": 1}))
+    by_container = kit.manager.get_topology_hints(owner, owner.container("c"))
+    assert {name: notation(hints) for name, hints in by_container.items()} == {R1: expected}
+    assert kit.manager.get_pod_topology_hints(owner) == by_container
+
+
+@scenario(49)
+async def test_devices_of_another_container_are_not_free(kit: ManagerKit) -> None:
+    await kit.plugin(R1, FOUR)
+    made = kit.pod("p", container("c1", {R1: 2}), container("c2", {R1: 2}))
+    records = kit.manager.state.records
+    await kit.give("p", ["Dev1", "Dev2"], container_name="c1")
+    kit.active[:] = [made]
+    hints = kit.manager.get_topology_hints(made, made.container("c2"))
+    assert notation(hints[R1]) == "(01)"
+    assert records.pod_devices("p", R1).keys() == {"Dev1", "Dev2"}
+    alone = pod("p", container("c1", {R1: 2}), uid="p")
+    assert notation(kit.manager.get_pod_topology_hints(alone)[R1]) == "(01)"
+
+
+@scenario(50)
+async def test_each_resource_has_its_own_hints(kit: ManagerKit) -> None:
+    await kit.plugin(R1, FOUR)
+    await kit.plugin(R2, at(Dev1=[0]))
+    owner = kit.pod("p", container("c", {R1: 2, R2: 1}))
+    hints = kit.manager.get_topology_hints(owner, owner.container("c"))
+    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (01)"}
+
+
+@scenario(52, 53, 54)
+@pytest.mark.parametrize(
+    ("devices", "held", "request_", "expected"),
+    [
+        (at(Dev1=[0], Dev2=[0]), ["Dev1", "Dev2"], 2, "(0)P (01)"),
+        (FOUR, ["Dev1", "Dev2"], 4, ""),
+        (FOUR, ["Dev1", "Dev2", "Dev3", "Dev4"], 2, ""),
+    ],
+)
+async def test_what_a_container_has_is_hinted_again(
+    kit: ManagerKit, devices: list[Device], held: list[str], request_: int, expected: str
+) -> None:
+    await kit.plugin(R1, devices)
+    await kit.give("p", held)
+    owner = pod("p", container("c", {R1: request_}), uid="p")
+    for hints in (
+        kit.manager.get_topology_hints(owner, owner.container("c")),
+        kit.manager.get_pod_topology_hints(owner),
+    ):
+        assert notation(hints[R1]) == expected
+
+
+@scenario(55, 56)
+@pytest.mark.parametrize(
+    ("init", "apps"),
+    [
+        ([], [{R1: 2}, {R2: 2}, {"not.registered/x": 2}]),
+        ([{R1: 1, R2: 1}, {R1: 1, R2: 2}], [{R1: 1, R2: 1}, {R1: 1, R2: 1}, {"not.registered/x": 1}]),
+    ],
+)
+async def test_a_pod_is_hinted_as_a_whole(
+    kit: ManagerKit, init: list[dict[str, int]], apps: list[dict[str, int]]
+) -> None:
+    for resource in (R1, R2):
+        await kit.plugin(resource, at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
+    owner = kit.pod("p", *named("c", apps), init=named("i", init))
+    hints = kit.manager.get_pod_topology_hints(owner)
+    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (1)P (01)"}
+
+
+@scenario(57)
+async def test_devices_of_another_pod_are_not_free(kit: ManagerKit) -> None:
+    for resource in (R1, R2):
+        await kit.plugin(resource, at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
+        await kit.give(f"other-{resource}", ["Dev1", "Dev3"], resource)
+    owner = kit.pod("p", container("c1", {R1: 1, R2: 1}), container("c2", {R1: 1, R2: 1}))
+    hints = kit.manager.get_pod_topology_hints(owner)
+    assert {name: notation(each) for name, each in hints.items()} == {R1: "(01)", R2: "(01)"}
+
+
+@scenario(20)
+async def test_lists_may_change_between_two_questions(kit: ManagerKit) -> None:
+    ids = [f"d{number}" for number in range(1000)]
+    plugin = await kit.plugin(R1, healthy(*ids, node=0))
+    owner = kit.pod("p", container("c", {R1: 1}))
+    for count in range(1, 11):
+        plugin.update(healthy(*ids[:-count], node=0))
+        while len(kit.manager.state.all[R1]) != 1000 - count:
+            assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(0)P (01)"
+            assert notation(kit.manager.get_pod_topology_hints(owner)[R1]) == "(0)P (01)"
+            await asyncio.sleep(0)
+
+
+def named(prefix: str, limits: list[dict[str, int]]) -> list[Container]:
+    return [container(f"{prefix}{number}", each) for number, each in enumerate(limits)]
+
+
+@scenario(77, 78, 79, 80, 81, 82, 83)
+@pytest.mark.parametrize(
+    ("init", "apps", "expected"),
+    [
+        ([], [], {}),
+        ([{"gpu": 2}], [], {"gpu": 2}),
+        ([{"gpu": 2}, {"gpu": 4}], [], {"gpu": 4}),
+        ([], [{"gpu": 2}], {"gpu": 2}),
+        ([{"gpu": 2, "nic": 2}] * 2, [{"gpu": 1, "nic": 1}] * 2, {"gpu": 2, "nic": 2}),
+        ([{"gpu": 2, "nic": 1}, {"gpu": 3, "nic": 2}], [{"gpu": 1, "nic": 1}, {"gpu": 1}], {"gpu": 3, "nic": 2}),
+        ([{"gpu": 2, "nic": 1}], [{"gpu": 3, "nic": 2}] * 2, {"gpu": 6, "nic": 4}),
+    ],
+)
+def test_what_a_pod_needs(init: list[dict[str, int]], apps: list[dict[str, int]], expected: dict[str, int]) -> None:
+    assert device_request(pod("p", *named("c", apps), init=tuple(named("i", init)))) == expected
+
+
+def test_sidecars_run_beside_what_comes_after_them() -> None:
+    init = (container("i1", {"g": 2}), container("s", {"g": 1}, sidecar=True), container("i2", {"g": 3}))
+    assert device_request(pod("p", container("c", {"g": 2}), init=init)) == {"g": 4}

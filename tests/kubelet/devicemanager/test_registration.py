@@ -1,0 +1,235 @@
+"""Who may register, and what becomes of the one that was there before."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import grpc
+import pytest
+
+from grpcunix import is_live
+from kubelet.devicemanager import Device, ManagerImpl, is_extended_resource_name
+from kubelet.errors import RegistrationError
+from kubelet.plugin import DevicePluginStub, Gate, failing
+from kubelet.pods import container
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.kubelet.kit import R1, R2, ManagerKit, healthy
+from tests.kubelet.scenarios import scenario
+
+
+async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: str) -> str:
+    """The text with which the kubelet refuses the stub."""
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await stub.register(kit.folder / "kubelet.sock", **fields)
+    assert error.value.code() is grpc.StatusCode.UNKNOWN
+    return error.value.details() or ""
+
+
+@scenario(1)
+async def test_a_manager_needs_an_absolute_path(folder: Path) -> None:
+    ManagerImpl(folder / "kubelet.sock")
+    with pytest.raises(RegistrationError, match=r"bad socketPath, must be an absolute path: kubelet\.sock"):
+        ManagerImpl(Path("kubelet.sock"))
+
+
+@scenario(2)
+async def test_start_and_stop_in_any_order_any_number_of_times(folder: Path) -> None:
+    kit = ManagerKit(folder)
+    await kit.manager.stop()
+    async with kit, DevicePluginStub(folder / "p.sock", R1) as plugin:
+        await plugin.register(folder / "kubelet.sock")
+        await asyncio.gather(plugin.stop(), plugin.stop())
+        await asyncio.gather(kit.manager.stop(), kit.manager.stop())
+    await kit.manager.stop()
+    assert os.listdir(folder) in ([], ["kubelet_internal_checkpoint"])
+
+
+@scenario(4)
+@pytest.mark.parametrize("pre_start_required", [False, True])
+@pytest.mark.parametrize("preferred_allocation", [False, True])
+async def test_the_newest_plugin_replaces_the_list(
+    kit: ManagerKit, pre_start_required: bool, preferred_allocation: bool
+) -> None:
+    options = {"pre_start_required": pre_start_required, "preferred_allocation": preferred_allocation}
+    two, three = healthy("Dev1", "Dev2"), healthy("Dev3")
+    for name, devices in (("p.sock", two), ("p.sock.new", two), ("p.sock.third", three)):
+        await kit.plugin(R1, devices, name, **options)
+        count = len(devices)
+        assert kit.manager.get_capacity() == ({R1: count}, {R1: count}, [])
+
+
+@scenario(33, 86)
+async def test_a_plugin_is_asked_before_it_is_accepted(kit: ManagerKit) -> None:
+    async with DevicePluginStub(kit.folder / "p.sock", R1, healthy("a")) as plugin:
+        await plugin.register(kit.folder / "kubelet.sock")
+        await plugin.until(lambda: plugin.streams == 1)
+        assert [method for method, _ in plugin.calls] == ["GetDevicePluginOptions", "ListAndWatch"]
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "", "v1"])
+async def test_other_versions_are_refused_without_a_call(kit: ManagerKit, version: str) -> None:
+    async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
+        text = await refusal(plugin, kit, version=version)
+        assert plugin.calls == []
+    assert text == (f'requested API version "{version}" is not supported by kubelet. Supported version is ["v1beta1"]')
+    assert kit.manager.server.registrations == {R1: 1}
+
+
+BAD_NAMES = [
+    "",
+    "noslash",
+    "foo.kubernetes.io/x",
+    "requests.example.com/x",
+    "a/b/c",
+    "EXAMPLE.com/x",
+    "example.com/-x",
+    "example.com/" + "x" * 64,
+    "x" * 245 + "/x",
+    "example.com/x\n",
+    "/x",
+    "example.com/",
+    "a..b/x",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+async def test_names_that_are_no_extended_resource_are_refused(kit: ManagerKit, name: str) -> None:
+    assert not is_extended_resource_name(name)
+    async with DevicePluginStub(kit.folder / "p.sock", name) as plugin:
+        assert await refusal(plugin, kit) == f'the ResourceName "{name}" is invalid'
+
+
+@pytest.mark.parametrize(
+    "name", ["fake-domain/resource2", "example.com/A_b.c", "a/b", "x" * 244 + "/x", "example.com/" + "x" * 63]
+)
+def test_names_that_are_extended_resources(name: str) -> None:
+    labels = name if len(name) < 200 else ".".join(["x" * 60] * 4) + "/x"
+    assert is_extended_resource_name(labels)
+    assert is_extended_resource_name(name)
+
+
+@pytest.mark.parametrize("endpoint", ["missing.sock", "", "/abs.sock", "file", "gone.sock"])
+async def test_an_endpoint_where_nobody_serves(kit: ManagerKit, endpoint: str) -> None:
+    (kit.folder / "file").write_text("")
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(kit.folder / "gone.sock"))
+    async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
+        text = await refusal(plugin, kit, endpoint=endpoint)
+    assert text == "failed to dial device plugin: context deadline exceeded"
+    assert kit.manager.get_capacity() == ({}, {}, [])
+
+
+async def test_an_endpoint_is_joined_below_the_folder(kit: ManagerKit, folder: Path) -> None:
+    (folder.parent / f"{folder.name}x").mkdir()
+    outside = folder.parent / f"{folder.name}x" / "p.sock"
+    try:
+        async with DevicePluginStub(outside, R1) as plugin:
+            await plugin.register(folder / "kubelet.sock", endpoint=f"../{folder.name}x/p.sock")
+            await kit.until(lambda: kit.manager.get_capacity()[0] == {R1: 0})
+    finally:
+        outside.parent.rmdir()
+
+
+@scenario(119, 129)
+async def test_failing_options_refuse_the_plugin_and_leave_the_other(kit: ManagerKit) -> None:
+    first = await kit.plugin(R1, healthy("a", "b"))
+    broken = DevicePluginStub(kit.folder / "broken.sock", R2)
+    broken.behaviours["GetDevicePluginOptions"] = failing("options broken")
+    async with broken:
+        text = await refusal(broken, kit)
+        assert text == "failed to get device plugin options: rpc error: code = Internal desc = options broken"
+        assert [method for method, _ in broken.calls] == ["GetDevicePluginOptions"]
+        assert kit.manager.get_capacity()[0] == {R1: 2}
+        await refusal(broken, kit, resource=R1)
+    await kit.admit("pod2", container("c", {R1: 1}))
+    assert first.streams == 1
+    assert kit.manager.get_capacity() == ({R1: 2}, {R1: 2}, [])
+
+
+@scenario(87)
+async def test_a_caller_that_gives_up_is_forgotten(kit: ManagerKit) -> None:
+    async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
+        gate = plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await plugin.register(kit.folder / "kubelet.sock", seconds=0.2)
+        assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        gate.open()
+        await plugin.register(kit.folder / "kubelet.sock")
+        await plugin.until(lambda: plugin.streams == 1)
+        assert len(plugin.called("ListAndWatch")) == 1
+
+
+async def test_registering_twice_gives_a_second_stream(kit: ManagerKit) -> None:
+    plugin = await kit.plugin(R1, healthy("a"))
+    await plugin.register(kit.folder / "kubelet.sock")
+    await plugin.until(lambda: plugin.streams == 2)
+    assert len(plugin.called("GetDevicePluginOptions")) == 2
+
+
+async def test_the_last_list_wins_whoever_sent_it(kit: ManagerKit) -> None:
+    old = await kit.plugin(R1, healthy("a", "b"))
+    new = await kit.plugin(R1, healthy("a"))
+    old.update(healthy("a", "b", "c"))
+    await kit.until(lambda: kit.manager.get_capacity()[0] == {R1: 3})
+    new.update(healthy("a", "b"))
+    await kit.until(lambda: kit.manager.get_capacity()[0] == {R1: 2})
+
+
+async def test_the_exit_of_the_old_plugin_cuts_off_the_new_one(kit: ManagerKit) -> None:
+    old = await kit.plugin(R1, healthy("a"))
+    new = await kit.plugin(R1, healthy("a", "b"))
+    await old.stop()
+    await kit.until(lambda: kit.manager.get_capacity() == ({R1: 2}, {R1: 0}, []))
+    await new.until(lambda: new.streams == 0)
+    await new.register(kit.folder / "kubelet.sock")
+    await kit.until(lambda: kit.manager.get_capacity() == ({R1: 2}, {R1: 2}, []))
+
+
+async def test_after_the_exit_of_the_new_plugin_the_old_ones_is_not_noticed(kit: ManagerKit) -> None:
+    old = await kit.plugin(R1, healthy("a"))
+    new = await kit.plugin(R1, healthy("b"))
+    await new.stop()
+    await kit.until(lambda: kit.manager.get_capacity() == ({R1: 1}, {R1: 0}, []))
+    old.update(healthy("a", "b"))
+    await kit.until(lambda: kit.manager.get_capacity() == ({R1: 2}, {R1: 2}, []))
+    await old.stop()
+    await kit.clock.advance(299)
+    assert kit.manager.get_capacity() == ({R1: 2}, {R1: 2}, [])
+    await kit.clock.advance(2)
+    assert kit.manager.get_capacity() == ({}, {}, [R1])
+
+
+async def test_every_start_removes_sockets_and_keeps_the_rest(folder: Path) -> None:
+    (folder / "file").write_text("")
+    (folder / "sub").mkdir()
+    os.mkfifo(folder / "fifo")
+    for name in ("old.sock", "sub/inner.sock"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(folder / name))
+    (folder / "link.sock").symlink_to("old.sock")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "kubelet_internal_checkpoint").write_text("broken")
+    async with ManagerKit(folder):
+        assert sorted(os.listdir(folder)) == [
+            "dangling",
+            "fifo",
+            "file",
+            "kubelet.sock",
+            "kubelet_internal_checkpoint",
+            "sub",
+        ]
+        assert os.listdir(folder / "sub") == ["inner.sock"]
+        assert is_live(folder / "kubelet.sock")
+    assert (folder / "kubelet_internal_checkpoint").read_text() == "broken"
+
+
+async def test_a_flood_of_registrations(kit: ManagerKit) -> None:
+    async with DevicePluginStub(kit.folder / "p.sock", R1, [Device("a")]) as plugin:
+        names = [f"example.com/r{number}" for number in range(1000)]
+        for start in range(0, len(names), 50):
+            await asyncio.gather(
+                *(plugin.register(kit.folder / "kubelet.sock", resource=name) for name in names[start : start + 50])
+            )
+        await kit.until(lambda: len(kit.manager.get_capacity()[0]) == 1000)
+        assert set(kit.manager.get_capacity()[1].values()) == {1}

@@ -1,0 +1,135 @@
+"""A device manager on real sockets, with plugins that tests steer, and nothing above it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kubelet.clock import FakeClock
+from kubelet.devicemanager import Device, ManagerImpl
+from kubelet.plugin import DevicePluginStub
+from kubelet.pods import Container, Pod, container, pod
+from kubelet.rpc import Timeouts
+from kubelet.topology import Hint
+
+R1 = "domain1.com/resource1"
+R2 = "domain2.com/resource2"
+R3 = "domain2.com/resource3"
+
+
+class FixedAffinity:
+    """Every container should get its devices from the same place."""
+
+    def __init__(self, *nodes: int) -> None:
+        self._hint = Hint(frozenset(nodes) if nodes else None, True)
+
+    def get_affinity(self, pod_uid: str, container: str) -> Hint:
+        return self._hint
+
+
+class ManagerKit:
+    """A manager, started, its plugins, and the pods that are active."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.active: list[Pod] = []
+        self.sources_ready = True
+        self._options = {"clock": self.clock, "timeouts": Timeouts(dial=0.5, pre_start=0.5), **options}
+        self._changed = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._count = 0
+        self.manager = self._new_manager()
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        await self.manager.stop()
+
+    async def restart(self, running: Mapping[tuple[str, str], str] | None = None) -> None:
+        """Another manager on the same folder; `running` are the containers that never stopped."""
+        await self.manager.stop()
+        self.manager = self._new_manager()
+        await self._start(running or {})
+
+    async def plugin(
+        self, resource: str = R1, devices: Sequence[Device] = (), socket: str = "", **options: Any
+    ) -> DevicePluginStub:
+        """A plugin whose first list has arrived."""
+        self._count += 1
+        path = self.folder / (socket or f"p{self._count}.sock")
+        stub = await self._stack.enter_async_context(DevicePluginStub(path, resource, devices, **options))
+        await stub.register(self.folder / "kubelet.sock")
+        await self.listed(resource, devices)
+        return stub
+
+    async def listed(self, resource: str, devices: Sequence[Device]) -> None:
+        """Return when the manager's list is `devices`."""
+        wanted = {device.id: device for device in devices}
+        await self.until(lambda: self.manager.state.all.get(resource) == wanted)
+
+    async def until(self, predicate: Callable[[], object]) -> None:
+        """Return when `predicate` is true, looking after each change."""
+        async with asyncio.timeout(5):
+            while not predicate():
+                await self._changed.wait()
+
+    def pod(self, name: str, *containers: Container, init: Sequence[Container] = ()) -> Pod:
+        """An active pod whose uid is its name."""
+        made = pod(name, *containers, init=tuple(init), uid=name)
+        self.active.append(made)
+        return made
+
+    async def admit(self, name: str, *containers: Container, init: Sequence[Container] = ()) -> Pod:
+        """An active pod whose containers have got their devices."""
+        made = self.pod(name, *containers, init=init)
+        for each in made.all_containers:
+            await self.manager.allocate_container(made, each)
+        return made
+
+    async def give(self, name: str, ids: Sequence[str], resource: str = R1, container_name: str = "c") -> Pod:
+        """An active pod that holds exactly `ids`, as after a restart from a checkpoint."""
+        made = self.pod(name, container(container_name, {resource: len(ids)}))
+        state = self.manager.state
+        state.records.reserve(name, container_name, resource)
+        by_node = state.group_by_node(resource, ids)
+        response = (await state.endpoints[resource].allocate(ids)).container_responses[0]
+        state.records.commit(name, container_name, resource, by_node, response)
+        state.recount()
+        return made
+
+    def held(self, owner: Pod, name: str, resource: str = R1) -> set[str]:
+        """The ids that a container has."""
+        return set((self.manager.get_devices(owner.uid, name) or {}).get(resource, {}))
+
+    def in_use(self, resource: str = R1) -> int:
+        """How many devices are taken."""
+        return len(self.manager.state.allocated.get(resource, ()))
+
+    def _new_manager(self) -> ManagerImpl:
+        return ManagerImpl(self.folder / "kubelet.sock", on_change=lambda *_: self._notify(), **self._options)
+
+    async def _start(self, running: Mapping[tuple[str, str], str] | None = None) -> None:
+        known = dict(running or {})
+        await self.manager.start(lambda: self.active, lambda: self.sources_ready, known, frozenset(known.values()))
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def healthy(*ids: str, node: int | None = None) -> list[Device]:
+    """Healthy devices, on one NUMA node if that is given."""
+    return [Device(id_, topology=None if node is None else (node,)) for id_ in ids]
+
+
+def sick(*ids: str) -> list[Device]:
+    """Unhealthy devices."""
+    return [Device(id_, "Unhealthy") for id_ in ids]
