@@ -12,7 +12,6 @@ from msgspec import Struct
 from controlplane.structured.errors import AllocationAborted, AllocationError, Cancelled, NodeError
 from controlplane.structured.features import Features
 from controlplane.structured.holdings import Holdings
-from controlplane.structured.identity import DeviceID
 from controlplane.structured.index import SliceIndex
 from controlplane.structured.layout import Layout
 from controlplane.structured.listers import ClaimLister, ClassLister, SliceLister
@@ -129,8 +128,7 @@ class Allocator:
         if known is None:
             if not isinstance(self._state, AllocatedState):
                 self._state = self._state()
-            shared = frozenset([share.device for share in self._state.allocated_shared_device_ids])
-            known = (layout, Holdings(self._state, shared, layout, self._features))
+            known = (layout, Holdings(self._state, layout, self._features))
             self._holdings[id(layout)] = known
         return known[1]
 

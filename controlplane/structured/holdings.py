@@ -16,9 +16,9 @@ class Holdings:
 
     __slots__ = ("_shared_ids", "_state", "capacity", "exclusive", "shared")
 
-    def __init__(self, state: AllocatedState, shared_ids: frozenset[DeviceID], layout: Layout, features: Features) -> None:
+    def __init__(self, state: AllocatedState, layout: Layout, features: Features) -> None:
         self._state = state
-        self._shared_ids = shared_ids
+        self._shared_ids = shared_ids = frozenset([share.device for share in state.allocated_shared_device_ids])
         self.exclusive = _bits(layout.positions_of(state.allocated_devices))
         self.capacity: dict[int, Amounts] = {}
         held = layout.positions_of(state.aggregated_capacity)
@@ -33,11 +33,7 @@ class Holdings:
             return
         for name, draw in pool.draws():
             device = DeviceID(*pool.id, name)
-            if (
-                device in state.allocated_devices
-                or device in self._shared_ids
-                or device in state.aggregated_capacity
-            ):
+            if device in state.allocated_devices or device in self._shared_ids or device in state.aggregated_capacity:
                 yield draw
 
 

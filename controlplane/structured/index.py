@@ -74,7 +74,7 @@ class SliceIndex:
         for slice_ in slices:
             name = slice_.metadata.name
             old = before.get(name, [])
-            record = next((r for r in old if r.slice is slice_), None) or next((r for r in old if r.slice == slice_), None)
+            record = next((r for r in old if r.slice is slice_ or r.slice == slice_), None)
             if record is None:
                 record = SliceRecord(slice_)
                 came.append(record)

@@ -7,7 +7,8 @@ Rules, in this order:
 - a pool is complete if all slices of that generation exist, on whatever node; if another node has a newer generation
   of an incomplete pool, the pool does not exist for this node;
 - a complete pool is invalid if device or counter set names repeat, or a device draws on a counter that is not there;
-- slices are ordered by name, pools by driver and name; pools with devices that need binding conditions come last.
+- slices are ordered by name, pools by driver and name; pools that can be used and have devices with binding conditions
+  come last.
 
 Nothing is allocated from incomplete or invalid pools.
 """
@@ -41,8 +42,8 @@ class Pool:
         self.others = tuple(others)
         self.device_records = () if is_incomplete else tuple(r for r in self.records if not r.has_counters)
         self.counters: dict[CounterName, int] = {}
-        self.is_conditional = any(record.conditional for record in self.device_records)
         self.invalid = "" if is_incomplete else self._fault(with_counters)
+        self.is_conditional = not self.invalid and any(record.conditional for record in self.device_records)
 
     def __repr__(self) -> str:
         return f"Pool({self.id}, incomplete={self.is_incomplete}, invalid={self.invalid!r})"

@@ -14,8 +14,8 @@ request that could raise one, and a device that does is unlike any other.
 
 from collections.abc import Iterable
 
-from controlplane.structured.requests import MAX_RESULTS
 from controlplane.structured.problem import Task
+from controlplane.structured.requests import MAX_RESULTS
 from controlplane.structured.search import Frame, Search
 
 _MAX_STATES = 200_000

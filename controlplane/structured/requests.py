@@ -56,18 +56,20 @@ class Choice:
         selectors: Selectors,
         features: Features,
     ) -> None:
-        is_alternative = isinstance(wanted, DeviceSubRequest)
         self.claim_name = claim_name
-        self.request = request.name
-        self.name = wanted.name if is_alternative else request.name
-        self.ref = f"{request.name}/{wanted.name}" if is_alternative else request.name
+        self.request = self.name = self.ref = request.name
+        self.admin_access = False
+        if isinstance(wanted, DeviceSubRequest):
+            self.name = wanted.name
+            self.ref = f"{request.name}/{wanted.name}"
+        else:
+            self.admin_access = bool(wanted.admin_access)
         self.device_class = device_class
         self.class_selectors = len(device_class.spec.selectors)
         self.selectors: tuple[Selector, ...] = tuple(
             [selectors.get(x) for x in (*device_class.spec.selectors, *wanted.selectors)]
         )
         self.tolerations: tuple[DeviceToleration, ...] = wanted.tolerations
-        self.admin_access = False if is_alternative else bool(wanted.admin_access)
         self.wants_all = wanted.allocation_mode == ALL
         self.count = wanted.count
         self.capacity_requests: Amounts = wanted.capacity.requests if wanted.capacity is not None else {}
@@ -110,6 +112,11 @@ class PlannedClaim(NamedTuple):
     constraints: list[PlannedConstraint]
     fault: AllocationError | None
 
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the claim or one of its requests has a fault."""
+        return self.fault is not None or any(request.fault is not None for request in self.requests)
+
 
 def claim_name(claim: ResourceClaim) -> str:
     """How error texts call a claim."""
@@ -124,21 +131,19 @@ def plan(
     planned = []
     for claim in claims:
         planned.append(_plan_claim(claim, classes, selectors, features))
-        if planned[-1].fault is not None or planned[-1].requests and planned[-1].requests[-1].fault is not None:
+        if planned[-1].is_faulty:
             break
     return planned
 
 
-def _plan_claim(
-    claim: ResourceClaim, classes: ClassLister, selectors: Selectors, features: Features
-) -> PlannedClaim:
+def _plan_claim(claim: ResourceClaim, classes: ClassLister, selectors: Selectors, features: Features) -> PlannedClaim:
     name = claim_name(claim)
     requests = []
     for request in claim.spec.devices.requests:
         requests.append(_plan_request(name, request, classes, selectors, features))
         if requests[-1].fault is not None:
             return PlannedClaim(claim, name, requests, [], None)
-    constraints = []
+    constraints: list[PlannedConstraint] = []
     for index, constraint in enumerate(claim.spec.devices.constraints):
         attribute = constraint.match_attribute
         if attribute is None:
@@ -172,7 +177,9 @@ def _plan_request(
                         f"claim {claim}, subrequest {wanted.name}: "
                         "has capacity requests, but the DRAConsumableCapacity feature is disabled"
                     )
-                choices.append(_choose(claim, request, wanted, classes, selectors, features))
+            for wanted in request.first_available:
+                choice = _choose(claim, request, wanted, classes, selectors, features)
+                choices.append(choice)
         elif request.exactly is None:
             raise AllocationError(
                 f"claim {claim}, request {request.name}: missing device class name (unsupported request type?)"
@@ -201,9 +208,7 @@ def _choose(
     where = f"claim {claim}, request {name}"
     for index, selector in enumerate(wanted.selectors):
         if selector.cel is None:
-            raise AllocationError(
-                f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
-            )
+            raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
     if isinstance(wanted, ExactDeviceRequest) and wanted.admin_access is not None and not features.admin_access:
         raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
     if not wanted.device_class_name:

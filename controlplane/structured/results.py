@@ -1,7 +1,7 @@
 """A solution written as AllocationResults: devices, their configuration, where they can be used."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from controlplane.structured.errors import AllocationError
 from controlplane.structured.features import Features
@@ -74,7 +74,9 @@ def _config(claim: ResourceClaim, chosen: Sequence[Task]) -> tuple[DeviceAllocat
         return ()
     classes = {task.choice.device_class.metadata.name: task.choice.device_class for task in chosen}
     entries = [
-        (FROM_CLASS, refs, config.opaque) for name, refs in refs_by_class.items() for config in classes[name].spec.config
+        (FROM_CLASS, refs, config.opaque)
+        for name, refs in refs_by_class.items()
+        for config in classes[name].spec.config
     ]
     known = {request.name for request in spec.requests} | {task.choice.ref for task in chosen}
     entries += [

@@ -9,7 +9,7 @@ The stack is explicit, so that the number of devices is not limited by the inter
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from controlplane.structured.capacity import Amounts, consumption, fits
 from controlplane.structured.constraints import Constraint, Distinct, Match
@@ -44,7 +44,18 @@ class Pick(NamedTuple):
 class Frame:
     """A decision on the stack: devices still to try, or alternatives still to try."""
 
-    __slots__ = ("alternative", "claim", "filter", "index", "key", "position", "remaining", "request", "task", "too_many")
+    __slots__ = (
+        "alternative",
+        "claim",
+        "filter",
+        "index",
+        "key",
+        "position",
+        "remaining",
+        "request",
+        "task",
+        "too_many",
+    )
 
     def __init__(self, claim: int, request: int, task: Task | None, index: int) -> None:
         self.claim = claim
@@ -59,6 +70,19 @@ class Frame:
         self.key: object = None
 
 
+class Cuts(Protocol):
+    """What may be left out of a search; see `prune`."""
+
+    def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
+        """Whether a decision that is about to be opened, at this position, can be cut."""
+
+    def failed(self, frame: Frame) -> None:
+        """Told of a decision that came to nothing."""
+
+    def alike(self, position: int) -> int:
+        """The devices that fail wherever this one just failed."""
+
+
 class Search:
     """One search on one node."""
 
@@ -69,7 +93,7 @@ class Search:
         holdings: Holdings,
         features: Features,
         check: Callable[[], None] | None,
-        pruning: "Callable[[Search], Pruner] | None",
+        pruning: "Callable[[Search], Cuts] | None",
     ) -> None:
         self.layout = layout
         self.claims = claims
@@ -279,8 +303,10 @@ class Search:
             if not shares:
                 del self.sharing[pick.position]
         else:
-            self.taken ^= bit
             self.taken_by[pick.claim] ^= bit
+            # With admin access a device can be handed out to several claims.
+            if not pick.task.admin_access or not any(taken & bit for taken in self.taken_by):
+                self.taken ^= bit
         for number in pick.task.constraints:
             self.constraints[pick.claim][number].undo()
         if self.drawing & bit:

@@ -1,11 +1,21 @@
-"""Device selectors as the allocator uses them: compiled once, asked device by device."""
+"""Device selectors as the allocator uses them: compiled when first needed, then asked device by device."""
 
 from controlplane.structured.features import Features
+from resourceapi.cel import (
+    CelCompileError,
+    CelEvalError,
+    DeviceView,
+    SelectorCache,
+    device_environment,
+    enhance_runtime_error,
+)
 from resourceapi.objects.v1 import Device, DeviceSelector
+
+_MAX_COMPILED = 256
 
 
 class SelectorError(Exception):
-    """A selector that cannot be compiled, or not be evaluated on a device."""
+    """A selector that cannot be compiled, or not be evaluated on a device; the text is that of the expression."""
 
     def __init__(self, text: str, *, is_compile_error: bool) -> None:
         super().__init__(text)
@@ -13,25 +23,47 @@ class SelectorError(Exception):
 
 
 class Selector:
-    """One expression; selectors with equal keys have equal outcomes."""
+    """One expression. Within one `Selectors`, equal keys have equal outcomes."""
 
-    __slots__ = ("key",)
+    __slots__ = ("_selectors", "key")
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    def __init__(self, expression: str, selectors: "Selectors") -> None:
+        self.key = expression
+        self._selectors = selectors
 
     def matches(self, driver: str, device: Device) -> bool:
         """Whether it matches a device; raises SelectorError."""
-        import sys
-        return sys.modules["fakecel"].matches(self.key, driver, device)
+        try:
+            compiled = self._selectors.cache.get(self.key)
+        except CelCompileError as error:
+            raise SelectorError(str(error), is_compile_error=True) from None
+        try:
+            return compiled.matches(self._selectors.view(driver, device))
+        except CelEvalError as error:
+            raise SelectorError(str(enhance_runtime_error(error)), is_compile_error=False) from None
 
 
 class Selectors:
-    """Compiled selectors by expression."""
+    """Selectors by expression, for stored expressions: everything that is known may be used in them."""
 
     def __init__(self, features: Features) -> None:
+        environment = device_environment(
+            consumable_capacity=features.consumable_capacity, list_type_attributes=features.list_type_attributes
+        )
+        self.cache = SelectorCache(environment, capacity=_MAX_COMPILED)
         self._known: dict[str, Selector] = {}
+        self._viewed: tuple[Device, DeviceView] | None = None
 
     def get(self, selector: DeviceSelector) -> Selector:
-        e = selector.cel.expression
-        return self._known.setdefault(e, Selector(e))
+        """The selector of a class or request, which has an expression."""
+        expression = "" if selector.cel is None else selector.cel.expression
+        known = self._known.get(expression)
+        if known is None:
+            known = self._known[expression] = Selector(expression, self)
+        return known
+
+    def view(self, driver: str, device: Device) -> DeviceView:
+        """The device as expressions see it; the selectors of one request ask for the same one after the other."""
+        if self._viewed is None or self._viewed[0] is not device:
+            self._viewed = (device, DeviceView.of(driver, device))
+        return self._viewed[1]

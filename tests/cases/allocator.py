@@ -5,8 +5,10 @@ that of upstream's experimental implementation (devices, order, configuration, n
 and without pruning, and without it in as many steps.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 from controlplane.structured import (
@@ -19,6 +21,7 @@ from controlplane.structured import (
     Features,
     NodeError,
     SharedDeviceID,
+    SliceIndex,
 )
 from resourceapi.objects import Quantity
 from resourceapi.objects.codec import from_dict, to_dict
@@ -28,6 +31,7 @@ from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
 
 RELEASE = "v0.37.2"
+MAX_STEPS = 50_000  # searches that take upstream longer are only run with pruning
 OUT_OF_SCOPE = ("CompatibilityGroups", "DerivedAttributes", "FractionalCapacityRange", "OptionalNodeOperations")
 
 _FEATURES = {
@@ -96,12 +100,25 @@ def read_problem(problem: dict[str, Any]) -> Problem:
     )
 
 
-def answer(problem: Problem, *, prune: bool, context: str = "", patience: int = 0) -> Answer:
+def answer(
+    problem: Problem,
+    *,
+    prune: bool,
+    context: str = "",
+    patience: int = 0,
+    max_steps: int | None = None,
+    index: SliceIndex | None = None,
+) -> Answer:
     """What our allocator says to a problem. `context` is the state of the caller's context, in words."""
     allocator = Allocator(
-        problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience
+        problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience, index=index
     )
-    is_cancelled = (lambda: True) if "cancel" in context else None
+    asked = count()
+    is_cancelled: Callable[[], bool] | None = None
+    if "cancel" in context:
+        is_cancelled = partial(bool, True)
+    elif max_steps is not None:
+        is_cancelled = partial(lambda limit: next(asked) > limit, max_steps)
     timeout = 0 if context not in ("", "none") and is_cancelled is None else None
     try:
         results = allocator.allocate(problem.node, problem.claims, timeout=timeout, is_cancelled=is_cancelled)
@@ -114,7 +131,7 @@ def answer(problem: Problem, *, prune: bool, context: str = "", patience: int = 
 def compare(problem: dict[str, Any], expected: dict[str, Any], steps: int | None, *, context: str = "") -> None:
     """Raises Mismatch unless our answer is the expected one, with and without pruning, and inputs are untouched."""
     read = read_problem(problem)
-    for prune in (False, True):
+    for prune in (True,) if steps is not None and steps > MAX_STEPS else (False, True):
         got = answer(read, prune=prune, context=context)
         _compare_errors(expected.get("error"), got.error)
         expect_equal(bool(expected.get("errorIsOnNode")), got.error_is_on_node)
@@ -171,6 +188,9 @@ def _skip_out_of_scope(features: dict[str, bool]) -> None:
 
 
 def _compare_errors(expected: str | None, actual: str | None) -> None:
+    if expected is not None and "for device &Device{" in expected:
+        # Upstream prints the whole struct there, pointers included.
+        expected = re.sub(r"for device &Device\{Name:([^,]*),.* in slice ", r"for device \1 in slice ", expected)
     mark = "Syntax error"
     if expected is not None and actual is not None and mark in expected:
         # What a parser would have expected instead is its own affair; where it stopped is not.

@@ -31,9 +31,9 @@ def random_problem(seed: int) -> Json:
 class _Maker:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.wild = rng.random() < 0.25  # breaks rules
-        self.with_counters = rng.random() < 0.45
-        self.with_capacity = rng.random() < 0.5
+        self.wild = rng.random() < 0.2  # breaks rules
+        self.with_counters = rng.random() < 0.4
+        self.with_capacity = rng.random() < 0.4
         self.with_taints = rng.random() < 0.4
         self.with_lists = rng.random() < 0.4
         self.plain_devices = rng.random() < 0.3  # many alike
@@ -42,7 +42,7 @@ class _Maker:
         return self.rng.random() < probability
 
     def problem(self, name: str) -> Json:
-        off = 0.04 if self.chance(0.8) else 0.4
+        off = 0.4 if self.chance(0.1) else 0.01
         features = {feature: not self.chance(off) for feature in FEATURES}
         slices = self.slices()
         devices = [
@@ -73,7 +73,7 @@ class _Maker:
     def pool(self, driver: str, pool: str, first: int) -> list[Json]:
         generation = self.rng.choice((1, 1, 1, 2))
         place = self.place()
-        names = [f"dev-{i}" for i in range(self.rng.choice((1, 2, 2, 3, 3, 4, 5)))]
+        names = [f"dev-{i}" for i in range(self.rng.choice((2, 2, 3, 3, 4, 5, 6)))]
         if self.wild and self.chance(0.1):
             names.append(names[0])
         sets = self.counter_sets() if self.with_counters else []
@@ -131,9 +131,8 @@ class _Maker:
         )
 
     def node_selector(self) -> Json:
-        terms: list[Json] = [
-            {"matchExpressions": [{"key": "zone", "operator": "In", "values": self.rng.choice((["a"], ["b"], ["a", "b"]))}]}
-        ]
+        zones = self.rng.choice((["a"], ["b"], ["a", "b"]))
+        terms: list[Json] = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": zones}]}]
         if self.chance(0.2):
             terms[0]["matchExpressions"].append(
                 {"key": "rank", "operator": self.rng.choice(("Gt", "Lt", "Exists")), "values": ["2"]}
@@ -175,9 +174,7 @@ class _Maker:
                 if self.chance(0.7)
             ]
         if self.with_capacity and self.chance(0.7):
-            device["capacity"] = {
-                capacity: self.capacity() for capacity in ("memory", "cores") if self.chance(0.7)
-            }
+            device["capacity"] = {capacity: self.capacity() for capacity in ("memory", "cores") if self.chance(0.7)}
         if self.with_capacity and self.chance(0.5):
             device["allowMultipleAllocations"] = True
         if self.with_taints and self.chance(0.4):
@@ -238,10 +235,10 @@ class _Maker:
     # What is wanted
 
     def classes(self) -> list[Json]:
-        classes = [
-            {"metadata": {"name": "any"}, "spec": {}},
-            *({"metadata": {"name": driver[:3]}, "spec": {"selectors": [_cel(f'device.driver == "{driver}"')]}} for driver in DRIVERS),
-        ]
+        classes: list[Json] = [{"metadata": {"name": "any"}, "spec": {}}]
+        for driver in DRIVERS:
+            selectors = [_cel(f'device.driver == "{driver}"')]
+            classes.append({"metadata": {"name": driver[:3]}, "spec": {"selectors": selectors}})
         if self.chance(0.4):
             classes[1]["spec"]["config"] = [{"opaque": {"driver": DRIVERS[0], "parameters": {"from": "class"}}}]
         if self.chance(0.2):
@@ -262,9 +259,7 @@ class _Maker:
 
     def request(self, name: str) -> Json:
         if self.chance(0.3):
-            alternatives = [
-                {"name": f"s{number}", **self.wanted()} for number in range(self.rng.choice((1, 2, 2, 3)))
-            ]
+            alternatives = [{"name": f"s{number}", **self.wanted()} for number in range(self.rng.choice((1, 2, 2, 3)))]
             return {"name": name, "firstAvailable": alternatives}
         wanted = self.wanted()
         if self.chance(0.08):
@@ -272,14 +267,15 @@ class _Maker:
         return {"name": name, "exactly": wanted}
 
     def wanted(self) -> Json:
-        wanted: Json = {"deviceClassName": self.rng.choice(("any", "any", "gpu", "gpu", "nic"))}
+        wanted: Json = {"deviceClassName": self.rng.choice(("any", "any", "gpu", "gpu", "gpu", "nic"))}
         if self.wild and self.chance(0.05):
             wanted["deviceClassName"] = self.rng.choice(("", "nope"))
-        if self.chance(0.2):
+        if self.chance(0.12):
             wanted["allocationMode"] = "All"
         else:
             wanted["allocationMode"] = "Sometimes" if self.wild and self.chance(0.02) else "ExactCount"
-            wanted["count"] = self.rng.choice((1, 1, 1, 1, 2, 2, 3, 4)) if self.chance(0.97) else self.rng.choice((20, 40))
+            counts = (1, 1, 1, 1, 1, 2, 2, 3) if self.chance(0.98) else (20, 40)
+            wanted["count"] = self.rng.choice(counts)
         if self.chance(0.4):
             wanted["selectors"] = [_cel(self.expression()) for _ in range(self.rng.choice((1, 1, 2)))]
             if self.wild and self.chance(0.03):
@@ -311,7 +307,7 @@ class _Maker:
             "noSuchVar",
             "false",
         ]
-        return self.rng.choice(risky if self.chance(0.3) else safe)
+        return self.rng.choice(risky if self.chance(0.15) else safe)
 
     def toleration(self) -> Json:
         toleration: Json = {"operator": self.rng.choice(("Exists", "Equal"))}
@@ -351,7 +347,7 @@ class _Maker:
 
     def state(self, devices: list[Json]) -> Json:
         state: Json = {"allocatedDevices": [], "allocatedSharedDeviceIDs": [], "aggregatedCapacity": []}
-        if self.chance(0.4):
+        if self.chance(0.6):
             return state
         for device in {tuple(device.items()): device for device in devices}.values():
             kind = self.rng.random()
