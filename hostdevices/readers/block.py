@@ -28,9 +28,14 @@ def read_block(host: Host) -> Iterator[Finding]:
         role = () if partition is None else (f"part{partition}",)
         place = places.of(whole)
         identity, within = places.identify("block", place, *role)
+        if place.function and "/nvme/nvme" in whole:
+            within = (device_id("nvme", *place.facts), *within)
         wwid = text(host, f"{whole}/wwid") or text(host, f"{whole}/device/wwid")
+        disk_id = device_id("block", wwid) if wwid else device_id("block", *place.facts)
         if wwid:
             identity = device_id("block", wwid, *role)
+        if role:
+            within = (disk_id, *within)
         nodes = devnodes(host, syspath)
         if not nodes:
             return None

@@ -95,7 +95,7 @@ def _matches(host: Host, glob: str) -> Iterator[str]:
 def _candidates(host: Host, folder: str, parts: list[str]) -> Iterator[str]:
     if not parts:
         return
-    if parts[0] == "**":
+    if parts[0] == "**" and len(parts) > 1:
         yield from _candidates(host, folder, parts[1:])
         if folder.count("/") < _DEPTH:
             for name in host.list(folder):

@@ -5,6 +5,7 @@ The PCI address is the identity. A virtual function is no part of its physical f
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
@@ -34,66 +35,76 @@ class PciFunctions:
     def __init__(self, host: Host) -> None:
         """Read nothing yet."""
         self._host = host
-        self._facts: dict[str, Mapping[str, AttributeValue]] = {}
-        self._vf_indexes: dict[str, Mapping[str, int]] = {}
+        self._shared: dict[str, dict[str, AttributeValue]] = {}
+        self._physical: dict[str, _PhysicalFunction] = {}
 
-    def facts(self, syspath: str) -> Mapping[str, AttributeValue]:
-        """Return the attributes of the function at `syspath`. Raises `UnreadableFile`."""
-        if syspath not in self._facts:
-            self._facts[syspath] = self._read(syspath)
-        return self._facts[syspath]
+    def shared(self, syspath: str) -> dict[str, AttributeValue]:
+        """Return those facts that what sits on a function (a NIC, a GPU) shows too. Raises `UnreadableFile`."""
+        if syspath not in self._shared:
+            self._shared[syspath] = self._read_shared(syspath)
+        return self._shared[syspath]
 
-    def inherited(self, syspath: str) -> dict[str, AttributeValue]:
-        """Return those attributes that what sits on the function (a NIC, a GPU) shows too. Raises `UnreadableFile`."""
-        facts = self.facts(syspath)
-        return {name: facts[name] for name in _INHERITED if name in facts}
-
-    def _read(self, syspath: str) -> dict[str, AttributeValue]:
+    def facts(self, syspath: str) -> dict[str, AttributeValue]:
+        """Return all attributes of the function at `syspath`. Raises `UnreadableFile`."""
         host = self._host
-        address = syspath.rpartition("/")[2]
-        names = set(host.list(syspath))
-        group = host.link(f"{syspath}/iommu_group") if "iommu_group" in names else None
+        group = host.link(f"{syspath}/iommu_group")
+        shared = self.shared(syspath)
         attributes: dict[str, AttributeValue | None] = {
-            "name": address,
+            "name": syspath.rpartition("/")[2],
             "bus": "pci",
-            "vendor": hexadecimal(host, f"{syspath}/vendor", 4),
-            "device": hexadecimal(host, f"{syspath}/device", 4),
+            **shared,
             "class": hexadecimal(host, f"{syspath}/class", 6),
             "subsystemVendor": hexadecimal(host, f"{syspath}/subsystem_vendor", 4),
             "subsystemDevice": hexadecimal(host, f"{syspath}/subsystem_device", 4),
-            "revision": hexadecimal(host, f"{syspath}/revision", 2) if "revision" in names else None,
-            "driver": host.link(f"{syspath}/driver") if "driver" in names else None,
+            "revision": hexadecimal(host, f"{syspath}/revision", 2),
+            "driver": host.link(f"{syspath}/driver"),
             "iommuGroup": int(group) if group and group.isdecimal() else None,
-            BUS_ID: address,
-            **place_attributes(syspath, numa_nodes(host, syspath)),
         }
-        if "physfn" in names:
-            physical = host.link(f"{syspath}/physfn") or ""
-            attributes |= {
-                "sriov": "vf",
-                "pf": physical,
-                # None while the interface is in another network namespace, or where the function has none.
-                "pfName": next(iter(host.list(f"{syspath}/physfn/net")), None),
-                "vfIndex": self._vf_index(syspath, address),
-            }
-        elif "sriov_totalvfs" in names:
-            attributes |= {
-                "sriov": "pf",
-                "totalVFs": natural(host, f"{syspath}/sriov_totalvfs"),
-                # Counted, because reading sriov_numvfs waits while functions are being made.
-                "numVFs": sum(1 for name in names if _VIRTUAL_FUNCTION.fullmatch(name)),
-            }
+        if shared.get("sriov") == "pf":
+            attributes["totalVFs"] = natural(host, f"{syspath}/sriov_totalvfs")
+            # Counted, because reading sriov_numvfs waits while functions are being made.
+            attributes["numVFs"] = sum(1 for name in host.list(syspath) if _VIRTUAL_FUNCTION.fullmatch(name))
         return known(attributes)
 
-    def _vf_index(self, syspath: str, address: str) -> int | None:
-        physical = self._host.resolve(f"{syspath}/physfn")
-        if physical is None:
-            return None
-        if physical not in self._vf_indexes:
+    def _read_shared(self, syspath: str) -> dict[str, AttributeValue]:
+        host = self._host
+        address = syspath.rpartition("/")[2]
+        physical = host.link(f"{syspath}/physfn")
+        role = "vf" if physical else "pf" if host.exists(f"{syspath}/sriov_totalvfs") else None
+        return known(
+            {
+                "vendor": hexadecimal(host, f"{syspath}/vendor", 4),
+                "device": hexadecimal(host, f"{syspath}/device", 4),
+                "sriov": role,
+                "pf": physical,
+                "pfName": self._of_physical(syspath).interface if physical else None,
+                "vfIndex": self._of_physical(syspath).indexes.get(address) if physical else None,
+                BUS_ID: address,
+                **place_attributes(syspath, numa_nodes(host, syspath)),
+            }
+        )
+
+    def _of_physical(self, syspath: str) -> "_PhysicalFunction":
+        """Return what a virtual function needs to know of its physical one."""
+        physical = self._host.resolve(f"{syspath}/physfn") or ""
+        if physical not in self._physical:
             names = (name for name in self._host.list(physical) if _VIRTUAL_FUNCTION.fullmatch(name))
             found = ((self._host.link(f"{physical}/{name}"), int(name.removeprefix("virtfn"))) for name in names)
-            self._vf_indexes[physical] = {target: index for target, index in found if target}
-        return self._vf_indexes[physical].get(address)
+            # No interface while it is in another network namespace, or where the function has none.
+            interface = next(iter(self._host.list(f"{physical}/net")), None)
+            self._physical[physical] = _PhysicalFunction({x: index for x, index in found if x}, interface)
+        return self._physical[physical]
+
+
+class _PhysicalFunction(NamedTuple):
+    indexes: Mapping[str, int]  # of its virtual functions, by their addresses
+    interface: str | None
+
+
+def numa_of(attributes: Mapping[str, AttributeValue]) -> tuple[int, ...]:
+    """Return the NUMA node that attributes tell of."""
+    node = attributes.get(NUMA_NODE)
+    return (node,) if isinstance(node, int) else ()
 
 
 def function_above(syspath: str) -> str | None:
@@ -120,14 +131,13 @@ def read(host: Host) -> Iterator[Finding]:
         attributes = functions.facts(syspath)
         if syspath in carrying:
             attributes = {**attributes, "uplink": True}
-        numa = attributes.get(NUMA_NODE)
         return Device(
             id=pci_id(address),
             kind="pci",
             name=address,
             syspath=syspath,
             attributes=attributes,
-            numa_nodes=(numa,) if isinstance(numa, int) else (),
+            numa_nodes=numa_of(attributes),
         )
 
     yield from each(entries(host, _DEVICES, lambda name: ADDRESS.fullmatch(name) is not None), function)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from hostdevices.device import AttributeValue
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.pci import ADDRESS, PciFunctions, pci_id, place_attributes
+from hostdevices.readers.pci import ADDRESS, PciFunctions, numa_of, pci_id, place_attributes
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 from hostdevices.readers.usb import DEVICE_NAME, UsbDevices
 
@@ -59,11 +59,12 @@ class Places:
             elif _SUBFUNCTION.fullmatch(part):
                 extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
             elif ADDRESS.fullmatch(part):
+                shared = self._functions.shared(above)
                 return Place(
                     (part, *extra),
                     (pci_id(part),),
-                    known({"bus": "pci", **attributes, **self._functions.inherited(above)}),
-                    numa_nodes(host, above),
+                    known({"bus": "pci", **attributes, **shared}),
+                    numa_of(shared),
                     function=above,
                 )
             elif DEVICE_NAME.fullmatch(part) and (usb := self._usb.identity(above)) is not None:

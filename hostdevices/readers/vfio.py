@@ -91,7 +91,7 @@ def _device(
     if not nodes and not cdev_nodes:
         return None
     is_pci = ADDRESS.fullmatch(name) is not None
-    of_function = {**functions.inherited(first), "class": hexadecimal(host, f"{first}/class", 6)} if is_pci else {}
+    of_function = {**functions.shared(first), "class": hexadecimal(host, f"{first}/class", 6)} if is_pci else {}
     return Device(
         id=device_id("vfio", name),
         kind="vfio",
@@ -134,7 +134,7 @@ def read_mdev(host: Host) -> Iterator[Finding]:
                     "name": uuid,
                     "bus": "mdev",
                     "driver": host.link(f"{syspath}/driver"),
-                    **(functions.inherited(parent) if parent else {}),
+                    **(functions.shared(parent) if parent else {}),
                     "uuid": uuid,
                     "type": host.link(f"{syspath}/mdev_type"),
                     "model": text(host, f"{syspath}/mdev_type/name"),

@@ -1,0 +1,79 @@
+"""Accelerator classes, QAT, DSA and IAA."""
+
+from hostdevices import Device, Inventory, scan
+from hostdevices.readers.accel import read
+from hostdevices.readers.intel_io import read_dsa
+from tests.hostdevices.tree import Tree
+
+
+def test_gaudi_has_its_control_node(inventory: Inventory) -> None:
+    device = inventory.devices["accel-0000-b3-00-0"]
+    assert [node.path for node in device.devnodes] == ["/dev/accel/accel0", "/dev/accel/accel_controlD0"]
+    assert device.attributes.items() >= {"type": "accel", "driver": "habanalabs", "vendor": "1da3", "module": 5}.items()
+
+
+def test_each_class_is_read(tree: Tree) -> None:
+    for index, (name, node) in enumerate(
+        (("habanalabs/hl0", "hl0"), ("neuron_device/neuron0", "neuron0"), ("apex/apex_0", "apex_0"))
+    ):
+        tree.child(tree.pci(f"0000:0{index}:00.0"), name, group=f"class/{name.partition('/')[0]}", node=node)
+    found = [device for device in read(tree.host) if isinstance(device, Device)]
+    assert [(x.attributes["type"], x.devnodes[0].path) for x in found] == [
+        ("habanalabs", "/dev/hl0"),
+        ("neuron_device", "/dev/neuron0"),
+        ("apex", "/dev/apex_0"),
+    ]
+
+
+def test_control_nodes_go_with_their_own_card(tree: Tree) -> None:
+    for index in (0, 1):
+        parent = tree.pci(f"0000:0{index}:00.0")
+        for name in (f"accel{index}", f"accel_controlD{index}"):
+            tree.child(parent, f"accel/{name}", group="class/accel", node=f"accel/{name}")
+    found = [device for device in read(tree.host) if isinstance(device, Device)]
+    assert [[node.path for node in device.devnodes] for device in found] == [
+        ["/dev/accel/accel0", "/dev/accel/accel_controlD0"],
+        ["/dev/accel/accel1", "/dev/accel/accel_controlD1"],
+    ]
+
+
+def test_a_qat_function_held_by_vfio_is_a_part_of_its_group(inventory: Inventory) -> None:
+    device = inventory.devices["qat-0000-6b-00-1"]
+    assert [node.path for node in device.devnodes] == ["/dev/vfio/30", "/dev/vfio/vfio"]
+    assert device.within == ("pci-0000-6b-00-1", "vfio-0000-6b-00-1")
+    assert device.attributes.items() >= {"sriov": "vf", "pf": "0000:6b:00.0", "services": "sym;asym"}.items()
+    assert inventory.devices["qat-0000-6b-00-0"].attributes.items() >= {"driver": "4xxx", "state": "up"}.items()
+
+
+def test_only_enabled_user_queues_are_devices(inventory: Inventory) -> None:
+    (device,) = (x for x in inventory.devices.values() if x.kind == "dsa")
+    assert device.id == "dsa-0000-6a-01-0-wq0"
+    assert [node.path for node in device.devnodes] == ["/dev/dsa/wq0.0"]
+    assert (
+        device.attributes.items()
+        >= {
+            "type": "dsa",
+            "mode": "shared",
+            "size": 16,
+            "priority": 10,
+            "label": "app",
+            "resource.kubernetes.io/numaNode": 0,
+        }.items()
+    )
+
+
+def test_a_queues_node_is_found_by_its_character_device(tree: Tree) -> None:
+    accelerator = tree.device(f"{tree.pci('0000:6a:02.0')}/iax3", group="bus/dsa/devices", state="enabled")
+    queue = tree.device(f"{accelerator}/wq3.1", group="bus/dsa/devices", state="enabled", type="user", mode="dedicated")
+    tree.device(f"{queue}/wq3.1", node="iax/wq3.1")
+    (device,) = (x for x in read_dsa(tree.host) if isinstance(x, Device))
+    assert device.attributes["type"] == "iax"
+    assert [node.path for node in device.devnodes] == ["/dev/iax/wq3.1"]
+
+
+def test_a_work_queue_that_is_disabled_leaves(tree: Tree) -> None:
+    accelerator = tree.device(f"{tree.pci('0000:6a:01.0')}/dsa0", group="bus/dsa/devices", state="enabled")
+    queue = tree.device(f"{accelerator}/wq0.0", group="bus/dsa/devices", state="enabled", type="user")
+    assert "dsa-0000-6a-01-0-wq0" in scan(tree.host).devices
+    tree.file(f"{queue}/state", "disabled")
+    assert "dsa-0000-6a-01-0-wq0" not in scan(tree.host).devices

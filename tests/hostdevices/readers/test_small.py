@@ -1,0 +1,105 @@
+"""Serial ports, sound cards, and the classes of small devices."""
+
+import pytest
+
+from hostdevices import Device, Inventory, scan
+from hostdevices.readers.tty import read as read_ttys
+from tests.hostdevices.machine import sound
+from tests.hostdevices.tree import Tree
+
+
+def paths(device: Device) -> list[str]:
+    return [node.path for node in device.devnodes]
+
+
+def test_ports_without_hardware_are_no_devices(inventory: Inventory) -> None:
+    # ttyS1 is an empty slot of the 8250 driver, tty1 a virtual console.
+    assert {x.name for x in inventory.devices.values() if x.kind == "tty"} == {"ttyS0", "ttyUSB0"}
+    assert inventory.devices["tty-ttys0"].attributes.items() >= {"bus": "platform", "driver": "serial"}.items()
+
+
+def test_ports_of_one_serial_card_are_told_apart(tree: Tree) -> None:
+    card = tree.pci("0000:05:00.0", driver="serial")
+    for number in (4, 5):
+        tree.child(card, f"tty/ttyS{number}", group="class/tty", node=f"ttyS{number}", type=4)
+    assert [device.id for device in read_ttys(tree.host) if isinstance(device, Device)] == [
+        "tty-0000-05-00-0",
+        "tty-0000-05-00-0-1",
+    ]
+
+
+def test_a_sound_card_has_all_its_nodes(inventory: Inventory) -> None:
+    card = inventory.devices["sound-0000-00-1f-3"]
+    assert paths(card) == [
+        "/dev/snd/controlC0",
+        "/dev/snd/hwC0D0",
+        "/dev/snd/pcmC0D0c",
+        "/dev/snd/pcmC0D0p",
+        "/dev/snd/timer",
+    ]
+    assert (
+        card.attributes.items() >= {"card": "PCH", "capture": True, "playback": True, "driver": "snd_hda_intel"}.items()
+    )
+
+
+def test_a_renumbered_sound_card_keeps_its_id(tree: Tree) -> None:
+    parent = tree.pci("0000:00:1f.3")
+    sound(tree, parent, 3, "PCH", ("controlC3", "pcmC3D0c"))
+    (card,) = (x for x in scan(tree.host).devices.values() if x.kind == "sound")
+    assert (card.id, card.name) == ("sound-0000-00-1f-3", "card3")
+
+
+def test_a_cameras_nodes_have_their_index(inventory: Inventory) -> None:
+    capture, metadata = (x for x in inventory.devices.values() if x.kind == "video")
+    assert (paths(capture), capture.attributes["index"]) == (["/dev/video0"], 0)
+    assert (paths(metadata), metadata.attributes["index"]) == (["/dev/video1"], 1)
+    assert metadata.id == f"{capture.id}-index1"
+    assert capture.attributes["model"] == "HD Pro Webcam C920"
+
+
+def test_parts_of_a_webcam_have_one_whole(inventory: Inventory) -> None:
+    webcam = "usb-046d-082d-0000-00-14-0-0-3"
+    assert {x.kind for x in inventory.devices.values() if webcam in x.within} == {"video", "media", "sound"}
+
+
+@pytest.mark.parametrize(
+    ("identity", "node", "attributes"),
+    [
+        ("hidraw-1050-0120-0000-00-14-0-0-4-if0", "hidraw5", {"vendor": "1050", "product": "0120", "bus": "usb"}),
+        ("input-serio0", "input/event3", {"model": "AT Translated Set 2 keyboard", "phys": "isa0060/serio0/input0"}),
+        ("i2c-fe804000-i2c", "i2c-1", {"model": "bcm2835 (i2c@fe804000)"}),
+        ("spi-fe204000-spi-cs1", "spidev0.1", {"model": "spi:spidev"}),
+        ("gpio-fe200000-gpio", "gpiochip0", {"model": "pinctrl-bcm2711"}),
+        ("iio-adc", "iio:device0", {"model": "mcp3008"}),
+        ("ptp-0000-00-1f-6", "ptp0", {"model": "e1000e", "vendor": "8086"}),
+        ("pps-pps0", "pps0", {"model": "ktimer", "bus": "virtual"}),
+        ("rtc-00-03", "rtc0", {"model": "rtc_cmos 00:03"}),
+        ("uio-0000-00-1f-3", "uio0", {"model": "uio_pci_generic"}),
+        ("misc-kvm", "kvm", {"name": "kvm", "bus": "virtual"}),
+    ],
+)
+def test_small_devices(identity: str, node: str, attributes: dict[str, str], inventory: Inventory) -> None:
+    device = inventory.devices[identity]
+    assert paths(device) == [f"/dev/{node}"]
+    assert device.attributes.items() >= attributes.items()
+
+
+def test_a_tpm_comes_with_its_resource_manager(inventory: Inventory) -> None:
+    (tpm,) = (x for x in inventory.devices.values() if x.kind == "tpm")
+    assert paths(tpm) == ["/dev/tpm0", "/dev/tpmrm0"]
+    assert tpm.attributes["version"] == 2
+
+
+def test_a_node_with_other_numbers_is_not_the_device(tree: Tree) -> None:
+    tree.device("/sys/devices/virtual/misc/kvm", group="class/misc", node="kvm", numbers="10:232")
+    assert "misc-kvm" in scan(tree.host).devices
+    tree.node("/dev/kvm", "10:229")
+    assert "misc-kvm" not in scan(tree.host).devices
+
+
+def test_a_name_that_leads_out_of_dev_is_no_node(tree: Tree) -> None:
+    tree.device(
+        "/sys/devices/virtual/misc/x", group="class/misc", node="kvm", numbers="10:232", uevent={"DEVNAME": "../kvm"}
+    )
+    tree.node("/kvm", "10:232")
+    assert not scan(tree.host).devices
