@@ -17,6 +17,7 @@ from nodeplug.config.schema import GroupEntry, Select, Texts, Value
 KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]+|-?[0-9]+\.\.-?[0-9]+")
+_HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")
 _FORMS = {
     "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
     "boolean": "true or false",
@@ -149,8 +150,9 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
         return AnyOf(())
     for place, wanted in zip(places, values, strict=True):
         if not _fits(type_, wanted):
-            hint = f'write it in quotes: "{wanted}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
-            document.at(place, f"{name} is {_FORMS[type_]}, not {_shown(wanted)}", hint)
+            shown = str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
+            hint = f'write it in quotes: "{shown}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
+            document.at(place, f"{name} is {_FORMS[type_]}, not {shown}", hint)
     if type_ == "hexadecimal":
         values = tuple(str(x).lower().removeprefix("0x") for x in values)
     return Attribute(full, values)
@@ -161,11 +163,7 @@ def _fits(type_: str, value: Value) -> bool:
         return type_ == "boolean" and isinstance(value, bool)
     if type_ == "integer":
         return isinstance(value, int) or _COMPARISON.fullmatch(value) is not None
-    return isinstance(value, str)
-
-
-def _shown(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return isinstance(value, str) and (type_ != "hexadecimal" or _HEXADECIMAL.fullmatch(value) is not None)
 
 
 def _texts(value: Texts) -> tuple[str, ...]:

@@ -1,0 +1,116 @@
+"""Every value is what it is written as, and every deviation has its place."""
+
+import pytest
+
+from nodeplug.config import ConfigError, Settings, loads
+from tests.nodeplug.config.text import wrong, wrong_with
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    assert wrong("""
+        settings:
+          kubeletRoott: /k
+          rescanSeconds: "60"
+          logLevel: inof
+        resources:
+          - name: example.com/a
+            select: {preset: gpus, attributes: {vendr: x, serial: 0123}}
+            shares: 0
+          - select: kvm
+            access: {mode: 0660}
+          - name: example.com/b
+            select: kvm
+            share: 2
+            select: tun
+          - hello
+    """) == [
+        "2:3: unknown key kubeletRoott; did you mean kubeletRoot?",
+        '3:18: this must be a whole number, not "60"; leave the quotes out',
+        '4:13: unknown value "inof"; did you mean info?',
+        '7:59: YAML takes 0123 for a number; write it in quotes: "0123"',
+        "8:13: 0 is less than 1; How many containers may use one device at once.",
+        "9:5: the key name is missing; The extended resource that pods ask for: `example.com/gpu`.",
+        '10:20: YAML takes 0660 for a number; write it in quotes: "0660"',
+        "13:5: unknown key share; did you mean shares?",
+        "14:5: the key select stands here for the second time; the first is in line 12",
+        '15:5: this must be a mapping, not "hello"; What is offered, in the order in which devices are given away.',
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["0403", "1e10", "0x10de", "10:22:33", "017", "1_000", "1.10", ".5", "-1", "0o17", "+7"]
+)
+def test_ids_that_yaml_takes_for_numbers_must_be_in_quotes(text: str) -> None:
+    message = f'YAML takes {text} for a number; write it in quotes: "{text}"'
+    assert wrong_with(f"select: {{id: {text}}}") == [message]
+    assert wrong_with(f"select: {{id: [a, {text}]}}") == [message]
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "on", "off", "y", "N", "True"])
+def test_texts_that_yaml_takes_for_truth_values_must_be_in_quotes(text: str) -> None:
+    found = wrong_with(f"select: {{id: {text}}}")
+    assert found == [f'YAML takes {text} for a truth value; write it in quotes: "{text}"']
+
+
+def test_a_date_must_be_in_quotes() -> None:
+    assert wrong_with("select: {id: 2026-11-21}") == [
+        'YAML takes 2026-11-21 for a date; write it in quotes: "2026-11-21"'
+    ]
+
+
+@pytest.mark.parametrize("text", ["1-2.3", "0000:3b:00.0", "usb-1", "1.2.3", "e10", "v1", "0403f"])
+def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -> None:
+    assert loads(f"resources: [{{name: x/y, select: {{id: [{text}]}}}}]".encode()).resources
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shares: many", 'this must be a whole number, not "many"; How many containers may use one device at once.'),
+        ("shares: 1.5", 'this must be a whole number, not "1.5"; How many containers may use one device at once.'),
+        ("shares: [1]", "this must be a whole number, not a list; How many containers may use one device at once."),
+        ("shares: 99999999999999999999", 'this must be a whole number, not "99999999999999999999"'),
+        ("shares:", "this has no value; give a whole number or leave the key out"),
+        ("shares: ~", "this has no value; give a whole number or leave the key out"),
+        ("cdi: yes", "yes may mean true, false or a text; write true or false"),
+        ('cdi: "true"', 'this must be true or false, not "true"; leave the quotes out'),
+        ("cdi: 1", 'this must be true or false, not "1"'),
+        ("env: [A]", "this must be a mapping, not a list"),
+        ("env: {A: 1}", 'YAML takes 1 for a number; write it in quotes: "1"'),
+        ("mounts: {}", "this must be a list, not a mapping"),
+        ("permissions: rx", '"rx" does not fit ^[rwm]{1,3}$'),
+        ("preferred: pack", 'unknown value "pack"; did you mean packed?'),
+        ("group: siblings", 'unknown value "siblings"; known are functions, parent'),
+        ('env: {A: "\\x01"}', "this text has a control character"),
+        ("access: {uid: -1}", "-1 is less than 0; The owner. Without: as on the host."),
+        ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; The owner. Without: as on the host."),
+    ],
+)
+def test_wrong_types(text: str, message: str) -> None:
+    (found,) = wrong_with(f"select: kvm\n{text}")
+    assert found.startswith(message)
+
+
+@pytest.mark.parametrize("text", ["true", "True", "TRUE"])
+def test_truth_values(text: str) -> None:
+    assert loads(f"resources: [{{name: x/y, select: kvm, cdi: {text}}}]".encode()).resources[0].cdi is True
+
+
+@pytest.mark.parametrize("text", ["5", "hello", "[]", "resources"])
+def test_a_file_that_is_no_mapping(text: str) -> None:
+    assert wrong(text)[0].startswith("1:1: this must be a mapping, not")
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    config = loads(b"resources: []")
+    assert config.settings == Settings()
+    assert config.resources == ()
+
+
+def test_findings_show_no_control_characters() -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(b'"\\e[2Jresources": 5', "f\n")
+    assert caught.value.lines()[0] == r"f\n:1:1: the key resources is missing; " + (
+        "What is offered, in the order in which devices are given away."
+    )
+    assert r"unknown key \x1b[2Jresources; did you mean resources?" in caught.value.lines()[1]

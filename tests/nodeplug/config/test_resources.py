@@ -1,0 +1,202 @@
+"""What a resource may say: names, environment, mounts, access, and what goes together."""
+
+import pytest
+
+from hostdevices.resource import Mount, NodeAccess
+from nodeplug.config import loads
+from nodeplug.config.resources import why_not_a_name
+from tests.nodeplug.config.text import one, wrong, wrong_with
+
+LONG = "a" * 63
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "example.com/gpu",
+        "fake-domain/resource",
+        "a/B_c.d-e",
+        f"{'a.' * 121}aa/x",
+        f"x/{LONG}",
+        "example.com/0",
+        "kubernetes.io.example/x",
+    ],
+)
+def test_extended_resource_names(name: str) -> None:
+    assert why_not_a_name(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gpu", "it has no domain"),
+        ("", "it has no domain"),
+        ("kubernetes.io/gpu", "Kubernetes' own"),
+        ("my.kubernetes.io/gpu", "Kubernetes' own"),
+        ("requests.example.com/gpu", "quotas"),
+        ("example.com/gpu/0", "more than one slash"),
+        ("Example.com/gpu", "the domain must have lower-case"),
+        ("/gpu", "the domain must have"),
+        ("-a/gpu", "the domain must have"),
+        ("a..b/gpu", "the domain must have"),
+        (f"{'a.' * 122}a/x", "at most 244"),
+        ("example.com/", "after the slash"),
+        ("example.com/-x", "after the slash"),
+        ("example.com/x-", "after the slash"),
+        (f"x/{LONG}a", "at most 63"),
+        ("example.com/gpu\n", "after the slash"),
+    ],
+)
+def test_names_that_the_kubelet_refuses(name: str, why: str) -> None:
+    assert why in why_not_a_name(name)
+
+
+def test_a_resource_with_everything() -> None:
+    config = loads(b"""
+        settings: {allowedMounts: [/usr/lib/firmware]}
+        resources:
+          - name: example.com/gps
+            select: usb-serial
+            nodes: /dev/ttyUSB*
+            shares: 4
+            permissions: rwm
+            env: {GPS: "{devnodes}", PLACE: "{{ {pciBusID} }} {serial}"}
+            mounts:
+              - {hostPath: /usr/lib/firmware/a, readOnly: false}
+              - {hostPath: /usr/lib/firmware, containerPath: /fw}
+            annotations: {example.com/ids: "{ids}", plain: x}
+            cdi: true
+            access: {uid: 0, gid: 20, mode: "0660"}
+            preferred: packed
+            health: present
+            reset: true
+            dangerous: true
+    """)
+    (gps,) = config.resources
+    assert (gps.nodes, gps.shares, gps.permissions) == (("/dev/ttyUSB*",), 4, "rwm")
+    assert gps.env == {"GPS": "{devnodes}", "PLACE": "{{ {resource.kubernetes.io/pciBusID} }} {serial}"}
+    assert gps.mounts == (
+        Mount("/usr/lib/firmware/a", "/usr/lib/firmware/a", False),
+        Mount("/usr/lib/firmware", "/fw", True),
+    )
+    assert gps.annotations == {"example.com/ids": "{ids}", "plain": "x"}
+    assert (gps.cdi, gps.access) == (True, NodeAccess(0, 20, 0o660))
+    assert (gps.preferred, gps.health, gps.reset, gps.dangerous) == ("packed", "present", True, True)
+
+
+def test_access_says_only_what_is_given() -> None:
+    assert one('select: kvm\ncdi: true\naccess: {mode: "660"}').access == NodeAccess(None, None, 0o660)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "shares: 100000",
+            "1 device(s) with 100000 share(s) make a list of up to 9100000 bytes; the kubelet takes 4194304",
+        ),
+        ("permissions: rr", "rr says a permission twice"),
+        ("nodes: [/dev/a, dri/*]", "dri/* is not below /dev; device nodes are"),
+        ("nodes: /dev/../etc", "/dev/../etc has empty, `.` or `..` components"),
+        ("env: {1A: x}", "1A cannot be the name of a variable; letters, digits, underscores"),
+        ("env: {LD_PRELOAD: x}", "LD_PRELOAD is not ours to set; choose another name"),
+        ("env: {PATH: x}", "PATH is not ours to set; choose another name"),
+        ("env: {KUBERNETES_SERVICE_HOST: x}", "KUBERNETES_SERVICE_HOST is not ours to set; choose another name"),
+        ("env: {NODEPLUG_X_Y: x}", "NODEPLUG_X_Y is not ours to set; choose another name"),
+        ('env: {A: "{device}{serail}"}', "unknown field {serail}; did you mean serial?"),
+        ('env: {A: "{ids"}', "a brace without its other; write {{ or }} for a brace"),
+        ('env: {A: "}"}', "a brace without its other; write {{ or }} for a brace"),
+        ("annotations: {-x: z}", "-x cannot be the name of an annotation"),
+        ("annotations: {A_/x: z}", "A_/x cannot be the name of an annotation"),
+        ('annotations: {a: "{x}"}', "unknown field {x}"),
+        ("mounts: [{hostPath: usr}]", "usr is not an absolute path without empty, `.` or `..` components"),
+        (
+            "mounts: [{hostPath: /fw/../etc}]",
+            "/fw/../etc is not an absolute path without empty, `.` or `..` components",
+        ),
+        ("mounts: [{hostPath: /fwx}]", "/fwx is not below any of settings.allowedMounts"),
+        ("mounts: [{hostPath: /fw, containerPath: /proc/x}]", "nothing can be mounted at /proc/x"),
+        (
+            "mounts: [{hostPath: /fw, containerPath: a}]",
+            "a is not an absolute path without empty, `.` or `..` components",
+        ),
+        ("mounts: [{hostPath: /fw}, {hostPath: /fw/a, containerPath: /fw}]", "two mounts at /fw"),
+        ("access: {uid: 5}", "only CDI can say who owns a node; add `cdi: true` to the resource"),
+    ],
+)
+def test_what_a_resource_may_not_say(text: str, message: str) -> None:
+    (found,) = wrong_with(f"select: kvm\n{text}", settings="allowedMounts: [/fw]")
+    assert found.startswith(message)
+
+
+def test_a_resource_selects_something() -> None:
+    assert wrong_with("shares: 2") == ["the key select is missing; it says which devices are meant"]
+
+
+def test_a_name_that_is_no_cdi_kind_cannot_have_cdi() -> None:
+    assert wrong("""
+        resources:
+          - {name: example.com/a.b, select: kvm}
+          - {name: example.com/c.d, select: kvm, cdi: true}
+          - {name: 1.example/x, select: kvm, cdi: true}
+    """) == [
+        "3:12: example.com/c.d cannot be a CDI kind: it begins with a letter and has no dot after the slash",
+        "4:12: 1.example/x cannot be a CDI kind: it begins with a letter and has no dot after the slash",
+    ]
+
+
+def test_names_are_unique() -> None:
+    assert wrong("""
+        resources:
+          - {name: x/a, select: kvm}
+          - {name: x/a, select: tun}
+    """) == ["3:12: x/a is the name of two resources; to select more, use `any` in one of them"]
+
+
+def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None:
+    assert wrong("""
+        resources:
+          - {name: x/a, select: kvm, env: {SAME: "1", OTHER: a, ID: "{ids}"}}
+          - name: x/b
+            select: tun
+            env:
+              SAME: "1"
+              OTHER: b
+              ID: "{ids}"
+    """) == [
+        "7:7: OTHER is also set by x/a; a container with both would see one of them; choose another name",
+        "8:7: ID is also set by x/a; a container with both would see one of them; choose another name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kubeletRoot: kubelet", '"kubelet" does not fit ^/'),
+        ("kubeletRoot: /var//kubelet", "/var//kubelet is not an absolute path without empty, `.` or `..` components"),
+        (f"kubeletRoot: /{'k' * 41}", "may have 108 bytes; the limit is 107"),
+        ("stateDirectory: /a/../b", "/a/../b is not an absolute path"),
+        ("cdiDirectory: /cdi/", "/cdi/ is not an absolute path"),
+        ("metricsAddress: 127.0.0.1", '"127.0.0.1" does not fit'),
+        ("rescanSeconds: 0", "0 is less than 1"),
+        ("allowedMounts: [/]", "is not an absolute path"),
+        ("allowedMounts: [/etc]", "/etc holds what no container should have; name a folder for devices only"),
+        ("allowedMounts: [/proc/driver]", "/proc/driver holds what no container should have"),
+        ("allowedMounts: [/var/lib/kubelet/pods]", "/var/lib/kubelet/pods holds what no container should have"),
+        ("{kubeletRoot: /k, allowedMounts: [/k/pods]}", "/k/pods holds what no container should have"),
+    ],
+)
+def test_settings(text: str, message: str) -> None:
+    (found,) = wrong(f"settings: {text if text[0] == '{' else f'{{{text}}}'}\nresources: []\n")
+    assert message in found
+
+
+def test_settings_that_are_wrong_do_not_make_mounts_wrong() -> None:
+    assert wrong("""
+        settings: {allowedMounts: /fw}
+        resources:
+          - {name: x/y, select: kvm, mounts: [{hostPath: /fw}]}
+    """) == [
+        '1:27: this must be a list, not "/fw"; What resources may mount: these host folders and files, and what is '
+        "below them."
+    ]

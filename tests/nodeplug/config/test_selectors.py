@@ -1,0 +1,158 @@
+"""Selectors and groups in the file."""
+
+import pytest
+
+from hostdevices.groups import Functions, PathMember, PathSet, SameAttribute, Within
+from hostdevices.presets import PRESETS, preset
+from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
+from nodeplug.config import loads
+from tests.nodeplug.config.text import one, wrong, wrong_with
+
+
+def test_a_preset_by_its_name_alone() -> None:
+    assert one("select: kvm").selector == preset("kvm")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_named(name: str) -> None:
+    assert one(f"select: {name}").selector == preset(name)
+
+
+def test_all_keys_agree_and_of_a_list_one_entry() -> None:
+    found = one("""
+        select:
+          preset: [gpu, accel]
+          kind: [gpu, accel]
+          id: gpu-*
+          path: [/dev/dri/*, /dev/accel/*]
+          attributes:
+            vendor: ["0x10DE", "8086"]
+            memory: ">=1000"
+            render: true
+            index: [0, 2]
+            pcieRoot: pci0000:*
+          all: [gpu]
+          any: [gpu, {kind: accel}]
+          not: {attributes: {sriov: vf}}
+    """)
+    assert found.selector == AllOf(
+        (
+            AnyOf((preset("gpu"), preset("accel"))),
+            Kinds(("gpu", "accel")),
+            Ids(("gpu-*",)),
+            Paths(("/dev/dri/*", "/dev/accel/*")),
+            Attribute("vendor", ("10de", "8086")),
+            Attribute("memory", (">=1000",)),
+            Attribute("render", (True,)),
+            Attribute("index", (0, 2)),
+            Attribute("resource.kubernetes.io/pcieRoot", ("pci0000:*",)),
+            AllOf((preset("gpu"),)),
+            AnyOf((preset("gpu"), Kinds(("accel",)))),
+            Not(Attribute("sriov", ("vf",))),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpus", "unknown preset gpus; did you mean gpu?"),
+        ("{preset: [gpu, KVM]}", "unknown preset KVM; did you mean kvm?"),
+        ("{kind: gpus}", "unknown kind gpus; did you mean gpu?"),
+        ("{path: ttyUSB0}", "ttyUSB0 is not below /dev; device nodes are"),
+        ("{path: /dev/./x}", "/dev/./x has empty, `.` or `..` components"),
+        ("{path: /dev/*a*a*a*a*a*a*a}", "/dev/*a*a*a*a*a*a*a has more than 6 wildcards"),
+        ("{attributes: {vendr: x}}", "unknown attribute vendr; did you mean vendor?"),
+        (
+            "{attributes: {vendor: 8086}}",
+            'vendor is hexadecimal digits in quotes ("10de"), or a glob, not 8086; write it in quotes: "8086"',
+        ),
+        ("{attributes: {vendor: intel}}", 'vendor is hexadecimal digits in quotes ("10de"), or a glob, not intel'),
+        ("{attributes: {serial: 12}}", 'serial is a text or a glob, not 12; write it in quotes: "12"'),
+        ("{attributes: {carrier: up}}", "carrier is true or false, not up"),
+        ("{attributes: {model: true}}", 'model is a text or a glob, not true; write it in quotes: "true"'),
+        ("{attributes: {mtu: big}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not big'),
+        ("{attributes: {mtu: []}}", "mtu has no value that it could have"),
+        ("{}", "this selects every device; say which ones; `all: []` for really all of them"),
+        ("{any: [kvm, {}]}", "this selects every device; say which ones; `all: []` for really all of them"),
+        ("{any: [kvm, [tun]]}", "this must be a text or a mapping, not a list"),
+        ("{not: {kind: x}}", "unknown kind x"),
+        ("{cel: device.driver}", "unknown key cel"),
+    ],
+)
+def test_wrong_selectors(text: str, message: str) -> None:
+    (found,) = wrong_with(f"select: {text}")
+    assert found.startswith(message)
+
+
+def test_the_place_of_a_wrong_attribute_is_its_name_and_of_a_wrong_value_the_value() -> None:
+    assert wrong("""
+        resources:
+          - name: x/y
+            select:
+              any:
+                - attributes:
+                    vendr: x
+                    serial: [a,
+                             12]
+    """) == [
+        "6:13: unknown attribute vendr; did you mean vendor?",
+        '8:22: serial is a text or a glob, not 12; write it in quotes: "12"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("parent", Within()),
+        ("functions", Functions()),
+        ("{within: usb}", Within("usb")),
+        ("{attribute: iommuGroup}", SameAttribute("iommuGroup")),
+        ("{attribute: pcieRoot}", SameAttribute("resource.kubernetes.io/pcieRoot")),
+    ],
+)
+def test_groups(text: str, group: object) -> None:
+    assert one(f"select: camera\ngroup: {text}").group == group
+
+
+def test_a_group_of_paths_selects_by_them() -> None:
+    found = one("""
+        group:
+          paths:
+            - {path: /dev/snd/controlC*, containerPath: /dev/snd/controlC0}
+            - {path: /dev/snd/pcmC*D0c, optional: true}
+    """)
+    members = (PathMember("/dev/snd/controlC*", "/dev/snd/controlC0"), PathMember("/dev/snd/pcmC*D0c", "", True))
+    assert found.group == PathSet(members)
+    assert found.selector == Paths(("/dev/snd/controlC*", "/dev/snd/pcmC*D0c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "a group has exactly one of within, attribute and paths"),
+        ("{within: usb, attribute: serial}", "a group has exactly one of within, attribute and paths"),
+        ("{within: usbs}", "unknown kind usbs; did you mean usb?"),
+        ("{attribute: serail}", "unknown attribute serail; did you mean serial?"),
+        ("{paths: [{path: /dev/a*}, {path: /dev/b}]}", "the paths of a group must have equally many wildcards"),
+        ("{paths: [{path: /dev/a}, {path: /dev/b, containerPath: /dev/a}]}", "two nodes of a group have the same path"),
+        ("{paths: [{path: /dev/a, optional: true}]}", "at least one path of a group must not be optional"),
+        ("{paths: []}", "at least one path of a group must not be optional"),
+        ("{paths: [{path: /dev/a, containerPath: b}]}", "b is not an absolute path"),
+        ("{paths: [{}]}", "the key path is missing"),
+        ("{within: [usb]}", "this must be a text, not a list"),
+    ],
+)
+def test_wrong_groups(text: str, message: str) -> None:
+    (found,) = wrong_with(f"select: camera\ngroup: {text}")
+    assert found.startswith(message)
+
+
+def test_the_globs_to_watch_are_all_those_below_dev() -> None:
+    config = loads(b"""
+        resources:
+          - {name: x/a, select: {any: [kvm, {path: [/dev/ttyUSB*, /dev/x]}]}}
+          - {name: x/b, group: {paths: [{path: /dev/snd/c*}, {path: /dev/x*, containerPath: /dev/y}]}}
+          - {name: x/c, select: {path: /dev/x}}
+    """)
+    assert config.path_globs == ("/dev/ttyUSB*", "/dev/x", "/dev/snd/c*", "/dev/x*")

@@ -1,0 +1,63 @@
+"""Files that are no YAML that we take: one finding, at its place."""
+
+import pytest
+
+from nodeplug.config.tree import DEPTH_LIMIT, SIZE_LIMIT, Mapping, Scalar, Sequence, Unreadable, parse
+
+
+def test_every_node_knows_its_place_and_whether_it_is_quoted() -> None:
+    root, twice = parse(b"a: [b, 'c']\n'd': |\n  e\n")
+    assert root == Mapping(
+        (
+            (Scalar("a", True, 1, 1), Sequence((Scalar("b", True, 1, 5), Scalar("c", False, 1, 8)), 1, 4)),
+            (Scalar("d", False, 2, 1), Scalar("e\n", False, 2, 6)),
+        ),
+        1,
+        1,
+    )
+    assert twice == []
+
+
+def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
+    root, (finding,) = parse(b"a: 1\nb: {c: 1,\n c: 2}\n")
+    assert isinstance(root, Mapping)
+    assert root.entries[1][1] == Mapping(((Scalar("c", True, 2, 5), Scalar("1", True, 2, 8)),), 2, 4)
+    assert (finding.line, finding.column, finding.hint) == (3, 2, "the first is in line 2")
+    assert finding.message == "the key c stands here for the second time"
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "message"),
+    [
+        (b"", 1, 1, "the file is empty"),
+        (b"# nothing\n", 1, 1, "the file is empty"),
+        (b"a: 1\nb: [c,\n", 3, 1, "this is not YAML"),
+        (b"a:\n\t- b\n", 2, 1, r"this is not YAML: found character '\\t'"),
+        (b"a: b: c\n", 1, 5, "this is not YAML"),
+        (b"a: 'b\n", 2, 1, "this is not YAML"),
+        (b'a: "\\z"\n', 1, 6, "this is not YAML"),
+        (b"%YAML 9.1\n---\na: b\n", 1, 1, "this is not YAML"),
+        (b"a: b\nc: \0\n", 2, 4, "the character #x0000 is not allowed"),
+        (b"a: b\n\xc3\xa4\xff: c\n", 2, 2, "the byte 0xff is not UTF-8"),
+        (b"\xef\xbb\xbfa: b\n\xff\n", 2, 1, "the byte 0xff is not UTF-8"),
+        (b"a: b\n---\nc: d\n", 2, 1, "a second document begins here"),
+        (b"a: &x [b]\nc: *x\n", 2, 4, "aliases are not supported"),
+        (b"a: !!python/object:os.system b\n", 1, 4, "the tag .* is not supported"),
+        (b"a: !!int '5'\n", 1, 4, "the tag .* is not supported"),
+        (b"? [a]\n: b\n", 1, 3, "a key must be a text"),
+        (b'a: "\\ud800"\n', 1, 4, "half of a surrogate pair"),
+        (b"[" * 100_000, 1, DEPTH_LIMIT + 1, "nested deeper than"),
+        (b"- " * 5_000, 1, 2 * DEPTH_LIMIT + 1, "nested deeper than"),
+        (b"#" * (SIZE_LIMIT + 1), 1, 1, f"{SIZE_LIMIT + 1} bytes; the limit is {SIZE_LIMIT}"),
+    ],
+)
+def test_what_is_not_taken(data: bytes, line: int, column: int, message: str) -> None:
+    with pytest.raises(Unreadable, match=message) as caught:
+        parse(data)
+    assert (caught.value.finding.line, caught.value.finding.column) == (line, column)
+
+
+def test_an_alias_bomb_is_stopped_at_the_first_alias() -> None:
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
+    with pytest.raises(Unreadable, match="aliases are not supported"):
+        parse(bomb.encode())
