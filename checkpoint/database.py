@@ -152,7 +152,8 @@ class Database:
             migrate(connection)
             return _load(connection)
         except sqlite3.DatabaseError as error:
-            if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            # SQLITE_ERROR: the tables are not those that the record of migrations promises
+            if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
                 raise _Unsound("corrupt", str(error)) from error
             raise
 
@@ -219,9 +220,9 @@ class Database:
 
 def _check(connection: sqlite3.Connection) -> None:
     """Raise `_Unsound` unless the database is sound, ours (or empty) and not newer than this program."""
-    for (finding,) in connection.execute("PRAGMA quick_check(1)"):
-        if finding != "ok":
-            raise _Unsound("corrupt", finding)
+    ((finding,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+    if finding != "ok":
+        raise _Unsound("corrupt", finding)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and (tables or application):
@@ -233,8 +234,11 @@ def _check(connection: sqlite3.Connection) -> None:
 
 def _load(connection: sqlite3.Connection) -> State:
     """Read everything. A row that makes no sense makes the file unsound: half a truth would hand devices out twice."""
+    # fetchall: a half-read cursor would keep the file open while it is renamed
     bodies = dict(connection.execute("SELECT digest, body FROM answer").fetchall())
     columns = "resource, api, unit, occupies, touches, holder, answer, phase, boot_id, since"
+    rows = connection.execute(f"SELECT {columns} FROM lease ORDER BY since, unit").fetchall()  # noqa: S608 - constant
+    kept_back = connection.execute("SELECT device, reason, since FROM withheld ORDER BY since").fetchall()
     try:
         leases = [
             msgspec.convert(
@@ -252,13 +256,11 @@ def _load(connection: sqlite3.Connection) -> State:
                 },
                 Lease,
             )
-            for resource, api, unit, occupies, touches, holder, answer, phase, boot_id, since in connection.execute(
-                f"SELECT {columns} FROM lease ORDER BY since, rowid"  # noqa: S608 - a constant of ours
-            )
+            for resource, api, unit, occupies, touches, holder, answer, phase, boot_id, since in rows
         ]
         withheld = [
             msgspec.convert({"device": device, "reason": reason, "since": since}, Withheld)
-            for device, reason, since in connection.execute("SELECT device, reason, since FROM withheld ORDER BY since")
+            for device, reason, since in kept_back
         ]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise _Unsound("corrupt", f"a record makes no sense: {error}") from error

@@ -106,6 +106,7 @@ class Book:
                     raise _refusal(lease, old, lease.unit, "a unit has one claim at a time; unprepare that claim first")
                 book._drop(old)
                 ended.append(old)
+        for lease in wanted:
             book._check(lease)
             book._add(lease)
         return Change(book, tuple(ended), tuple(wanted))

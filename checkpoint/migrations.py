@@ -23,7 +23,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "leases and withheld devices",
         (
-            "CREATE TABLE answer (digest BLOB PRIMARY KEY, body BLOB NOT NULL)",
+            "CREATE TABLE answer (digest BLOB PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
             # One answer covers all units of a container: kept once, or 10,000 units would keep it 10,000 times.
             """CREATE TABLE lease (
                 resource TEXT NOT NULL,
@@ -37,7 +37,7 @@ MIGRATIONS: tuple[Migration, ...] = (
                 boot_id TEXT NOT NULL,
                 since REAL NOT NULL,
                 PRIMARY KEY (resource, api, unit)
-            )""",
+            ) WITHOUT ROWID""",
             "CREATE INDEX lease_answer ON lease (answer)",
             """CREATE TRIGGER answer_without_lease AFTER DELETE ON lease
                 WHEN NOT EXISTS (SELECT 1 FROM lease WHERE answer = OLD.answer)

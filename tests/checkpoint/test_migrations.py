@@ -1,0 +1,53 @@
+"""Steps of the schema: each once, in order, recorded, all or nothing."""
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from checkpoint.migrations import APPLICATION_ID, MIGRATIONS, Migration, migrate, version
+
+NEXT = Migration("notes on leases", ("ALTER TABLE lease ADD COLUMN note TEXT NOT NULL DEFAULT ''",))
+BROKEN = Migration("half of it works", ("CREATE TABLE extra (x)", "CREATE TABLE lease (x)"))
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    opened = sqlite3.connect(":memory:", isolation_level=None)
+    yield opened
+    opened.close()
+
+
+def test_an_empty_database_gets_all_steps_and_their_record(connection: sqlite3.Connection) -> None:
+    assert version(connection) == 0
+    migrate(connection)
+    assert version(connection) == len(MIGRATIONS)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    recorded = connection.execute("SELECT version, name FROM migration ORDER BY version").fetchall()
+    assert recorded == [(number, step.name) for number, step in enumerate(MIGRATIONS, start=1)]
+
+
+def test_a_newer_program_makes_only_the_missing_step_and_keeps_the_rows(connection: sqlite3.Connection) -> None:
+    migrate(connection)
+    connection.execute("INSERT INTO answer VALUES (x'00', x'')")
+    connection.execute("INSERT INTO lease VALUES ('r', 'dra', 'u', '[]', '[]', '', x'00', 'done', 'b', 1.0)")
+    migrate(connection, (*MIGRATIONS, NEXT))
+    assert version(connection) == len(MIGRATIONS) + 1
+    assert connection.execute("SELECT unit, note FROM lease").fetchall() == [("u", "")]
+
+
+def test_a_step_that_fails_leaves_no_trace(connection: sqlite3.Connection) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="lease already exists"):
+        migrate(connection, (*MIGRATIONS, BROKEN))
+    assert version(connection) == len(MIGRATIONS)
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)
+    assert not connection.in_transaction
+    migrate(connection, (*MIGRATIONS, NEXT))
+    assert version(connection) == len(MIGRATIONS) + 1
+
+
+def test_nothing_to_do_is_nothing_done(connection: sqlite3.Connection) -> None:
+    migrate(connection)
+    before = connection.total_changes
+    migrate(connection)
+    assert connection.total_changes == before
