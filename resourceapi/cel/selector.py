@@ -20,7 +20,7 @@ from resourceapi.cel.parser import parse
 from resourceapi.cel.stack import depth_of, headroom
 from resourceapi.cel.types import BOOL
 from resourceapi.cel.validators import validate
-from resourceapi.cel.values import type_name
+from resourceapi.cel.values import Optional, type_name
 
 MAX_COST = 1_000_000
 """What one evaluation of a device selector may cost, and what its estimate may be."""
@@ -93,6 +93,8 @@ class Selector(Expression):
     ) -> tuple[bool, int]:
         """Whether the device is selected, and the cost of finding out. Raises CelEvalError."""
         value, cost = self._evaluate(Frame(device, None, self._slots, limit, interrupt))
+        while type(value) is Optional and value.present:
+            value = value.value
         if value is True or value is False:
             return value, cost
         error = CelEvalError(
@@ -102,8 +104,28 @@ class Selector(Expression):
         raise error
 
 
+_NOT_BOOL = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "type": "type conversion not supported for 'type'",
+    "optional_type": "optional.none() dereference",
+}
+
+
 def _not_bool(value: Any) -> str:
-    return f"type conversion error from '{type_name(value)}' to 'bool'"
+    """Why a result is no bool, in the words of the value's implementation."""
+    name = type_name(value)
+    if name in _NOT_BOOL:
+        return _NOT_BOOL[name]
+    return f"type conversion error from '{_SHORT_NAMES.get(name, name.rpartition('.')[2])}' to 'bool'"
+
+
+_SHORT_NAMES = {"kubernetes.NamedFormat": "Format"}
 
 
 def compile_expression(source: str, environment: Environment) -> Expression:

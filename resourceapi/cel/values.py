@@ -184,14 +184,23 @@ _GO_NAMES: dict[type, str] = {
     list: "*types.baseList",
     dict: "*types.baseMap",
 }
-_opaque_equality: dict[type, Callable[[Any, Any], bool]] = {}
+_opaque_equality: dict[type, tuple[type, Callable[[Any, Any], bool]]] = {}
 
 
-def register_type(python: type, type_name: str, go_name: str, equality: Callable[[Any, Any], bool]) -> None:
-    """Make a Python type known as a type of the language; it equals only values of its own type, by `equality`."""
+def register_type(
+    python: type,
+    type_name: str,
+    go_name: str,
+    equality: Callable[[Any, Any], bool],
+    comparable: type | None = None,
+) -> None:
+    """Make a Python type known as a type of the language.
+
+    It can be compared by `equality` with values of its own type, or of the type `comparable`, on the right-hand side.
+    """
     _TYPE_NAMES[python] = type_name
     _GO_NAMES[python] = go_name
-    _opaque_equality[python] = equality
+    _opaque_equality[python] = (comparable or python, equality)
 
 
 def type_name(value: Any) -> str:
@@ -238,9 +247,10 @@ def equal(left: Any, right: Any) -> bool:
     opaque = _opaque_equality.get(kind)
     if opaque is None:
         return False
-    if type(right) is not kind:
+    comparable, equality = opaque
+    if type(right) is not comparable:
         raise no_such_overload()
-    return opaque(left, right)
+    return equality(left, right)
 
 
 def _differ(left: Any, right: Any) -> bool:

@@ -12,6 +12,27 @@ from resourceapi.cel.values import MAX_INT, register_type
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 register_type(Quantity, "kubernetes.Quantity", "cel.Quantity", operator.eq)
+
+
+class ComputedQuantity(Quantity):
+    """What add() and sub() return.
+
+    Upstream holds these values by reference, with two effects: another name in messages, and no equality with anything
+    when they stand on the right-hand side.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of_value(cls, value: Quantity) -> ComputedQuantity:
+        """The same amount as a computed one."""
+        made = cls.__new__(cls)
+        for slot in Quantity.__slots__:
+            setattr(made, slot, getattr(value, slot))
+        return made
+
+
+register_type(ComputedQuantity, "kubernetes.Quantity", "*cel.Quantity", operator.eq, comparable=Quantity)
 register_type(Semver, "kubernetes.Semver", "cel.Semver", operator.eq)
 
 
@@ -33,7 +54,7 @@ def _is_quantity(text: str) -> bool:
 def _sum(left: Quantity, right: Quantity | int, negative: bool = False) -> Quantity:
     other = right if isinstance(right, Quantity) else Quantity.of(int(right), "DecimalExponent")
     try:
-        return left - other if negative else left + other
+        return ComputedQuantity.of_value(left - other if negative else left + other)
     except QuantityError as error:
         raise CelEvalError(str(error)) from None
 

@@ -1,0 +1,284 @@
+"""Matching with RE2's guarantees: the same matches as Go, in time linear in the text.
+
+A pattern in which loops cannot multiply is left to Python's `re`, which is faster; it is written anew from the tree, so
+that both engines mean the same. All others run on a machine that follows all possibilities side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from resourceapi.cel.re2_syntax import (
+    Assertion,
+    Chars,
+    Choice,
+    Predicate,
+    Regex,
+    RegexError,
+    Repeat,
+    Sequence,
+    parse_regex,
+    predicate,
+    variants,
+)
+
+__all__ = ["Matcher", "RegexError", "RegexTooExpensive", "compile_regex"]
+
+_MAX_INSTRUCTIONS = 20_000
+_MAX_STEPS = 3_000_000
+_MAX_SAFE_LOOPS = 1
+
+
+class RegexTooExpensive(Exception):
+    """The machine has taken more steps than any sensible selector needs."""
+
+
+class Matcher(Protocol):
+    """A compiled pattern."""
+
+    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+        """Where the leftmost match at or after `start` lies, or None. Raises RegexTooExpensive."""
+
+
+@lru_cache(maxsize=256)
+def compile_regex(pattern: str) -> Matcher:
+    """Compile a pattern. Raises RegexError."""
+    tree = parse_regex(pattern)
+    if _loops(tree) <= _MAX_SAFE_LOOPS and not _has_properties(tree):
+        return _Native(re.compile(_to_python(tree)))
+    return _Machine(_program(tree, pattern))
+
+
+def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
+    """All matches that do not overlap; an empty match directly after another match does not count."""
+    position, last_end = 0, -1
+    while position <= len(text):
+        found = matcher.find(text, position)
+        if found is None:
+            return
+        start, end = found
+        if start != end or start != last_end:
+            yield found
+        last_end = end
+        position = end + 1 if start == end else end
+
+
+class _Native:
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+        found = self._pattern.search(text, start)
+        return None if found is None else found.span()
+
+
+def _loops(tree: Regex) -> int:
+    """How many repetitions there are; many if one contains another or repeats very often."""
+    match tree:
+        case Repeat():
+            inner = _loops(tree.part)
+            if tree.most is not None and tree.most <= 1:
+                return inner
+            return 100 if inner or isinstance(tree.part, Choice) or tree.least > 50 or (tree.most or 0) > 50 else 1
+        case Sequence() | Choice():
+            return sum(map(_loops, tree.parts))
+        case _:
+            return 0
+
+
+def _has_properties(tree: Regex) -> bool:
+    match tree:
+        case Chars():
+            return bool(tree.properties)
+        case Repeat():
+            return _has_properties(tree.part)
+        case Sequence() | Choice():
+            return any(map(_has_properties, tree.parts))
+        case _:
+            return False
+
+
+_PYTHON_ASSERTIONS = {
+    "begin_text": r"\A",
+    "end_text": r"\Z",
+    "begin_line": "(?m:^)",
+    "end_line": "(?m:$)",
+    "word": r"(?a:\b)",
+    "not_word": r"(?a:(?!\b))",
+}
+
+
+def _to_python(tree: Regex) -> str:
+    match tree:
+        case Chars():
+            return _class_to_python(tree)
+        case Assertion():
+            return _PYTHON_ASSERTIONS[tree.kind]
+        case Sequence():
+            return "".join(map(_to_python, tree.parts))
+        case Choice():
+            return f"(?:{'|'.join(map(_to_python, tree.parts))})"
+        case Repeat():
+            bounds = f"{{{tree.least},{'' if tree.most is None else tree.most}}}"
+            return f"(?:{_to_python(tree.part)}){bounds}{'?' if tree.lazy else ''}"
+
+
+def _class_to_python(chars: Chars) -> str:
+    parts: list[str] = []
+    for low, high in chars.ranges:
+        parts.append(_range_to_python(low, high))
+        if chars.fold and high - low < 256:
+            others = {each for code in range(low, high + 1) for each in variants(chr(code))}
+            parts += [_range_to_python(ord(each), ord(each)) for each in sorted(others)]
+    if not parts:
+        return r"[^\S\s]" if not chars.negated else r"[\S\s]"
+    return f"[{'^' if chars.negated else ''}{''.join(parts)}]"
+
+
+def _range_to_python(low: int, high: int) -> str:
+    return f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}"
+
+
+# --- the machine
+
+
+class _Instruction(NamedTuple):
+    """`test` consumes a character; `kind` is an assertion; else control goes to `next` and then to `other`."""
+
+    next: int
+    other: int = -1
+    test: Predicate | None = None
+    kind: str = ""
+
+
+_MATCH = _Instruction(-1)
+
+
+def _program(tree: Regex, pattern: str) -> list[_Instruction]:
+    """The instructions of a pattern; the last one is the match."""
+    code: list[_Instruction] = []
+
+    def emit(instruction: _Instruction) -> int:
+        if len(code) >= _MAX_INSTRUCTIONS:
+            raise RegexError("expression too large", pattern)
+        code.append(instruction)
+        return len(code) - 1
+
+    def build(part: Regex) -> None:
+        match part:
+            case Chars():
+                emit(_Instruction(len(code) + 1, test=predicate(part)))
+            case Assertion():
+                emit(_Instruction(len(code) + 1, kind=part.kind))
+            case Sequence():
+                for each in part.parts:
+                    build(each)
+            case Choice():
+                build_choice(part.parts)
+            case Repeat():
+                build_repeat(part)
+
+    def build_choice(parts: tuple[Regex, ...]) -> None:
+        exits: list[int] = []
+        for each in parts[:-1]:
+            split = emit(_MATCH)
+            build(each)
+            exits.append(emit(_MATCH))
+            code[split] = _Instruction(split + 1, len(code))
+        build(parts[-1])
+        for exit_ in exits:
+            code[exit_] = _Instruction(len(code))
+
+    def branch(at: int, into: int, past: int, lazy: bool) -> None:
+        code[at] = _Instruction(past, into) if lazy else _Instruction(into, past)
+
+    def build_repeat(part: Repeat) -> None:
+        for _ in range(part.least):
+            build(part.part)
+        if part.most is None:
+            split = emit(_MATCH)
+            build(part.part)
+            emit(_Instruction(split))
+            branch(split, split + 1, len(code), part.lazy)
+            return
+        splits: list[int] = []
+        for _ in range(part.most - part.least):
+            splits.append(emit(_MATCH))
+            build(part.part)
+        for split in splits:
+            branch(split, split + 1, len(code), part.lazy)
+
+    build(tree)
+    emit(_MATCH)
+    return code
+
+
+class _Machine:
+    def __init__(self, code: list[_Instruction]) -> None:
+        self._code = code
+        self._accept = len(code) - 1
+
+    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+        """Follows all threads in order of preference; a thread is where in the program it is and where it began."""
+        found: tuple[int, int] | None = None
+        threads: dict[int, int] = {}
+        steps = 0
+        for position in range(start, len(text) + 1):
+            if found is None:
+                self._add(threads, 0, position, text, position)
+            if not threads:
+                if found is not None:
+                    break
+                continue
+            following: dict[int, int] = {}
+            steps += len(threads)
+            if steps > _MAX_STEPS:
+                raise RegexTooExpensive
+            char = text[position] if position < len(text) else ""
+            for at, began in threads.items():
+                if at == self._accept:
+                    found = (began, position)
+                    break  # the threads behind are less preferred
+                test = self._code[at].test
+                if test is not None and char and test(char):
+                    self._add(following, self._code[at].next, began, text, position + 1)
+            threads = following
+        return found
+
+    def _add(self, threads: dict[int, int], at: int, began: int, text: str, position: int) -> None:
+        pending = [at]
+        seen: set[int] = set()
+        while pending:
+            here = pending.pop()
+            if here in threads or here in seen:
+                continue
+            seen.add(here)
+            instruction = self._code[here]
+            if instruction.test is not None or here == self._accept:
+                threads[here] = began
+            elif not instruction.kind or _holds(instruction.kind, text, position):
+                if instruction.other >= 0:
+                    pending.append(instruction.other)
+                pending.append(instruction.next)
+
+
+def _is_word(text: str, index: int) -> bool:
+    return 0 <= index < len(text) and (text[index] == "_" or (text[index].isascii() and text[index].isalnum()))
+
+
+def _holds(kind: str, text: str, position: int) -> bool:
+    match kind:
+        case "begin_text":
+            return position == 0
+        case "end_text":
+            return position == len(text)
+        case "begin_line":
+            return position == 0 or text[position - 1] == "\n"
+        case "end_line":
+            return position == len(text) or text[position] == "\n"
+        case _:
+            boundary = _is_word(text, position - 1) != _is_word(text, position)
+            return boundary is (kind == "word")
