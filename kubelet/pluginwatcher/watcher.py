@@ -88,6 +88,11 @@ class PluginWatcher:
         for path in self._back_off.keys() - self._seen.keys():
             del self._back_off[path]
 
+    async def idle(self) -> None:
+        """Return when no operation is running."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
     async def _run(self) -> None:
         while True:
             self.scan()

@@ -1,0 +1,238 @@
+"""Plugins that are found in a folder, registered, told so, and taken back."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubelet.clock import FakeClock
+from kubelet.devicemanager import ManagerImpl
+from kubelet.errors import KubeletError
+from kubelet.plugin import DevicePluginStub, Gate, failing
+from kubelet.pluginwatcher import DesiredState, PluginWatcher
+from kubelet.rpc import Timeouts
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+from tests.kubelet.kit import R1, healthy
+from tests.kubelet.scenarios import scenario
+
+
+class Watched:
+    """A plugin watcher with a device manager behind it, on a clock that the test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.registry = folder / "registry"
+        self.clock = FakeClock()
+        wait = Timeouts(dial=0.3, get_info=0.3)
+        self.listed = asyncio.Event()
+        self.manager = ManagerImpl(
+            folder / "plugins" / "kubelet.sock",
+            clock=self.clock,
+            timeouts=wait,
+            on_change=lambda *_: self.listed.set(),
+        )
+        self.watcher = PluginWatcher(
+            self.registry, {"DevicePlugin": self.manager.get_watcher_handler()}, self.clock, wait
+        )
+
+    def plugin(self, name: str = "p.sock", **options: object) -> DevicePluginStub:
+        return DevicePluginStub(self.registry / name, R1, healthy("a"), **options)  # type: ignore[arg-type]
+
+    async def told(self, plugin: DevicePluginStub, times: int = 1) -> registration.RegistrationStatus:
+        """Let seconds pass until the plugin has been told so often how its registration went."""
+        for _ in range(600):
+            if len(plugin.called("NotifyRegistrationStatus")) >= times:
+                break
+            await self.clock.advance(1)
+            await self.watcher.idle()
+        status: registration.RegistrationStatus = plugin.called("NotifyRegistrationStatus")[times - 1]
+        return status
+
+
+@pytest.fixture
+async def watched(folder: Path) -> AsyncIterator[Watched]:
+    started = Watched(folder)
+    await started.manager.start(list, lambda: True)
+    await started.watcher.start()
+    yield started
+    await started.watcher.stop()
+    await started.manager.stop()
+
+
+@scenario(3, 96, 97, 99)
+async def test_a_plugin_is_registered_and_taken_back(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        status = await watched.told(plugin)
+        assert (status.plugin_registered, status.error) == (True, "")
+        await plugin.until(lambda: plugin.streams == 1)
+        assert [method for method, _ in plugin.calls] == [
+            "GetInfo",
+            "GetDevicePluginOptions",
+            "NotifyRegistrationStatus",
+            "ListAndWatch",
+        ]
+        (registered,) = watched.watcher.actual.plugins()
+        assert registered.socket in watched.watcher.desired.sockets()
+        os.unlink(plugin.socket)
+        await watched.clock.advance(1)
+        await watched.watcher.idle()
+        assert watched.watcher.actual.plugins() == []
+        assert watched.manager.state.endpoints[R1].is_stopped
+        await plugin.until(lambda: plugin.streams == 0)
+
+
+@scenario(5)
+async def test_the_newest_plugin_in_the_folder_replaces_the_list(watched: Watched) -> None:
+    plugins = [
+        DevicePluginStub(watched.registry / f"{name}.sock", R1, devices)
+        for name, devices in (("a", healthy("1", "2")), ("b", healthy("1", "2")), ("c", healthy("3")))
+    ]
+    for plugin, count in zip(plugins, (2, 2, 1), strict=True):
+        await plugin.start()
+        await watched.told(plugin)
+        ids = [device.id for device in plugin.devices]
+        while list(watched.manager.state.all.get(R1, {})) != ids:
+            await watched.listed.wait()
+            watched.listed.clear()
+        assert watched.manager.get_capacity()[0] == {R1: count}
+    for plugin in plugins:
+        await plugin.stop()
+
+
+@scenario(98)
+async def test_a_socket_that_was_replaced_is_registered_anew(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        await watched.told(plugin)
+        (before,) = watched.watcher.actual.plugins()
+        await plugin.start()
+        await watched.told(plugin, 2)
+        (after,) = watched.watcher.actual.plugins()
+        assert after.socket.generation != before.socket.generation
+        assert watched.watcher.desired.sockets() == [after.socket]
+
+
+@scenario(95)
+async def test_an_empty_folder_is_nothing_to_do(watched: Watched) -> None:
+    await watched.clock.advance(10)
+    assert (watched.watcher.desired.sockets(), watched.watcher.actual.plugins()) == ([], [])
+
+
+@scenario(94)
+async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> None:
+    folder = watched.registry
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "file.sock").write_text("")
+    for name in [
+        ".hidden.sock",
+        "sub/.hidden.sock",
+        "sub/deep/found.sock",
+        *(f"{number}.sock" for number in range(10)),
+    ]:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(folder / name))
+    watched.watcher.scan()
+    found = {str(each.path.relative_to(folder)) for each in watched.watcher.desired.sockets()}
+    assert found == {"sub/deep/found.sock", *(f"{number}.sock" for number in range(10))}
+
+
+@scenario(91, 92, 93)
+def test_desired_sockets_are_told_apart_by_path() -> None:
+    clock = FakeClock()
+    desired = DesiredState(clock)
+    for number in range(10):
+        desired.add_or_update(Path(f"/{number}.sock"))
+        assert len(desired.sockets()) == number + 1
+    generations = set()
+    for _ in range(10):
+        clock._now += 1
+        desired.add_or_update(Path("/0.sock"))
+        (entry,) = [each for each in desired.sockets() if each.path == Path("/0.sock")]
+        assert entry.seen_at == clock.now()
+        generations.add(entry.generation)
+    assert len(generations) == 10
+    for number in range(10):
+        desired.remove(Path(f"/{number}.sock"))
+    desired.remove(Path("/0.sock"))
+    assert desired.sockets() == []
+    with pytest.raises(KubeletError, match=r"^socket path is empty$"):
+        desired.add_or_update(Path())
+
+
+VALIDATION = "RegisterPlugin error -- plugin validation failed with err: "
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "text"),
+    [
+        (
+            {"versions": ("v1alpha", "v1")},
+            R1,
+            VALIDATION + "manager version, v1beta1, is not among plugin supported versions [v1alpha v1]",
+        ),
+        (
+            {"versions": ()},
+            R1,
+            VALIDATION + "manager version, v1beta1, is not among plugin supported versions []",
+        ),
+        ({}, "noslash", VALIDATION + 'invalid name of device plugin socket: the ResourceName "noslash" is invalid'),
+        (
+            {"plugin_type": "FooPlugin"},
+            R1,
+            "RegisterPlugin error -- no handler registered for plugin type: FooPlugin at socket {socket}",
+        ),
+        (
+            {"endpoint": "/nobody/here.sock"},
+            R1,
+            "RegisterPlugin error -- plugin registration failed with err: failed to dial device plugin:"
+            " context deadline exceeded",
+        ),
+    ],
+)
+@scenario(99)
+async def test_a_refused_plugin_is_told_why_again_and_again(
+    watched: Watched, options: dict[str, object], name: str, text: str
+) -> None:
+    async with watched.plugin(**options) as plugin:
+        plugin.info.name = name
+        for times in (1, 2, 3):
+            status = await watched.told(plugin, times)
+            assert (status.plugin_registered, status.error) == (False, text.format(socket=plugin.socket))
+        assert watched.watcher.actual.plugins() == []
+
+
+async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        plugin.behaviours["GetInfo"] = failing("not yet")
+        asked_at: list[float] = []
+        while len(asked_at) < 6:
+            await watched.clock.advance(0.5)
+            await watched.watcher.idle()
+            asked_at += [watched.clock.now()] * (len(plugin.called("GetInfo")) - len(asked_at))
+        waits = [later - earlier for earlier, later in zip(asked_at, asked_at[1:], strict=False)]
+        assert waits == [1, 1, 2, 4, 8]
+        del plugin.behaviours["GetInfo"]
+        assert (await watched.told(plugin)).plugin_registered
+
+
+async def test_a_plugin_that_does_not_say_who_it_is_is_given_up(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        gate = plugin.behaviours["GetInfo"] = Gate(plugin.info)
+        await watched.clock.advance(1)
+        await watched.watcher.idle()
+        assert watched.watcher.actual.plugins() == []
+        gate.open()
+        assert (await watched.told(plugin)).plugin_registered
+
+
+async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        plugin.behaviours["NotifyRegistrationStatus"] = failing("busy")
+        await watched.told(plugin)
+        await watched.watcher.idle()
+        assert watched.watcher.actual.plugins() == []
+        assert watched.manager.state.endpoints[R1].is_stopped
+        del plugin.behaviours["NotifyRegistrationStatus"]
+        await watched.told(plugin, 2)
+        assert len(watched.watcher.actual.plugins()) == 1
