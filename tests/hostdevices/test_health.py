@@ -1,0 +1,298 @@
+"""Health: what sysfs says per class, how a verdict comes and goes, and that nothing is woken or opened for it."""
+
+from pathlib import Path
+
+import pytest
+
+from hostdevices import HEALTHY, Device, Health, HealthTracker, Host, Inventory, Thresholds, needs_polling, scan
+from hostdevices.health import INTERVAL, Course, judge
+from hostdevices.health_signals import Signals, signals
+from tests.hostdevices.machine import build_machine, interface
+from tests.hostdevices.tree import Tree
+
+BAD = Signals({"state": "its state is resetting, not live"})
+GOOD = Signals()
+CONNECTX = "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+AMD = "/sys/devices/pci0000:c0/0000:c0:01.0/0000:c1:00.0"
+DSA = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0"
+QAT = "/sys/devices/pci0000:6a/0000:6b:00.0"
+DRIVE = "/sys/devices/pci0000:5d/0000:5e:00.0"
+USB = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-2"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Tree:
+    """The machine with one device of every kind, to be damaged."""
+    return build_machine(tmp_path / "root")
+
+
+class Clock:
+    """A clock that tests turn forward."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def faults(machine: Tree, identity: str) -> dict[str, str]:
+    """What is wrong with one device of the machine now."""
+    return dict(signals(machine.host, scan(machine.host).devices[identity]).faults)
+
+
+def verdicts(*samples: Signals, step: float = INTERVAL, before: Course | None = None) -> list[bool]:
+    course = before or Course("/sys/devices/x")
+    healthy = []
+    for number, sample in enumerate(samples):
+        course = judge(course, sample, number * step, Thresholds())
+        healthy.append(course.health.healthy)
+    return healthy
+
+
+def test_the_whole_machine_is_healthy(machine: Tree) -> None:
+    inventory = HealthTracker().sample(machine.host, scan(machine.host))
+    assert {i: d.health.reason for i, d in inventory.devices.items() if not d.health.healthy} == {}
+
+
+def test_one_bad_sample_is_noise_and_two_are_a_fault() -> None:
+    assert verdicts(GOOD, BAD, GOOD, BAD, BAD) == [True, True, True, True, False]
+
+
+def test_three_good_samples_are_a_recovery() -> None:
+    assert verdicts(GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD) == [True, True, *[False] * 6, True]
+
+
+def test_what_is_wrong_at_first_sight_counts_at_once() -> None:
+    assert verdicts(BAD, GOOD, GOOD, GOOD) == [False, False, False, True]
+
+
+def test_a_counters_past_is_history_and_its_growth_is_not() -> None:
+    grown = (Signals(counters={"aer_fatal": 7}), *[Signals(counters={"aer_fatal": 8})] * 2)
+    assert verdicts(*grown) == [True, True, False]
+
+
+def test_growth_is_forgotten_after_a_minute() -> None:
+    samples = [Signals(counters={"aer_fatal": 7}), *[Signals(counters={"aer_fatal": 8})] * 16]
+    healthy = verdicts(*samples)
+    assert healthy[2:15] == [False] * 13  # counted for a minute, then good three times in a row
+    assert healthy[15:] == [True] * 2
+
+
+def test_a_counter_that_starts_again_has_not_grown() -> None:
+    assert verdicts(*(Signals(counters={"aer_fatal": n}) for n in (7, 0, 0, 0))) == [True] * 4
+
+
+@pytest.mark.parametrize(("increase", "healthy"), [(10, True), (11, False)])
+def test_thresholds_are_per_minute(increase: int, healthy: bool) -> None:
+    counts = (0, increase - 1, increase, increase)
+    assert verdicts(*(Signals(counters={"aer_nonfatal": n}) for n in counts))[-1] is healthy
+
+
+def test_reasons_say_what_and_how_much() -> None:
+    course = Course("/sys/devices/x")
+    for number, count in enumerate((0, 3, 3)):
+        course = judge(course, Signals(counters={"link_flaps": count}), number * INTERVAL, Thresholds())
+    assert course.health == Health(False, "3 losses of the link within a minute")
+
+
+def test_a_reason_stays_while_the_same_is_wrong() -> None:
+    course = Course("/sys/devices/x")
+    reasons = []
+    for number, sample in enumerate(("91 °C", "95 °C", "97 °C")):
+        course = judge(course, Signals({"temp1": sample}), number * INTERVAL, Thresholds())
+        reasons.append(course.health.reason)
+    assert reasons == ["91 °C"] * 3
+    worse = judge(course, Signals({"temp1": "99 °C", "fan1": "the fan stands still"}), 20.0, Thresholds())
+    assert worse.health.reason == "99 °C; the fan stands still"
+
+
+@pytest.mark.parametrize(
+    ("identity", "file", "content", "reason"),
+    [
+        ("pci-0000-3b-00-0", f"{CONNECTX}/config", b"\xff" * 8, "does not answer on the PCI bus"),
+        ("pci-0000-3b-00-0", f"{CONNECTX}/power/runtime_status", "error", "power management failed"),
+        ("pci-0000-3b-00-0", f"{CONNECTX}/power_state", "D3cold", "has lost power"),
+        ("nic-0000-3b-00-0", f"{CONNECTX}/net/ens1f0np0/carrier", "0", "has no carrier"),
+        (
+            "rdma-0000-3b-00-0",
+            f"{CONNECTX}/infiniband/mlx5_0/ports/1/state",
+            "1: DOWN",
+            "no port is active: port 1 is DOWN",
+        ),
+        ("dsa-0000-6a-01-0-wq0", f"{DSA}/errors", "0x0 0x10 0x0 0x0", "reports errors: 0x0 0x10"),
+        ("dsa-0000-6a-01-0-wq0", f"{DSA}/state", "disabled", "its accelerator's state is disabled"),
+        ("qat-0000-6b-00-1", f"{QAT}/qat/state", "down", "its state is down, not up"),
+        ("qat-0000-6b-00-0", "/sys/kernel/debug/qat_4xxx_0000:6b:00.0/heartbeat/status", "-1", "heart has stopped"),
+        ("nvme-0000-5e-00-0", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not live"),
+        ("block-eui-36344730", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not running"),
+        (
+            "accel-0000-b3-00-0",
+            "/sys/devices/pci0000:b0/0000:b3:00.0/status",
+            "malfunction",
+            "its state is malfunction",
+        ),
+        ("usb-0403-6001-a50285bi-a0b615c19c", f"{USB}/authorized", "0", "is not authorized"),
+        ("gpu-0000-c1-00-0", f"{AMD}/hwmon/hwmon4/temp2_alarm", "1", "temp2: the sensor's alarm is on"),
+        ("pci-0000-3b-00-0", f"{CONNECTX}/aer_dev_fatal", b"\x00\xff", "aer_dev_fatal: binary content"),
+    ],
+)
+def test_faults(identity: str, file: str, content: str | bytes, reason: str, machine: Tree) -> None:
+    assert faults(machine, identity) == {}
+    machine.file(file, content)
+    assert reason in "; ".join(faults(machine, identity).values())
+
+
+@pytest.mark.parametrize(
+    ("identity", "file", "content", "counter"),
+    [
+        ("pci-0000-3b-00-0", f"{CONNECTX}/aer_dev_fatal", "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2", "aer_fatal"),
+        ("nic-0000-3b-00-0", f"{CONNECTX}/aer_dev_correctable", "RxErr 2\nTOTAL_ERR_COR 2", "aer_correctable"),
+        ("nic-0000-3b-00-0", f"{CONNECTX}/net/ens1f0np0/carrier_down_count", "2", "link_flaps"),
+        ("rdma-0000-3b-00-0", f"{CONNECTX}/infiniband/mlx5_0/ports/1/counters/link_downed", "2", "link_flaps"),
+        ("gpu-0000-c1-00-0", f"{AMD}/ras/umc_err_count", "ue: 2\nce: 900", "uncorrectable_memory"),
+        ("gpu-0000-c1-00-0", f"{AMD}/pcie_replay_count", "2", "pcie_replays"),
+        ("qat-0000-6b-00-1", f"{QAT}/qat_ras/errors_fatal", "2", "engine_fatal"),
+        ("usb-0403-6001-a50285bi-a0b615c19c", f"{USB}/port/over_current_count", "2", "overcurrent"),
+    ],
+)
+def test_counters(identity: str, file: str, content: str, counter: str, machine: Tree) -> None:
+    machine.file(file, content)
+    seen = signals(machine.host, scan(machine.host).devices[identity])
+    assert seen.counters[counter] == 2
+    assert hasattr(Thresholds(), counter)
+
+
+@pytest.mark.parametrize(("celsius", "wrong"), [(99, False), (100, True), (104, True)])
+def test_a_temperature_counts_from_critical(celsius: int, wrong: bool, machine: Tree) -> None:
+    for name, value in (("temp1_input", celsius * 1000), ("temp1_crit", 100000), ("temp1_label", "edge")):
+        machine.file(f"{AMD}/hwmon/hwmon4/{name}", value)
+    expected = {"temp1_input": f"edge: {celsius} °C, critical is 100 °C"} if wrong else {}
+    assert faults(machine, "gpu-0000-c1-00-0") == expected
+
+
+def test_a_virtual_function_without_ids_in_its_configuration_is_alive(machine: Tree) -> None:
+    # By the SR-IOV specification its vendor and device ids read as ones.
+    machine.file("/sys/devices/pci0000:3a/0000:3b:00.2/config", b"\xff\xff\xff\xff\x06\x04\x10\x00")
+    assert faults(machine, "pci-0000-3b-00-2") == {}
+
+
+def test_a_group_that_lost_a_member_to_another_driver_is_unusable(machine: Tree) -> None:
+    driver = machine.path("/sys/devices/pci0000:40/0000:41:00.1/driver")
+    driver.unlink()
+    driver.symlink_to("../../../bus/pci/drivers/snd_hda_intel")
+    reason = faults(machine, "vfio-0000-41-00-0")["group"]
+    assert reason == "0000:41:00.1 of the same IOMMU group is held by driver snd_hda_intel"
+
+
+def test_an_interface_that_is_down_waits_for_its_user(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    syspath = interface(tree, tree.pci("0000:00:03.0"), "eth0", mac="02:00:00:00:00:01")
+    tree.file(f"{syspath}/carrier", 0)
+    tree.file(f"{syspath}/flags", "0x1002")
+    assert faults(tree, "nic-0000-00-03-0") == {}
+
+
+class Watched(Host):
+    """A host that notes what is read of it."""
+
+    files: list[str]
+
+    def read_bytes(self, path: str, limit: int = 4096) -> bytes | None:
+        self.files.append(path)
+        return super().read_bytes(path, limit)
+
+
+def watched(machine: Tree) -> Watched:
+    host = Watched(machine.root)
+    host.files = []
+    return host
+
+
+def test_what_sleeps_is_not_woken(machine: Tree) -> None:
+    machine.file(f"{AMD}/power/runtime_status", "suspended")
+    machine.file(f"{AMD}/power_state", "D3cold")
+    machine.file(f"{AMD}/hwmon/hwmon4/temp1_input", 40000)
+    device = scan(machine.host).devices["gpu-0000-c1-00-0"]
+    host = watched(machine)
+    assert signals(host, device).faults == {}
+    assert not [path for path in host.files if path.endswith(("/config", "_input", "_err_count", "replay_count"))]
+
+
+def test_no_device_node_is_opened(machine: Tree) -> None:
+    inventory = scan(machine.host)
+    host = watched(machine)
+    HealthTracker().sample(host, inventory)
+    assert host.files
+    assert not [path for path in host.files if path.startswith("/dev/")]
+
+
+def test_a_device_without_its_node_is_unhealthy_at_once_and_back_at_once(machine: Tree) -> None:
+    tracker = HealthTracker(clock=Clock())
+    node = machine.path("/dev/dri/card0")
+    other = machine.path("/dev/dri/renderD128")
+    kept = [(path, path.read_bytes()) for path in (node, other)]
+    for path, _ in kept:
+        path.unlink()
+    gone = tracker.sample(machine.host, scan(machine.host))
+    assert gone.devices["gpu-0000-00-02-0"].health == Health(False, "it has no device node")
+    for path, content in kept:
+        path.write_bytes(content)
+    assert tracker.sample(machine.host, scan(machine.host)).devices["gpu-0000-00-02-0"].health == HEALTHY
+
+
+def test_a_tracker_follows_a_device_through_fault_and_recovery(machine: Tree) -> None:
+    clock = Clock()
+    tracker = HealthTracker(clock=clock)
+    state = f"{DRIVE}/nvme/nvme0/state"
+    seen = []
+    for content in ("live", "resetting", "resetting", "live", "live", "live"):
+        machine.file(state, content)
+        sampled = tracker.sample(machine.host, scan(machine.host))
+        seen.append(sampled.devices["nvme-0000-5e-00-0"].health.healthy)
+        clock.now += INTERVAL
+    assert seen == [True, True, False, False, False, True]
+
+
+def test_samples_in_quick_succession_count_as_one(machine: Tree) -> None:
+    clock = Clock()
+    tracker = HealthTracker(clock=clock)
+    inventory = scan(machine.host)
+    tracker.sample(machine.host, inventory)
+    machine.file(f"{DRIVE}/nvme/nvme0/state", "dead")
+    for _ in range(5):  # a burst of rescans
+        clock.now += 0.1
+        assert tracker.sample(machine.host, inventory).devices["nvme-0000-5e-00-0"].health == HEALTHY
+
+
+def test_a_device_in_another_place_begins_anew(machine: Tree) -> None:
+    clock = Clock()
+    tracker = HealthTracker(clock=clock)
+    machine.file(f"{USB}/authorized", "0")
+    before = scan(machine.host)
+    identity = "usb-0403-6001-a50285bi-a0b615c19c"
+    assert not tracker.sample(machine.host, before).devices[identity].health.healthy
+    clock.now += 0.1
+    (elsewhere,) = (x for x in before.devices.values() if x.name == "1-3")
+    moved = Device(id=identity, kind="usb", name="1-3", syspath=elsewhere.syspath, devnodes=elsewhere.devnodes)
+    assert tracker.sample(machine.host, Inventory({identity: moved})).devices[identity].health == HEALTHY
+
+
+def test_only_what_is_offered_is_looked_at(machine: Tree) -> None:
+    inventory = scan(machine.host)
+    host = watched(machine)
+    HealthTracker().sample(host, inventory, offered={"nvme-0000-5e-00-0", "not-here"})
+    assert host.files
+    assert all(path.startswith(DRIVE) for path in host.files)
+
+
+def test_an_unchanged_device_stays_the_same_object(machine: Tree) -> None:
+    inventory = scan(machine.host)
+    sampled = HealthTracker().sample(machine.host, inventory)
+    assert all(sampled.devices[identity] is device for identity, device in inventory.devices.items())
+
+
+def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
+    devices = scan(machine.host).devices.values()
+    assert needs_polling(x for x in devices if x.kind == "nic")
+    assert not needs_polling(x for x in devices if x.kind in ("misc", "tty", "video", "usb", "block"))

@@ -1,0 +1,57 @@
+"""Device ids: DNS labels that say what they mean and keep different facts apart."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostdevices import device_id, is_device_id
+
+FACTS = st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (("misc", "kvm"), "misc-kvm"),
+        (("misc", "cpu_dma_latency"), "misc-cpu-dma-latency"),
+        (("pci", "0000:3b:00.0"), "pci-0000-3b-00-0"),
+        (("pci", "10000:01:00.0"), "pci-10000-01-00-0"),
+        (("usb", "1a86", "7523", "0000:00:14.0", "0", "2.3"), "usb-1a86-7523-0000-00-14-0-0-2-3"),
+        (("mdev", "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"), "mdev-83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"),
+        (("dma_heap", "system"), "dma-heap-system"),
+    ],
+)
+def test_facts_that_fit_stay_readable(facts: tuple[str, ...], expected: str) -> None:
+    assert device_id(*facts) == expected
+
+
+def test_what_is_folded_is_kept_apart_by_a_digest() -> None:
+    ids = {device_id("usb", "0403", "6001", serial) for serial in ("A50285BI", "a50285bi", "A50285Bi", "A50285BI ")}
+    assert len(ids) == 4
+    assert all(identity.startswith("usb-0403-6001-a50285bi") for identity in ids)
+
+
+def test_long_facts_are_cut_and_kept_apart() -> None:
+    first, second = (device_id("path", "serial/by-id/" + "x" * 90 + end) for end in ("1", "2"))
+    assert first != second
+    assert len(first) == len(second) == 63
+
+
+@given(FACTS)
+def test_any_facts_make_a_label(facts: list[str]) -> None:
+    identity = device_id("usb", *facts)
+    assert is_device_id(identity)
+    assert identity == device_id("usb", *facts)
+
+
+@given(FACTS, FACTS)
+def test_facts_that_differ_in_more_than_separators_have_different_ids(first: list[str], second: list[str]) -> None:
+    if re.sub(r"[:._/-]+", "-", "-".join(first)) != re.sub(r"[:._/-]+", "-", "-".join(second)):
+        assert device_id("usb", *first) != device_id("usb", *second)
+
+
+@pytest.mark.parametrize("text", ["", "-a", "a-", "A", "a_b", "a.b", "a" * 64, "ä", "a\n"])
+def test_what_is_no_device_id(text: str) -> None:
+    assert not is_device_id(text)
