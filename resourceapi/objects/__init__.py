@@ -1,6 +1,6 @@
 """The objects of resource.k8s.io: types, quantities, defaults, validation and conversion between versions."""
 
-from resourceapi.objects import core, v1
+from resourceapi.objects import core, older, v1
 from resourceapi.objects.codec import DecodeError, from_dict, to_dict, without_unknown
 from resourceapi.objects.decode import (
     KINDS,
@@ -31,6 +31,7 @@ __all__ = [
     "decode",
     "encode",
     "from_dict",
+    "older",
     "parse_json",
     "read_as",
     "read_object",

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from resourceapi.objects import KubernetesObject, read_object
+from resourceapi.objects.validate import validate_create
 
 V1 = "resource.k8s.io/v1"
 
@@ -239,3 +240,15 @@ def changed(sample: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def made(sample: dict[str, Any], path: str = "", value: Any = None) -> KubernetesObject:
     """The object of a sample, changed if there is a path."""
     return read_object(changed(sample, path, value) if path else sample)
+
+
+def check_create(sample: dict[str, Any], path: str, value: Any, expected: list[str]) -> None:
+    """That a changed sample has these errors; texts that everybody knows may be cut at the end."""
+    check_errors([str(error) for error in validate_create(made(sample, path, value))], expected)
+
+
+def check_errors(found: list[str], expected: list[str]) -> None:
+    """That each error begins with its expected text."""
+    assert len(found) == len(expected), found
+    for actual, start in zip(found, expected, strict=True):
+        assert actual.startswith(start)

@@ -61,7 +61,15 @@ def test_status_body_of_one_error_and_of_several() -> None:
 
 def test_how_values_are_shown() -> None:
     errors = ErrorList()
-    values = ('a"b\n\x01\u00e9\u2028', 5, True, None, [], Quantity.parse("1.5Gi"), {"b": 1, "a": "<&>"})
+    values: tuple[Any, ...] = (
+        'a"b\n\x01\u00e9\u2028',
+        5,
+        True,
+        None,
+        [],
+        Quantity.parse("1.5Gi"),
+        {"b": 1, "a": "<&>"},
+    )
     for value in values:
         errors.invalid("x", value, "")
     errors.duplicate("x", "y")
@@ -163,8 +171,8 @@ def test_validation_never_breaks_on_odd_texts(sample: dict[str, Any]) -> None:
     """Every text replaced by odd ones, every number by extreme ones: complaints, but no crash."""
     for odd in ("", " ", "\0", "A/b/c", "\u00e9" * 300, "a" * 100_000, "-", "."):
         _check_all(_replaced(sample, str, odd))
-    for odd in (0, -1, 2**63 - 1, -(2**63)):
-        _check_all(_replaced(sample, int, odd))
+    for extreme in (0, -1, 2**63 - 1, -(2**63)):
+        _check_all(_replaced(sample, int, extreme))
 
 
 def _check_all(value: Any) -> None:
