@@ -31,7 +31,7 @@ class Source(Protocol):
     """Something outside that says when to look at the host again."""
 
     def start(self, wake: Wake) -> None:
-        """Begin to call `wake` on the running loop."""
+        """Begin to call `wake` on the running loop. Raises OSError or ImportError where the source is not to be had."""
         ...
 
     def close(self) -> None:
@@ -74,7 +74,10 @@ class UdevEvents:
         self._gap_timer: asyncio.TimerHandle | None = None
 
     def start(self, wake: Wake) -> None:
-        """Open the socket and call `wake` for each event. Raises OSError where netlink is not to be had."""
+        """Open the socket and call `wake` for each event.
+
+        Raises OSError where netlink is not to be had, ImportError without libudev.
+        """
         self._wake = wake
         monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source=self._source)
         try:

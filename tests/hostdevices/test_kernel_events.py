@@ -106,6 +106,26 @@ async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.Mon
         source.close()
 
 
+@root_only
+async def test_events_of_another_network_namespace_are_missed_and_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uevents_module, "GAP_GRACE", 0.05)
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+    source = UdevEvents()
+    source.start(woken.put_nowait)
+    try:
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        assert await asyncio.wait_for(woken.get(), 5) is not None
+        elsewhere = await asyncio.create_subprocess_exec("unshare", "-n", "true", stderr=asyncio.subprocess.DEVNULL)
+        if await elsewhere.wait():
+            pytest.skip("no network namespaces here")
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        async with asyncio.timeout(5):
+            while await woken.get() is not None:
+                pass
+    finally:
+        source.close()
+
+
 async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) -> None:
     def held() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -114,6 +134,8 @@ async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path
         sources = default_sources(Host(), [f"{tmp_path}/*"])
         async with Watcher(Scanner(Host(), [class_reader("misc")]), sources) as watcher:
             await anext(watcher)
+            with pytest.raises(TimeoutError):  # cancelled while it waits
+                await asyncio.wait_for(anext(watcher), 0)
 
     await start_and_stop()  # watchdog keeps one thread and its descriptors for the process
     before = held()

@@ -1,0 +1,170 @@
+"""Scans and events: how long a full scan takes, and how soon a kernel event is a `Diff`.
+
+The moment of an event is when another process, which does nothing else, receives it from the kernel.
+"""
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+
+from bench.table import show
+from hostdevices import Host, Scanner
+from hostdevices.watch import NEVER, Pace, Watcher, default_sources
+
+EVENTS = 200
+RUNS = 10
+CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).resolve().parents[2] / "shared" / "cases"))
+LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
+NUMBER = 1000 + os.getpid() % 1000
+
+# Prints monotonic time, action and name of each event of the kernel.
+_OBSERVER = """
+import socket, time
+events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+events.bind((0, 1))
+print("ready", flush=True)
+while True:
+    event = events.recv(65536)
+    now = time.monotonic()
+    action, _, path = event.partition(b"\\0")[0].decode().partition("@")
+    print(now, action, path.rpartition("/")[2], flush=True)
+"""
+
+
+def run() -> dict[str, object]:
+    """Measure and print both; figures in milliseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        scans = {name: _scans(root) for name, root in _machines(Path(folder))}
+    show(
+        ("host", "devices", "full scan ms", "PCI events' readers ms"),
+        [(name, x["devices"], x["full"], x["pci"]) for name, x in scans.items()],
+    )
+    if os.geteuid() != 0:
+        print("no events: adding devices needs root")
+        return {"scan": scans}
+    events = asyncio.run(_latencies())
+    print()
+    show(
+        ("event -> diff", "events", "p50 ms", "p99 ms", "max ms"),
+        [(name, len(x), _quantile(x, 0.5), _quantile(x, 0.99), max(x)) for name, x in events.items()],
+    )
+    return {"scan": scans, "events": events}
+
+
+def _machines(folder: Path) -> list[tuple[str, Path]]:
+    found = [("this machine", Path("/"))]
+    for file in sorted((CASES / "nodes").glob("*.tar.bz2")):
+        with tarfile.open(file) as archive:
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(folder / file.name)
+        found.append((file.name.removesuffix(".tar.bz2"), next((folder / file.name).glob("*/sys")).parent))
+    _make_virtual_functions(folder / "vfs", 512)
+    return [*found, ("1 PF, 512 VFs", folder / "vfs")]
+
+
+def _make_virtual_functions(root: Path, count: int) -> None:
+    physical = "0000:3b:00.0"
+    addresses = [physical, *(f"0000:{0x3C + n // 256:02x}:{n // 8 % 32:02x}.{n % 8:x}" for n in range(count))]
+    listed = root / "sys/bus/pci/devices"
+    listed.mkdir(parents=True)
+    for index, address in enumerate(addresses):
+        device = root / "sys/devices/pci0000:3a/0000:3a:00.0" / address
+        device.mkdir(parents=True)
+        facts = {"vendor": "0x15b3", "device": "0x101e", "class": "0x020000", "revision": "0x00", "numa_node": "0"}
+        facts |= {"subsystem_vendor": "0x15b3", "subsystem_device": "0x0001", "uevent": "DRIVER=mlx5_core"}
+        for name, content in facts.items():
+            (device / name).write_text(f"{content}\n")
+        (device / "driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
+        (listed / address).symlink_to(f"../../../devices/pci0000:3a/0000:3a:00.0/{address}")
+        if index:
+            (device / "physfn").symlink_to(f"../{physical}")
+            (device.parent / physical / f"virtfn{index - 1}").symlink_to(f"../{address}")
+    (root / "sys/devices/pci0000:3a/0000:3a:00.0" / physical / "sriov_totalvfs").write_text(f"{count}\n")
+
+
+def _scans(root: Path) -> dict[str, float]:
+    scanner = Scanner(Host(root))
+    devices = len(scanner.scan().devices)
+    return {"devices": devices, "full": _time(scanner.scan), "pci": _time(lambda: scanner.scan({"pci"}))}
+
+
+def _time(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - started) * 1000)
+    return median(times)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+@asynccontextmanager
+async def _observed() -> AsyncIterator[dict[tuple[str, str], float]]:
+    """Yield when each (action, name) was received; complete at the end."""
+    seen: dict[tuple[str, str], float] = {}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _OBSERVER, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    try:
+        yield seen
+    finally:
+        process.terminate()
+        async for line in process.stdout:
+            moment, action, name = line.decode().split()
+            seen[action, name] = float(moment)
+        await process.wait()
+
+
+async def _latencies() -> dict[str, list[float]]:
+    """Return milliseconds from event to diff by kind of event; a quiet time lies between any two."""
+    arrived: dict[str, dict[tuple[str, str], float]] = {}
+    host = Host()
+    async with _observed() as seen, Watcher(Scanner(host), default_sources(host), interval=NEVER) as watcher:
+        await anext(watcher)
+        control = os.open("/dev/loop-control", os.O_RDWR)
+        for index in range(EVENTS // 4):
+            number, link = NUMBER + index, f"bench{index}"
+            steps = {
+                "loop add": (f"loop{number}", _ioctl(control, LOOP_CTL_ADD, number)),
+                "loop remove": (f"loop{number}", _ioctl(control, LOOP_CTL_REMOVE, number)),
+                "veth add": (link, _ip("add", link, "type", "veth", "peer", f"{link}p")),
+                "veth remove": (link, _ip("del", link)),
+            }
+            for what, (name, act) in steps.items():
+                action = what.partition(" ")[2]
+                arrived.setdefault(what, {})[action, name] = await _when(watcher, name, action == "add", act)
+                await asyncio.sleep(Pace.QUIET * 1.1)
+        os.close(control)
+    return {what: [(moments[x] - seen[x]) * 1000 for x in moments] for what, moments in arrived.items()}
+
+
+async def _when(watcher: Watcher, name: str, there: bool, act: Callable[[], object]) -> float:
+    """Act, and return when the watcher says that the device is there, or gone."""
+    acting = asyncio.ensure_future(asyncio.to_thread(act))
+    async for change in watcher:
+        if (name in {device.name for device in change.inventory.devices.values()}) == there:
+            break
+    moment = time.monotonic()
+    await acting
+    return moment
+
+
+def _ioctl(control: int, request: int, number: int) -> Callable[[], object]:
+    return lambda: fcntl.ioctl(control, request, number)
+
+
+def _ip(*words: str) -> Callable[[], object]:
+    return lambda: subprocess.run(["ip", "link", *words], check=True)
