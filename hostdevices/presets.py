@@ -31,12 +31,16 @@ def _misc(*names: str) -> Selection:
     return _kind("misc", _is("name", *names))
 
 
+def _gpu(vendor: str) -> Selection:
+    return _kind("gpu", _is("type", "gpu"), _is("vendor", vendor))
+
+
 _VF = _is("sriov", "vf")
 _NIC = Not(AnyOf((_is("virtual", True), _is("linkType", "loopback"))))
 
 PRESETS: Mapping[str, PresetEntry] = {
     "accel": PresetEntry(_kind("accel"), "compute accelerators: accel class, Gaudi, Neuron, Coral"),
-    "amd-gpu": PresetEntry(_kind("gpu", _is("vendor", "1002")), "GPUs of AMD, each with /dev/kfd"),
+    "amd-gpu": PresetEntry(_gpu("1002"), "GPUs of AMD, each with /dev/kfd"),
     "block": PresetEntry(_kind("block"), "disks, partitions and loop devices (dangerous)"),
     "camera": PresetEntry(
         _kind("video", _is("index", 0)), "what can be captured from: the first node of each video device"
@@ -46,22 +50,23 @@ PRESETS: Mapping[str, PresetEntry] = {
     "dsa": PresetEntry(_kind("dsa", _is("type", "dsa")), "user work queues of Intel's Data Streaming Accelerator"),
     "fuse": PresetEntry(_misc("fuse"), "/dev/fuse: file systems in user space"),
     "gpio": PresetEntry(_kind("gpio"), "GPIO chips"),
-    "gpu": PresetEntry(_kind("gpu"), "GPUs of every vendor, MIG instances included"),
+    "gpu": PresetEntry(_gpu("*"), "GPUs of every vendor"),
     "hidraw": PresetEntry(_kind("hidraw"), "raw HID devices: security keys, sensors"),
     "hwrng": PresetEntry(_misc("hw_random"), "/dev/hwrng: the hardware's random numbers"),
     "i2c": PresetEntry(_kind("i2c"), "I2C buses"),
     "iaa": PresetEntry(_kind("dsa", _is("type", "iax")), "user work queues of Intel's Analytics Accelerator"),
     "iio": PresetEntry(_kind("iio"), "industrial I/O: converters, sensors"),
     "input": PresetEntry(_kind("input"), "keyboards, pointers, joysticks: event nodes"),
-    "intel-gpu": PresetEntry(_kind("gpu", _is("vendor", "8086")), "GPUs of Intel"),
+    "intel-gpu": PresetEntry(_gpu("8086"), "GPUs of Intel"),
     "kvm": PresetEntry(_misc("kvm"), "/dev/kvm: hardware virtualization"),
     "lirc": PresetEntry(_kind("lirc"), "infrared receivers and senders"),
     "loop-control": PresetEntry(_misc("loop-control"), "/dev/loop-control: makes loop devices (dangerous)"),
     "mdev": PresetEntry(_kind("mdev"), "mediated devices, e.g. vGPUs"),
     "media": PresetEntry(_kind("media"), "media controllers"),
+    "mig": PresetEntry(_kind("gpu", _is("type", "mig")), "MIG instances of NVIDIA's GPUs; name it before nvidia-gpu"),
     "nic": PresetEntry(_kind("nic", _NIC), "network interfaces with hardware behind them; never the node's uplink"),
     "nitro-enclaves": PresetEntry(_misc("nitro_enclaves"), "/dev/nitro_enclaves"),
-    "nvidia-gpu": PresetEntry(_kind("gpu", _is("vendor", "10de")), "GPUs of NVIDIA, MIG instances included"),
+    "nvidia-gpu": PresetEntry(_gpu("10de"), "GPUs of NVIDIA, whole ones"),
     "nvme": PresetEntry(_kind("nvme"), "NVMe controllers (dangerous)"),
     "pps": PresetEntry(_kind("pps"), "pulse-per-second sources"),
     "ptp": PresetEntry(_kind("ptp"), "PTP hardware clocks"),
