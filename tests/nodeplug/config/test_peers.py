@@ -1,0 +1,241 @@
+"""What the configurations of other device plugins select can be selected here."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostdevices import Device, Inventory, scan
+from hostdevices.assignment import assign
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.config import loads
+from tests.hostdevices.machine import interface, rdma, sound
+from tests.hostdevices.tree import Tree
+
+PEERS = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[4] / "shared" / "cases")) / "peers-config"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    tree = Tree(tmp_path_factory.mktemp("peers") / "root")
+    _network(tree)
+    _files(tree)
+    return tree
+
+
+def _network(tree: Tree) -> None:
+    for bus, vendor, physical_device, name in (("3b", "15b3", "1017", "ens1f0"), ("af", "8086", "1572", "ens2f0")):
+        physical = tree.pci(
+            f"0000:{bus}:00.0", root=f"pci0000:{bus}", vendor=vendor, device=physical_device, pci_class="020000",
+            driver="mlx5_core" if vendor == "15b3" else "i40e", sriov_totalvfs=8,
+        )  # fmt: skip
+        interface(tree, physical, name, mac="02:00:00:00:00:01", speed=25000)
+        for index, (device, driver) in enumerate(
+            [("1018", "mlx5_core"), ("1018", "mlx5_core")]
+            if vendor == "15b3"
+            else [("154c", "iavf"), ("154c", "vfio-pci")]
+        ):
+            function = tree.virtual_function(
+                physical,
+                f"0000:{bus}:02.{index}",
+                index,
+                vendor=vendor,
+                device=device,
+                pci_class="020000",
+                driver=driver,
+            )
+            if driver == "vfio-pci":
+                tree.iommu_group(90, function)
+                tree.device("/sys/devices/virtual/vfio/90", group="class/vfio", node="vfio/90")
+            else:
+                interface(tree, function, f"{name}v{index}", mac=f"02:00:00:00:{index:02}:02")
+        if vendor == "15b3":
+            rdma(tree, f"/sys/devices/pci0000:{bus}/0000:{bus}:02.1", "mlx5_3", 3)
+
+
+def _files(tree: Tree) -> None:
+    tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
+    for number in (0, 1):
+        audio = tree.pci(f"0000:00:1f.{number}", pci_class="040300", driver="snd_hda_intel")
+        sound(tree, audio, number, f"Card{number}", (f"controlC{number}", f"pcmC{number}D0c", f"pcmC{number}D0p"))
+    controller = tree.pci("0000:00:14.0", pci_class="0c0330", driver="xhci_hcd")
+    adapter = tree.usb(controller, "1-2", devnum=4, vendor="0403", product="6001", serial="A1", interfaces=("ff",))
+    port = tree.device(f"{adapter}/1-2:1.0/ttyUSB0", driver="usb-serial/ftdi_sio", port_number=0)
+    tree.child(port, "tty/ttyUSB0", group="class/tty", node="ttyUSB0", numbers="188:0")
+    webcam = tree.usb(controller, "1-3", devnum=5, vendor="046d", product="082d", interfaces=("0e",))
+    tree.child(f"{webcam}/1-3:1.0", "video4linux/video0", group="class/video4linux", node="video0", index=0)
+    for name, numbers in (("gpiomem", "244:0"), ("vchiq", "245:0"), ("hci0", "246:0"), ("rfcomm0", "216:0")):
+        tree.node(f"/dev/{name}", numbers)
+
+
+def offered(tree: Tree, text: str) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource, by the name after the slash."""
+    config = loads(text.encode())
+    inventory: Inventory = scan(tree.host, (*READERS, paths_reader(config.path_globs)))
+    assignment = assign(inventory, config.resources)
+    return {name.partition("/")[2]: devices for name, devices in assignment.devices.items()}
+
+
+def nodes(devices: tuple[Device, ...]) -> list[list[str]]:
+    return sorted(sorted(node.path for node in device.devnodes) for device in devices)
+
+
+def addresses(devices: tuple[Device, ...]) -> list[str]:
+    return sorted(str(device.attributes["resource.kubernetes.io/pciBusID"]) for device in devices)
+
+
+def test_generic_device_plugin(tree: Tree) -> None:
+    found = offered(
+        tree,
+        """
+        resources:
+          - {name: squat.ai/fuse, select: fuse, shares: 10}
+          - {name: squat.ai/serial, select: {path: [/dev/ttyUSB*, /dev/ttyACM*, /dev/rfcomm*]}}
+          - {name: squat.ai/video, select: {path: /dev/video0}}
+          - name: squat.ai/capture
+            group:
+              paths:
+                - {path: /dev/snd/controlC*, containerPath: /dev/snd/controlC0}
+                - {path: /dev/snd/pcmC*D0c, containerPath: /dev/snd/pcmC0D0c}
+        """,
+    )
+    assert nodes(found["fuse"]) == [["/dev/fuse"]]
+    assert nodes(found["serial"]) == [["/dev/rfcomm0"], ["/dev/ttyUSB0"]]
+    assert nodes(found["video"]) == [["/dev/video0"]]
+    assert nodes(found["capture"]) == [
+        ["/dev/snd/controlC0", "/dev/snd/pcmC0D0c"],
+        ["/dev/snd/controlC1", "/dev/snd/pcmC1D0c"],
+    ]
+    assert {node.container_path for device in found["capture"] for node in device.devnodes} == {
+        "/dev/snd/controlC0",
+        "/dev/snd/pcmC0D0c",
+    }
+
+
+def test_generic_device_plugin_by_usb_ids(tree: Tree) -> None:
+    found = offered(
+        tree,
+        """
+        resources:
+          - {name: squat.ai/ftdi, select: {kind: usb, attributes: {vendor: "0403", product: "6001", serial: A1}}}
+          - {name: squat.ai/webcam, select: {kind: usb, attributes: {vendor: "046d"}}}
+        """,
+    )
+    assert nodes(found["ftdi"]) == [["/dev/bus/usb/001/004", "/dev/ttyUSB0"]]
+    assert nodes(found["webcam"]) == [["/dev/bus/usb/001/005", "/dev/video0"]]
+
+
+def test_sriov_network_device_plugin(tree: Tree) -> None:
+    found = offered(
+        tree,
+        """
+        resources:
+          - {name: mellanox.com/rdma, select: {kind: rdma, attributes: {vendor: "15b3", device: ["1016", "1018"]}}}
+          - {name: intel.com/dpdk, select: {preset: sriov-vf, attributes: {vendor: "8086", driver: vfio-pci}}}
+          - {name: intel.com/first, select: {preset: sriov-vf, attributes: {pfName: ens2f0, vfIndex: "0..3"}}}
+          - {name: x.com/by-root, select: {preset: sriov-vf, attributes: {pf: "0000:3b:00.0"}}}
+          - {name: x.com/by-address, select: {kind: pci, attributes: {pciBusID: ["0000:3b:02.1"]}}}
+        """,
+    )
+    assert addresses(found["rdma"]) == ["0000:3b:02.1"]
+    assert nodes(found["rdma"]) == [["/dev/infiniband/issm3", "/dev/infiniband/umad3", "/dev/infiniband/uverbs3"]]
+    assert addresses(found["dpdk"]) == ["0000:af:02.1"]
+    assert nodes(found["dpdk"]) == [["/dev/vfio/90"]]
+    assert addresses(found["first"]) == ["0000:af:02.0"]
+    assert addresses(found["by-root"]) == ["0000:3b:02.0"]
+    assert found["by-address"] == ()
+
+
+def test_smarter_device_manager(tree: Tree) -> None:
+    found = offered(
+        tree,
+        """
+        resources:
+          - {name: smarter-devices/snd, select: sound, shares: 20}
+          - {name: smarter-devices/gpiomem, select: {path: /dev/gpiomem}, shares: 40}
+          - {name: smarter-devices/hci, select: {path: "/dev/hci[0-9]*"}}
+          - {name: smarter-devices/ttyUSB, select: usb-serial}
+        """,
+    )
+    assert len(found["snd"]) == 2
+    assert nodes(found["gpiomem"]) == [["/dev/gpiomem"]]
+    assert nodes(found["hci"]) == [["/dev/hci0"]]
+    assert nodes(found["ttyUSB"]) == [["/dev/ttyUSB0"]]
+
+
+def sriov_resource(pool: dict[str, Any]) -> dict[str, Any]:
+    """Translate a pool of the SR-IOV network device plugin."""
+    names = {
+        "vendors": "vendor",
+        "devices": "device",
+        "drivers": "driver",
+        "pciAddresses": "pciBusID",
+        "pfNames": "pfName",
+    }
+    selectors = pool["selectors"] if isinstance(pool["selectors"], list) else [pool["selectors"]]
+    return {
+        "name": f"{pool.get('resourcePrefix', 'intel.com')}/{pool['resourceName']}",
+        "select": {
+            "any": [
+                {
+                    **({"kind": "rdma"} if selector.get("isRdma") else {"preset": "sriov-vf"}),
+                    "attributes": {names[key]: value for key, value in selector.items() if key in names},
+                }
+                for selector in selectors
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("dpdk.json", {"intel_x710vfio": ["0000:af:02.1"]}),
+        ("dpdk-all-nics.json", {"nic": ["0000:3b:02.1", "0000:af:02.1"]}),
+        ("dpdk-mlnx-dpdk.json", {"mlnx_connectx4": [], "mlnx_connectx5": ["0000:3b:02.1"]}),
+        ("rdma.json", {"mlnx_rdma": ["0000:3b:02.1"], "intel_rdma": []}),
+        (
+            "deployments.json",
+            {
+                "intel_sriov_netdevice": ["0000:af:02.0"],
+                "intel_sriov_dpdk": [],  # the physical functions have other names
+                "mlnx_sriov_rdma": [],  # asks for the driver mlx5_ib
+                "brcm_sriov_bnxt": [],
+            },
+        ),
+    ],
+)
+def test_published_configurations_of_the_sriov_plugin(tree: Tree, file: str, expected: dict[str, list[str]]) -> None:
+    path = PEERS / "sriov-network-device-plugin" / file
+    if not path.exists():
+        pytest.skip(f"no recorded cases at {PEERS}")
+    pools = json.loads(path.read_text())["resourceList"]
+    found = offered(tree, json.dumps({"resources": [sriov_resource(pool) for pool in pools]}))
+    assert {name: addresses(devices) for name, devices in found.items()} == expected
+
+
+@pytest.mark.parametrize("file", ["default.yaml", "rpi.yaml", "xavier.yaml"])
+def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file: str) -> None:
+    path = PEERS / "smarter-device-manager" / file
+    if not path.exists():
+        pytest.skip(f"no recorded cases at {PEERS}")
+    resources = []
+    for number, entry in enumerate(yaml.safe_load(path.read_text())):
+        name = entry["devicematch"].strip("^$").replace(".*", "*").removesuffix("*")
+        glob = f"/dev/{name}/*" if name == "snd" else f"/dev/{name}*"
+        resources.append(
+            {"name": f"smarter-devices/r{number}", "select": {"path": glob}, "shares": entry["nummaxdevices"]}
+        )
+    found = [
+        path for devices in offered(tree, json.dumps({"resources": resources})).values() for path in nodes(devices)
+    ]
+    assert {node for group in found for node in group} >= {
+        "/dev/gpiomem",
+        "/dev/vchiq",
+        "/dev/hci0",
+        "/dev/ttyUSB0",
+        "/dev/video0",
+    }
