@@ -66,7 +66,8 @@ class ManagerImpl:
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
 
-        `dra_extended_resource` is the feature gate. `on_change` is told (what happened, resource) after each change.
+        `dra_extended_resource` is the feature gate. `on_change` is told after each change: what
+        happened, and to which resource or pod.
         """
         self.state = DeviceState()
         self.server = RegistrationServer(socket_path, self, timeouts)
@@ -302,7 +303,7 @@ class ManagerImpl:
             is_changed = is_changed or got
         if is_changed:
             await self.checkpoint.write(self.state.checkpoint())
-            self._on_change("allocated", container.name)
+            self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}")
 
     async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
         endpoint = self.state.endpoints.get(resource)

@@ -1,7 +1,7 @@
 """Who has which device: pod -> container -> resource -> record.
 
-A record is *reserved* while its devices are being chosen and the plugin is asked, and *committed* from then
-on. A reservation keeps its devices from others and is otherwise invisible. Source: device manager specification, section 4.10.
+A record is *reserved* while its devices are being chosen and the plugin is asked, and *committed* from then on. A
+reservation keeps its devices from others and is otherwise invisible. Source: device manager specification, 4.10.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -49,10 +49,10 @@ async def answer(request: api.AllocateRequest) -> api.AllocateResponse:
     return api.AllocateResponse(container_responses=[merged])
 
 
-async def two_resources(kit: ManagerKit, **options: bool) -> None:
+async def two_resources(kit: ManagerKit) -> None:
     """dev1 and dev2 of R1, dev3 and dev4 of R2."""
     for resource, devices in ((R1, healthy("dev1", "dev2", node=0)), (R2, healthy("dev3", "dev4"))):
-        plugin = await kit.plugin(resource, devices, **options)
+        plugin = await kit.plugin(resource, devices)
         plugin.behaviours["Allocate"] = answer
 
 
@@ -195,7 +195,7 @@ async def test_a_checkpoint_that_cannot_be_written_fails_the_container(kit: Mana
     kit.manager.checkpoint.path.unlink()
     kit.manager.checkpoint.path.mkdir()
     owner = kit.pod("p", container("c", {R1: 1}))
-    with pytest.raises(AllocationError, match='^failed to write checkpoint file "kubelet_internal_checkpoint": '):
+    with pytest.raises(AllocationError, match=r'^failed to write checkpoint file "kubelet_internal_checkpoint": '):
         await kit.manager.allocate_container(owner, owner.container("c"))
     assert kit.held(owner, "c") == {"a"}, "what is in memory is kept"
     kit.manager.checkpoint.path.rmdir()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
 
-async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: str) -> str:
+async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: Any) -> str:
     """The text with which the kubelet refuses the stub."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await stub.register(kit.folder / "kubelet.sock", **fields)

@@ -1,10 +1,12 @@
 """Plugins that are found in a folder, registered, told so, and taken back."""
 
 import asyncio
+import itertools
 import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +39,8 @@ class Watched:
             self.registry, {"DevicePlugin": self.manager.get_watcher_handler()}, self.clock, wait
         )
 
-    def plugin(self, name: str = "p.sock", **options: object) -> DevicePluginStub:
-        return DevicePluginStub(self.registry / name, R1, healthy("a"), **options)  # type: ignore[arg-type]
+    def plugin(self, name: str = "p.sock", **options: Any) -> DevicePluginStub:
+        return DevicePluginStub(self.registry / name, R1, healthy("a"), **options)
 
     async def told(self, plugin: DevicePluginStub, times: int = 1) -> registration.RegistrationStatus:
         """Let seconds pass until the plugin has been told so often how its registration went."""
@@ -192,7 +194,7 @@ VALIDATION = "RegisterPlugin error -- plugin validation failed with err: "
 )
 @scenario(99)
 async def test_a_refused_plugin_is_told_why_again_and_again(
-    watched: Watched, options: dict[str, object], name: str, text: str
+    watched: Watched, options: dict[str, Any], name: str, text: str
 ) -> None:
     async with watched.plugin(**options) as plugin:
         plugin.info.name = name
@@ -210,7 +212,7 @@ async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
             await watched.clock.advance(0.5)
             await watched.watcher.idle()
             asked_at += [watched.clock.now()] * (len(plugin.called("GetInfo")) - len(asked_at))
-        waits = [later - earlier for earlier, later in zip(asked_at, asked_at[1:], strict=False)]
+        waits = [later - earlier for earlier, later in itertools.pairwise(asked_at)]
         assert waits == [1, 1, 2, 4, 8]
         del plugin.behaviours["GetInfo"]
         assert (await watched.told(plugin)).plugin_registered

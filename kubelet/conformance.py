@@ -1,0 +1,339 @@
+"""Does a device plugin behave? A run against a stand-in kubelet, for a plugin in any language.
+
+The plugin is a command. It is started, registers, is asked for devices, well and badly, sees the kubelet restart, and
+is told to stop. What a kubelet or a user would suffer from is a failure; what is only unwise is a warning.
+"""
+
+import asyncio
+import contextlib
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+from msgspec import Struct
+
+from grpcunix import Client, connect
+from kubelet.devicemanager import HEALTHY, UNHEALTHY
+from kubelet.devicemanager.endpoint import Endpoint
+from kubelet.errors import PluginCallError
+from kubelet.node import Node
+from kubelet.pods import container, pod
+from kubelet.rpc import answer
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+Outcome = Literal["pass", "warn", "fail", "skip"]
+
+RESTARTS = 3
+SLOW_ANSWER = 1.0  # seconds; a kubelet admits no other pod meanwhile
+LONGEST_ID = 63
+T = TypeVar("T")
+
+_UNKNOWN = "nodeplug-no-such-device"
+_BAD_REQUESTS: list[tuple[str, str, Message]] = [
+    ("a request without containers is answered", "Allocate", api.AllocateRequest()),
+    (
+        "a request without devices is answered",
+        "Allocate",
+        api.AllocateRequest(container_requests=[api.ContainerAllocateRequest()]),
+    ),
+    (
+        "a preference among nothing is answered",
+        "GetPreferredAllocation",
+        api.PreferredAllocationRequest(container_requests=[api.ContainerPreferredAllocationRequest()]),
+    ),
+    (
+        "a start with an unknown device is answered",
+        "PreStartContainer",
+        api.PreStartContainerRequest(devices_ids=[_UNKNOWN]),
+    ),
+]
+_PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+_CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
+
+
+class Check(Struct, frozen=True):
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    outcome: Outcome
+    detail: str = ""
+
+
+class PluginProcess:
+    """The plugin under test."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """`command` as it is started."""
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; what it prints goes where our own errors go. Raises OSError."""
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.returncode if self._process is not None else None
+
+    async def terminate(self, seconds: float) -> int | None:
+        """Ask it to stop; its exit code, None if it had to be killed."""
+        if self._process is None:
+            return None
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+            return None
+
+
+class Conformance:
+    """One run; `checks` grows while it goes."""
+
+    def __init__(self, command: Sequence[str], seconds: float, tell: Callable[[Check], None]) -> None:
+        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take."""
+        self.checks: list[Check] = []
+        self._command = command
+        self._seconds = seconds
+        self._tell = tell
+        self._group = ""
+
+    @property
+    def is_passed(self) -> bool:
+        """True when nothing failed."""
+        return all(check.outcome != "fail" for check in self.checks)
+
+    async def run(self) -> None:
+        """Run all checks. Raises OSError if the command cannot be started."""
+        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+            async with Node(Path(folder)) as node:
+                process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
+                await process.start()
+                try:
+                    await self._run(node, process)
+                finally:
+                    await process.terminate(self._seconds)
+
+    async def _run(self, node: Node, process: PluginProcess) -> None:
+        self._group = "registration"
+        if not await self._registers(node, "registers and lists its devices"):
+            return
+        resources = sorted(node.manager.state.endpoints)
+        self._lists(node)
+        for resource in resources:
+            self._group = resource
+            endpoint = node.manager.state.endpoints[resource]
+            await self._options(endpoint)
+            await self._allocations(node, resource)
+            await self._preferred(node, resource)
+            await self._bad_requests(node, resource, endpoint)
+        self._group = "restarts of the kubelet"
+        await self._restarts(node, resources)
+        self._group = "shutdown"
+        await self._shutdown(node, process)
+
+    async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
+        """Wait until every endpoint has sent a list, and nothing new came for a moment."""
+        state = node.manager.state
+        started = time.monotonic()
+
+        def is_ready() -> bool:
+            known = [resource for resource, endpoint in state.endpoints.items() if not endpoint.is_stopped]
+            return bool(known) and set(known) >= set(wanted) and all(resource in state.all for resource in known)
+
+        try:
+            await node.until(is_ready, self._seconds)
+            with contextlib.suppress(TimeoutError):  # several resources may register one after the other
+                while not wanted:
+                    count = len(state.endpoints)
+                    await node.until(lambda count=count: len(state.endpoints) > count, 1.0)  # type: ignore[misc]
+            await node.until(is_ready, self._seconds)
+        except TimeoutError:
+            missing = sorted(set(wanted) - {r for r in state.endpoints if r in state.all})
+            what = f"still missing: {', '.join(missing)}" if missing else "nothing was registered and listed"
+            return self._note(name, "fail", f"{what} after {self._seconds:.0f} s")
+        count = len(state.endpoints)
+        return self._note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
+
+    def _lists(self, node: Node) -> None:
+        for resource, devices in sorted(node.manager.state.all.items()):
+            odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
+            long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
+            if odd:
+                self._note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
+            if long:
+                self._note(f"ids of {resource}", "warn", f"{long[0]} has more than {LONGEST_ID} characters")
+            negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
+            if negative:
+                self._note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
+            self._note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
+
+    async def _options(self, endpoint: Endpoint) -> None:
+        options = endpoint.options
+        assert options is not None
+        named = [
+            name
+            for name, is_set in (
+                ("PreStartContainer", options.pre_start_required),
+                ("GetPreferredAllocation", options.get_preferred_allocation_available),
+            )
+            if is_set
+        ]
+        self._note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
+
+    async def _allocations(self, node: Node, resource: str) -> None:
+        healthy = list(node.manager.state.healthy[resource])
+        if not healthy:
+            self._note("allocation", "skip", "no healthy device")
+            return
+        for amount in sorted({1, len(healthy)}):
+            for repetition in ("", ", again"):
+                wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
+                started = time.monotonic()
+                status = await node.admit(wanted)
+                took = time.monotonic() - started
+                name = f"a container with {amount} device(s){repetition}"
+                if status.phase != "Running":
+                    text = status.message or status.container_statuses[0].message
+                    self._note(name, "fail", text)
+                else:
+                    slow = took > SLOW_ANSWER
+                    detail = (
+                        f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
+                    )
+                    self._note(name, "warn" if slow else "pass", detail)
+                    self._answer(node, resource)
+                await node.remove("verify")
+
+    def _answer(self, node: Node, resource: str) -> None:
+        """Look at what a runtime would be told."""
+        found = node.manager.state.records.responses(node.active_pods()[-1].uid, "c")[resource]
+        wrong = [f"environment variable {name!r}" for name in found.envs if not name or "=" in name]
+        for device in found.devices:
+            if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
+                wrong.append(f"device path {device.host_path!r} -> {device.container_path!r} is not absolute")
+            if not device.permissions or set(device.permissions) - set("rwm"):
+                wrong.append(f"permissions {device.permissions!r} of {device.container_path} are not of r, w and m")
+        wrong += [
+            f"mount {mount.host_path!r} -> {mount.container_path!r} is not absolute"
+            for mount in found.mounts
+            if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
+        ]
+        wrong += [f"CDI name {cdi.name!r}" for cdi in found.cdi_devices if not _CDI_NAME.fullmatch(cdi.name)]
+        if wrong:
+            self._note("what the runtime is told", "fail", wrong[0])
+
+    async def _preferred(self, node: Node, resource: str) -> None:
+        endpoint = node.manager.state.endpoints[resource]
+        healthy = list(node.manager.state.healthy[resource])
+        if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
+            self._note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
+            return
+        sizes = sorted({1, (len(healthy) + 1) // 2, len(healthy)})
+        for must in ([], healthy[-1:]):
+            for size in sizes:
+                name = f"preferred allocation of {size}{' with one given' if must else ''}"
+                try:
+                    response = await self._soon(endpoint.preferred_allocation(healthy, must, size))
+                except (PluginCallError, TimeoutError) as error:
+                    self._note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
+                    continue
+                self._note(name, *_judge(response, healthy, must, size))
+
+    async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
+        try:
+            await self._soon(endpoint.allocate([_UNKNOWN]))
+        except PluginCallError as error:
+            self._note("an unknown device is refused", "pass", str(error))
+        except TimeoutError:
+            self._note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
+        else:
+            self._note("an unknown device is refused", "fail", "it was allocated")
+        async with connect(endpoint.socket) as channel:
+            client = Client(channel, _PLUGIN)
+            for name, method, request in _BAD_REQUESTS:
+                try:
+                    with contextlib.suppress(PluginCallError):
+                        await self._soon(answer(client.call(method, request)))
+                except TimeoutError:
+                    self._note(name, "fail", "no answer")
+            second = await self._gets_list(client)
+        is_alive = not endpoint.is_stopped and resource in node.manager.state.healthy
+        self._note("goes on after bad requests", "pass" if is_alive else "fail")
+        detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
+        self._note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
+
+    async def _gets_list(self, client: Client) -> bool:
+        try:
+            async with asyncio.timeout(self._seconds):
+                async for _ in client.stream("ListAndWatch", api.Empty()):
+                    return True
+        except (TimeoutError, grpc.aio.AioRpcError):
+            pass
+        return False
+
+    async def _restarts(self, node: Node, resources: Sequence[str]) -> None:
+        before = {resource: sorted(devices) for resource, devices in node.manager.state.all.items()}
+        for number in range(1, RESTARTS + 1):
+            await node.restart()
+            if not await self._registers(node, f"comes back after restart {number}", resources):
+                return
+        after = {resource: sorted(devices) for resource, devices in node.manager.state.all.items()}
+        same = before == after
+        self._note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
+
+    async def _shutdown(self, node: Node, process: PluginProcess) -> None:
+        if process.exit_code is not None:
+            self._note("still runs", "fail", f"it exited with {process.exit_code}")
+            return
+        started = time.monotonic()
+        code = await process.terminate(min(self._seconds, 30.0))
+        took = f"{time.monotonic() - started:.2f} s"
+        if code is None:
+            self._note("stops when it is told to", "fail", f"had to be killed after {took}")
+            return
+        self._note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
+        with contextlib.suppress(TimeoutError):
+            await node.until(lambda: not any(node.allocatable().values()), self._seconds)
+        offered = [resource for resource, count in node.allocatable().items() if count]
+        self._note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
+        left = sorted(path.name for path in node.device_plugins.iterdir() if path.is_socket())
+        left.remove("kubelet.sock")
+        self._note("leaves no socket behind", "warn" if left else "pass", ", ".join(left))
+
+    async def _soon(self, call: Awaitable[T]) -> T:
+        async with asyncio.timeout(self._seconds):
+            return await call
+
+    def _note(self, name: str, outcome: Outcome, detail: str = "") -> bool:
+        check = Check(self._group, name, outcome, detail)
+        self.checks.append(check)
+        self._tell(check)
+        return outcome != "fail"
+
+
+def _judge(
+    response: api.PreferredAllocationResponse, available: Sequence[str], must: Sequence[str], size: int
+) -> tuple[Outcome, str]:
+    """A wrong preference does no harm, the kubelet corrects it; but it is not what the plugin wanted."""
+    if not response.container_responses:
+        return "warn", "no preference"
+    chosen = list(response.container_responses[0].deviceIDs)
+    if len(set(chosen)) != len(chosen) or len(chosen) != size:
+        return "warn", f"{len(set(chosen))} device(s) instead of {size}"
+    if not set(chosen) <= set(available):
+        return "warn", "names devices that were not offered"
+    if not set(chosen) >= set(must):
+        return "warn", "leaves out a device that is given"
+    return "pass", ""

@@ -1,0 +1,153 @@
+"""Talking to a stand-in kubelet that runs in another process: one JSON request, one JSON answer, on a unix socket.
+
+This socket is the stand-in's own; a real kubelet has nothing like it.
+"""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kubelet.errors import KubeletError
+from kubelet.node import Node, NodeError
+from kubelet.pods import Pod, PodStatus
+
+SOCKET_NAME = "control.sock"
+_LARGEST = 16 * 1024 * 1024  # bytes of one request or answer
+
+
+class ControlError(KubeletError):
+    """The kubelet that runs there cannot be asked, or refuses."""
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """`do` is admit, remove, restart or status; `pod` is a name or `namespace/name`."""
+
+    do: str
+    admit: Pod | None = None
+    pod: str = ""
+
+
+class ResourceView(Struct, frozen=True):
+    """A resource on the node: numbers, and id -> health."""
+
+    capacity: int
+    allocatable: int
+    devices: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class PodView(Struct, frozen=True):
+    """A pod on the node; `allocations` is container -> resource -> ids."""
+
+    name: str
+    uid: str
+    status: PodStatus
+    allocations: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """What the kubelet says: an error, or the state of everything afterwards."""
+
+    error: str = ""
+    resources: dict[str, ResourceView] = msgspec.field(default_factory=dict)
+    pods: list[PodView] = msgspec.field(default_factory=list)
+
+
+class ControlServer:
+    """Answers requests about a node at `control.sock` in its folder."""
+
+    def __init__(self, node: Node) -> None:
+        """Serve later."""
+        self._node = node
+        self._path = node.directory / SOCKET_NAME
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Serve, for the owner of the folder only. Raises OSError."""
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LARGEST)
+        os.chmod(self._path, 0o600)
+
+    async def stop(self) -> None:
+        """Stop serving. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(await reader.readline())
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+        except (OSError, ValueError):
+            pass  # the asker went away, or never knew how to ask
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, line: bytes) -> Answer:
+        try:
+            await self._do(msgspec.json.decode(line, type=Request))
+        except (KubeletError, msgspec.DecodeError) as error:
+            return Answer(error=str(error))
+        return view(self._node)
+
+    async def _do(self, request: Request) -> None:
+        if request.do == "admit" and request.admit is not None:
+            await self._node.admit(request.admit)
+        elif request.do == "remove":
+            await self._node.remove(request.pod)
+        elif request.do == "restart":
+            await self._node.restart()
+        elif request.do != "status":
+            raise NodeError(f"{request.do}: no such request")
+
+
+def view(node: Node) -> Answer:
+    """The state of a node."""
+    capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
+    resources = {
+        name: ResourceView(
+            capacity[name],
+            allocatable.get(name, 0),
+            {id_: device.health for id_, device in devices.get(name, {}).items()},
+        )
+        for name in sorted(capacity)
+    }
+    pods = [
+        PodView(
+            f"{pod.metadata.namespace}/{pod.metadata.name}",
+            pod.uid,
+            status,
+            {container.name: node.allocations(pod, container.name) for container in pod.all_containers},
+        )
+        for pod, status in node.pods()
+    ]
+    return Answer(resources=resources, pods=pods)
+
+
+async def ask(directory: Path, request: Request) -> Answer:
+    """Ask the kubelet that runs on `directory`. Raises `ControlError`."""
+    path = directory / SOCKET_NAME
+    try:
+        reader, writer = await asyncio.open_unix_connection(path, limit=_LARGEST)
+    except OSError as error:
+        raise ControlError(f"{path}: {error.strerror or error}; is `nodeplug kubelet run` running there?") from error
+    try:
+        writer.write(msgspec.json.encode(request) + b"\n")
+        await writer.drain()
+        line = await reader.readline()
+    finally:
+        writer.close()
+    try:
+        answer = msgspec.json.decode(line, type=Answer)
+    except msgspec.DecodeError as error:
+        raise ControlError(f"{path}: the kubelet stopped before it answered") from error
+    if answer.error:
+        raise ControlError(answer.error)
+    return answer

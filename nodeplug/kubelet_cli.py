@@ -1,0 +1,309 @@
+"""`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of the real one's state files."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from checkpoint import kubelet_claims, kubelet_devices
+from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
+from grpcunix import GrpcUnixError
+from kubelet import KubeletError, Node, Pod, load_pods
+from kubelet.conformance import Check, Conformance
+from kubelet.control import Answer, ControlServer, Request, ask
+from kubelet.devicemanager.pod_devices import decode_response
+from kubelet.topology import Policy, Scope
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_directory = click.option("--dir", "directory", required=True, type=_FOLDER, help="Where the kubelet runs.")
+
+
+@click.group()
+def kubelet() -> None:
+    """A kubelet for devices, without Kubernetes: run plugins against it, and read what a real one wrote."""
+
+
+@kubelet.command()
+@_directory
+@click.option(
+    "--numa-nodes", type=click.IntRange(1, 64), default=1, show_default=True, help="NUMA nodes of the machine."
+)
+@click.option(
+    "--topology-policy",
+    type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
+    default="none",
+    show_default=True,
+)
+@click.option("--topology-scope", type=click.Choice(["container", "pod"]), default="container", show_default=True)
+@click.option("--in-order", is_flag=True, help="Choose devices in the order of the plugin's list, not at random.")
+def run(directory: Path, numa_nodes: int, topology_policy: Policy, topology_scope: Scope, in_order: bool) -> None:
+    """Keep a stand-in kubelet alive below a folder, and print what happens. Ends with SIGINT or SIGTERM.
+
+    Plugins register at DIR/device-plugins/kubelet.sock or in DIR/plugins_registry; DIR/pod-resources answers who has
+    what. `admit`, `remove`, `restart` and `status` talk to it.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    node = Node(
+        directory,
+        numa_nodes=range(numa_nodes),
+        topology_policy=topology_policy,
+        topology_scope=topology_scope,
+        shuffle=None if in_order else random.Random(),  # noqa: S311 - a choice of devices, not a secret
+    )
+    try:
+        asyncio.run(_run(node))
+    except (KubeletError, GrpcUnixError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@kubelet.command()
+@_directory
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+def admit(directory: Path, files: tuple[Path, ...]) -> None:
+    """Admit the pods of YAML FILES, in order; exits with 1 if one is rejected."""
+    rejected = False
+    for path in files:
+        for pod in _pods(path):
+            found = _ask(directory, Request("admit", admit=pod))
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            status = next(each.status for each in reversed(found.pods) if each.name == name)
+            click.echo(f"{name} {status.phase}{f' {status.reason}: {status.message}' if status.reason else ''}")
+            rejected = rejected or status.phase == "Failed"
+    sys.exit(int(rejected))
+
+
+@kubelet.command()
+@_directory
+@click.argument("pod")
+def remove(directory: Path, pod: str) -> None:
+    """Delete POD, a name or namespace/name, from the node."""
+    _ask(directory, Request("remove", pod=pod))
+
+
+@kubelet.command()
+@_directory
+def restart(directory: Path) -> None:
+    """Restart the kubelet: sockets vanish, pods keep running, plugins must register again."""
+    _ask(directory, Request("restart"))
+
+
+@kubelet.command()
+@_directory
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(directory: Path, as_json: bool) -> None:
+    """Show the node's devices and pods."""
+    found = _ask(directory, Request("status"))
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
+        return
+    console = _console()
+    resources = Table("resource", "capacity", "allocatable", "devices")
+    for name, view in found.resources.items():
+        health = Counter(view.devices.values())
+        shown = ", ".join(f"{count} {word or '(none)'}" for word, count in sorted(health.items()))
+        resources.add_row(*map(escape, (name, str(view.capacity), str(view.allocatable), shown)))
+    pods = Table("pod", "phase", "container", "state", "devices")
+    for pod in found.pods:
+        told = pod.status.phase if not pod.status.reason else f"{pod.status.reason}: {pod.status.message}"
+        states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+        for index, (container, devices) in enumerate(pod.allocations.items()):
+            given = "; ".join(f"{resource}: {', '.join(ids)}" for resource, ids in devices.items())
+            state = states.get(container)
+            word = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
+            first = (pod.name, told) if index == 0 else ("", "")
+            pods.add_row(*map(escape, (*first, container, word, given)))
+    console.print(resources)
+    console.print(pods)
+
+
+@kubelet.command()
+@click.argument("file", type=_FILE)
+def checkpoint(file: Path) -> None:
+    """Show what a kubelet remembers: FILE is a kubelet_internal_checkpoint or a dra_manager_state.
+
+    Exits with 1 if the kubelet would not take it, and says why.
+    """
+    try:
+        raw = file.read_bytes().strip()
+        is_claims = isinstance(json.loads(raw).get("Data"), str)
+    except (OSError, ValueError, AttributeError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    try:
+        problem = _show_claims(raw) if is_claims else _show_devices(raw)
+    except KubeletFileError as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    if problem is None:
+        click.echo("checksum: good")
+        return
+    if isinstance(problem, CheckpointCorrupted):
+        click.echo(f"checksum: the file says {problem.stored}, its content gives {problem.computed}")
+    click.echo(f"a kubelet of today refuses it: {problem}")
+    sys.exit(1)
+
+
+@kubelet.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
+)
+@click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def verify(seconds: float, failures_only: bool, command: tuple[str, ...]) -> None:
+    """Run a device plugin against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
+
+    {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. Exits with 1 if
+    something a kubelet or a user would suffer from was seen.
+    """
+    logging.disable(logging.CRITICAL)  # the report says it
+    console = _console()
+    groups: list[str] = []
+
+    def tell(check: Check) -> None:
+        if failures_only and check.outcome in ("pass", "skip"):
+            return
+        if check.group not in groups:
+            groups.append(check.group)
+            console.print(f"[bold]{escape(check.group)}[/]")
+        colour = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}[check.outcome]
+        detail = f"  {escape(check.detail)}" if check.detail else ""
+        console.print(f"  [{colour}]{check.outcome:4}[/] {escape(check.name)}{detail}")
+
+    conformance = Conformance(command, seconds, tell)
+    try:
+        asyncio.run(conformance.run())
+    except (OSError, KubeletError) as error:
+        raise click.ClickException(str(error)) from error
+    counts = Counter(check.outcome for check in conformance.checks)
+    console.print(
+        f"{counts['pass']} passed, {counts['fail']} failed, {counts['warn']} warning(s), {counts['skip']} skipped"
+    )
+    sys.exit(0 if conformance.is_passed else 1)
+
+
+async def _run(node: Node) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    printing = asyncio.create_task(_print_events(node))
+    await asyncio.sleep(0)  # it listens before anything happens
+    async with node:
+        control = ControlServer(node)
+        await control.start()
+        try:
+            await stopped.wait()
+        finally:
+            await control.stop()
+    printing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await printing
+
+
+async def _print_events(node: Node) -> None:
+    async for event in node.events():
+        if event.kind == "status":
+            continue  # `kubelet status` shows the details
+        click.echo(" ".join(filter(None, (event.kind, event.about, event.text))))
+
+
+def _show_devices(raw: bytes) -> KubeletFileError | None:
+    found = kubelet_devices.decode(raw)
+    table = Table("pod", "container", "resource", "NUMA", "devices", "what the plugin answered")
+    for entry in found.entries or ():
+        owner = (entry.pod_uid, entry.container, entry.resource)
+        told = _told(entry.response)
+        groups = [("?", entry.flat)] if entry.flat is not None else sorted((entry.by_node or {}).items())
+        for index, (node, ids) in enumerate(groups or [("", ())]):
+            place = "-" if node == kubelet_devices.WITHOUT_TOPOLOGY else str(node)
+            first = (*owner, place, ", ".join(ids or ()), told)
+            table.add_row(*map(escape, first if index == 0 else ("", "", "", *first[3:5], "")))
+    console = _console()
+    console.print(table)
+    registered = Table("registered resource", "healthy devices")
+    for resource, ids in (found.registered or {}).items():
+        registered.add_row(*map(escape, (resource, ", ".join(ids or ()) or "(none)")))
+    console.print(registered)
+    return _problem(lambda: kubelet_devices.load(raw))
+
+
+def _show_claims(raw: bytes) -> KubeletFileError | None:
+    found = kubelet_claims.decode(raw)
+    table = Table("claim", "uid", "pods", "driver", "pool/device", "requests", "CDI")
+    for claim in found.claims or ():
+        owner = (f"{claim.namespace}/{claim.claim_name}", claim.claim_uid, ", ".join(claim.pod_uids or ()))
+        rows = [
+            (
+                driver,
+                f"{d.pool_name}/{d.device_name}",
+                ", ".join(d.request_names or ()),
+                ", ".join(d.cdi_device_ids or ()),
+            )
+            for driver, state in (claim.driver_state or {}).items()
+            for d in state.devices or ()
+        ]
+        for index, row in enumerate(rows or [("", "not prepared", "", "")]):
+            table.add_row(*map(escape, (*(owner if index == 0 else ("", "", "")), *row)))
+    _console().print(table)
+    return _problem(lambda: kubelet_claims.load(raw))
+
+
+def _problem(load: Callable[[], object]) -> KubeletFileError | None:
+    try:
+        load()
+    except KubeletFileError as error:
+        return error
+    return None
+
+
+def _told(encoded: bytes | None) -> str:
+    """A plugin's answer in words."""
+    response = decode_response(encoded)
+    if encoded is None or response is None:
+        return "(none)" if encoded is None else "(cannot be read)"
+    return "\n".join(_lines(response)) or "(empty)"
+
+
+def _lines(response: api.ContainerAllocateResponse) -> Iterable[str]:
+    for name, value in sorted(response.envs.items()):
+        yield f"env {name}={value}"
+    for device in response.devices:
+        yield f"device {device.host_path} -> {device.container_path} {device.permissions}"
+    for mount in response.mounts:
+        yield f"mount {mount.host_path} -> {mount.container_path}{' read-only' if mount.read_only else ''}"
+    for name, value in sorted(response.annotations.items()):
+        yield f"annotation {name}={value}"
+    for cdi in response.cdi_devices:
+        yield f"CDI {cdi.name}"
+
+
+def _pods(path: Path) -> list[Pod]:
+    try:
+        return load_pods(path)
+    except KubeletError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _ask(directory: Path, request: Request) -> Answer:
+    try:
+        return asyncio.run(ask(directory, request))
+    except KubeletError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _console() -> Console:
+    """Wide where nobody reads it on a screen, so that nothing is cut off in a file or a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=200)
