@@ -27,6 +27,10 @@ UDEVD = "/run/udev/control"
 _log = logging.getLogger(__name__)
 
 
+# Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
+_NVIDIA_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+
+
 def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
     """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
 
@@ -35,6 +39,8 @@ def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
     What udevd adds is a second look once its rules have run (permissions, links).
     """
     sources: list[Source] = [PathEvents(path_globs, "path", host.root)]
+    if host.exists("/proc/driver/nvidia"):
+        sources.append(PathEvents(_NVIDIA_NODES, "drm", host.root))
     if host.is_live():
         sources.append(UdevEvents("kernel"))
         if os.path.exists(UDEVD):
@@ -116,6 +122,7 @@ class Watcher:
         self._pace = Pace()
         self._subsystems: set[str] = set()
         self._everything = False  # the pending scan is a full one
+        self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: asyncio.Future[Inventory] | None = None
         self.inventory: Inventory | None = None
@@ -162,9 +169,16 @@ class Watcher:
             if found != last:
                 return Change(found, diff(last or Inventory(), found))
 
-    def request_rescan(self) -> None:
-        """Ask for a full scan now, whatever the pace."""
-        self._full_scan_at = float("-inf")
+    def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
+        """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
+
+        With none at all nothing is read again, and `enrich` is applied anew to what was found last.
+        """
+        if subsystems is None:
+            self._everything = True
+        else:
+            self._subsystems.update(subsystems)
+        self._at_once = True
         self._wakened.set()
 
     def _wake(self, subsystem: str | None) -> None:
@@ -178,7 +192,7 @@ class Watcher:
         self._wakened.set()
 
     async def _until_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (due := min(self._full_scan_at, self._pace.due())) > loop.time():
+        while not self._at_once and (due := min(self._full_scan_at, self._pace.due())) > loop.time():
             self._wakened.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due if due < NEVER else None):
@@ -188,6 +202,7 @@ class Watcher:
         """Return what to scan, None for everything, and begin to collect anew."""
         subsystems, self._subsystems = frozenset(self._subsystems), set()
         self._pace.scanning()
+        self._at_once = False
         if not self._everything and self._full_scan_at > now:
             return subsystems
         self._everything, self._full_scan_at = False, now + self._interval

@@ -11,7 +11,7 @@ import pytest
 from hostdevices import Device, Host, Inventory, Scanner
 from hostdevices.readers import Reader
 from hostdevices.uevents import Gaps, Wake
-from hostdevices.watch import NEVER, Change, Pace, Watcher
+from hostdevices.watch import NEVER, Change, Pace, Watcher, default_sources
 
 
 class Bell:
@@ -121,6 +121,34 @@ async def test_a_rescan_can_be_asked_for(root: Path) -> None:
         await asyncio.sleep(0)
         watcher.request_rescan()
         assert ids(await waiting) == ["misc-kvm"]
+
+
+async def test_enrich_can_be_asked_for_alone(root: Path) -> None:
+    reads: list[None] = []
+    temperature = ["20"]
+
+    def measure(inventory: Inventory) -> Inventory:
+        return Inventory.of([*inventory.devices.values(), Device(id="sensor", kind="hwmon", name=temperature[0])])
+
+    scanner = Scanner(Host(root), [reader("misc", seen=lambda: reads.append(None))])
+    async with Watcher(scanner, [], enrich=measure) as watcher:
+        await soon(watcher)
+        temperature[0] = "30"
+        watcher.request_rescan(())
+        assert [device.name for device in (await soon(watcher)).diff.changed] == ["30"]
+        assert len(reads) == 1
+
+
+async def test_nodes_that_nvidia_makes_without_an_event_are_seen(root: Path) -> None:
+    (root / "proc/driver/nvidia").mkdir(parents=True)
+    (root / "sys/class/gpu").mkdir()
+    (root / "dev").mkdir()
+    host = Host(root)
+    async with Watcher(Scanner(host, [reader("gpu", "drm")]), default_sources(host), interval=NEVER) as watcher:
+        await soon(watcher)
+        add(root, "gpu", "card0")
+        (root / "dev/nvidia0").touch()
+        assert ids(await soon(watcher)) == ["gpu-card0"]
 
 
 async def test_events_that_change_nothing_give_no_change(root: Path) -> None:
