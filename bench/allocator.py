@@ -1,0 +1,189 @@
+"""The structured allocator against upstream's, on the same problems in the same run.
+
+Upstream's program times and writes every problem; ours is timed on what it wrote: a new allocator for each run, with an
+index that has seen the slices before (upstream's has its selectors compiled). `$NODEPLUG_BASELINES` is the folder that
+the baselines' build.sh prints, `$NODEPLUG_BENCH_LIMIT` upstream's time limit for one problem (20s).
+"""
+
+import contextlib
+import gzip
+import json
+import math
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.table import show
+from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features, NodeError, SliceIndex
+from resourceapi.objects import from_dict
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+
+PROGRAMS = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines"))
+LIMIT = os.environ.get("NODEPLUG_BENCH_LIMIT", "20s")
+CHANNEL = "incubating"
+FEATURES = Features(list_type_attributes=False)
+TARGET_S = 0.1  # how long to repeat one problem
+MIB = 1024 * 1024
+
+
+class Problem(NamedTuple):
+    """A problem as upstream's program wrote it."""
+
+    set: str
+    name: str
+    node: Node
+    classes: DeviceClasses
+    slices: tuple[ResourceSlice, ...]
+    claims: tuple[ResourceClaim, ...]
+    answer: Any
+
+
+class Row(NamedTuple):
+    """One problem's outcome; times in microseconds, medians, with the making of the allocator."""
+
+    name: str
+    ours: float
+    first: float  # with nothing known and nothing compiled
+    upstream: float
+    finished: bool
+    steps: int
+    upstream_steps: int
+    same: bool
+
+    @property
+    def ratio(self) -> float:
+        """Ours to upstream's; where that did not finish, to its time limit."""
+        return self.ours / self.upstream
+
+
+def run() -> dict[str, Any]:
+    """Every problem's ratio, the geometric mean of the cluster-like ones, and the memory of 10,000 devices."""
+    program = PROGRAMS / "allocbench"
+    if not program.exists():
+        print(f"left out: no allocbench in {PROGRAMS}; build the baselines and set NODEPLUG_BASELINES")
+        return {}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        upstream = _run_upstream(program, Path(folder))
+        problems = map(_read, sorted(Path(folder, "problems").glob("*.json.gz")))
+        rows = {(problem.set, problem.name): _row(problem, upstream[problem.name]) for problem in problems}
+    shown = [
+        (row.name, row.ours, row.first, row.upstream if row.finished else f">{LIMIT}", row.ratio,
+         row.steps, row.upstream_steps, "" if row.same else "OTHER ANSWER")
+        for _, row in sorted(rows.items())
+    ]  # fmt: skip
+    show(("problem", "ours us", "first us", "upstream us", "ratio", "steps", "upstream", ""), shown)
+    ratios = [row.ratio for (kind, _), row in rows.items() if kind == "cluster"]
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    print(f"cluster-like problems: geometric mean {mean:.3f}, best {min(ratios):.5f}, worst {max(ratios):.2f}")
+    slowest = max((row for (kind, _), row in rows.items() if kind != "cluster"), key=lambda row: row.ours)
+    print(f"slowest of the exploding ones: {slowest.name}, {slowest.ours / 1000:.1f} ms")
+    different = [row.name for row in rows.values() if not row.same]
+    print(f"answers other than upstream's: {len(different)}")
+    memory = _memory()
+    print(", ".join(f"{name}: {value:.1f} MiB" for name, value in memory.items()))
+    return {
+        "rows": [{"set": kind, **row._asdict(), "ratio": row.ratio} for (kind, _), row in sorted(rows.items())],
+        "cluster_geometric_mean": mean,
+        "different": different,
+        "memory_mib": memory,
+    }
+
+
+def _run_upstream(program: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    output = folder / "upstream.json"
+    command = [str(program), "-no-cel", "-channels", CHANNEL, "-timeout", LIMIT]
+    command += ["-dump", str(folder / "problems"), "-o", str(output)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return {row["problem"]: row for row in json.loads(output.read_bytes())["problems"]}
+
+
+def _read(path: Path) -> Problem:
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    return Problem(
+        data["set"],
+        data["name"],
+        from_dict(Node, data["node"]),
+        DeviceClasses([from_dict(DeviceClass, each) for each in data["classes"]]),
+        tuple(from_dict(ResourceSlice, each) for each in data["slices"]),
+        tuple(from_dict(ResourceClaim, each) for each in data["claims"]),
+        data["answers"][CHANNEL],
+    )
+
+
+def _row(problem: Problem, upstream: dict[str, Any]) -> Row:
+    index = SliceIndex()
+    started = time.perf_counter()
+    allocator, results = _allocate(problem, index)
+    first = time.perf_counter() - started
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < TARGET_S and len(times) < 500):
+        started = time.perf_counter()
+        _allocate(problem, index)
+        times.append(time.perf_counter() - started)
+    devices = None
+    if results is not None:
+        devices = [[f"{x.request}={x.pool}/{x.device}" for x in each.devices.results] for each in results]
+    finished = "allocate_us" in upstream
+    return Row(
+        problem.name,
+        statistics.median(times) * 1e6,
+        first * 1e6,
+        upstream["new_us"] + upstream["allocate_us"] if finished else upstream["timeout_s"] * 1e6,
+        finished,
+        allocator.stats.num_allocate_one_invocations,
+        upstream["allocate_one_calls"],
+        not finished or problem.answer["devices"] == devices,
+    )
+
+
+def _allocate(problem: Problem, index: SliceIndex) -> tuple[Allocator, list[AllocationResult] | None]:
+    allocator = Allocator(FEATURES, AllocatedState(), problem.classes, problem.slices, index=index)
+    with contextlib.suppress(NodeError):
+        return allocator, allocator.allocate(problem.node, problem.claims)
+    return allocator, None
+
+
+def _memory() -> dict[str, float]:
+    """What 10,000 devices in 100 slices for all nodes take, before and after a search that looks at each."""
+    tracemalloc.start()
+    slices = tuple(_slice(number) for number in range(100))
+    objects, _ = tracemalloc.get_traced_memory()
+    selector = {"cel": {"expression": 'device.attributes["dra.example.com"].model == "y"'}}
+    exactly = {"deviceClassName": "any", "selectors": [selector], "allocationMode": "ExactCount", "count": 1}
+    claim = {"metadata": {"name": "claim"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    index = SliceIndex()
+    problem = Problem(
+        "memory",
+        "memory",
+        from_dict(Node, {"metadata": {"name": "node"}}),
+        DeviceClasses([from_dict(DeviceClass, {"metadata": {"name": "any"}})]),
+        slices,
+        (from_dict(ResourceClaim, claim),),
+        None,
+    )
+    _allocate(problem, index)
+    total, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {"10,000 devices as objects": objects / MIB, "what the index adds": (total - objects) / MIB}
+
+
+def _slice(number: int) -> ResourceSlice:
+    attributes = {"model": {"string": "x"}, "driverVersion": {"version": "1.2.3"}, "healthy": {"bool": True}}
+    devices = [
+        {
+            "name": f"dev-{index:03}",
+            "attributes": {**attributes, "numa": {"int": index % 2}, "index": {"int": index}},
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for index in range(100)
+    ]
+    name = f"pool-{number:03}"
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.example.com", "pool": pool, "allNodes": True, "devices": devices}
+    return from_dict(ResourceSlice, {"metadata": {"name": name}, "spec": spec})

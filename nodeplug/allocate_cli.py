@@ -1,0 +1,158 @@
+"""`nodeplug allocate`: what would the scheduler give to claims, on which nodes, and if nothing, why not.
+
+Exit codes: 0 a node can serve the claims, 1 no node can, 2 the input cannot be used.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import click
+import msgspec
+import yaml
+from msgspec.structs import replace
+
+from controlplane.structured import AllocationError, DeviceClasses, Features
+from controlplane.structured.explain import Explainer, NodeReport
+from nodeplug.allocate_input import Cluster, InputError, read_files, what_if
+from resourceapi.objects import to_dict, write_object
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import ResourceClaim
+
+Output: TypeAlias = Literal["table", "yaml", "json"]
+BAD_INPUT = 2
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--claim", "claims", multiple=True, metavar="[NS/]NAME", help="Allocate this claim; repeatable.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Try this node only; repeatable.")
+@click.option(
+    "--what-if",
+    "changes",
+    multiple=True,
+    metavar="CHANGE",
+    help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
+)
+@click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
+@click.option("-o", "--output", default="table", show_default=True, type=click.Choice(["table", "yaml", "json"]))
+def allocate(
+    files: tuple[Path, ...],
+    claims: tuple[str, ...],
+    nodes: tuple[str, ...],
+    changes: tuple[str, ...],
+    timeout: float,
+    output: Output,
+) -> None:
+    """Allocate the claims in FILES as Kubernetes' scheduler would, and say why not where it would not.
+
+    FILES are YAML or JSON files or folders with claims, classes, slices and nodes, as `kubectl get -o yaml` prints
+    them; - is the standard input. All claims without an allocation are allocated together, on one node; those with one
+    hold their devices. -o yaml prints the claims as allocated on the first node that can serve them.
+    """
+    try:
+        cluster = read_files(files)
+        before = None
+        if changes:
+            before = _reports(cluster, claims, nodes, timeout, must_exist=False)
+            for change in changes:
+                cluster = what_if(cluster, change)
+        reports = _reports(cluster, claims, nodes, timeout)
+    except InputError as error:
+        _refuse(str(error))
+    fits = [report for report in reports if report.allocations is not None]
+    if output == "json":
+        click.echo(json.dumps({"nodes": [_plain(report) for report in reports]}, indent=2))
+    elif output == "yaml":
+        if fits:
+            click.echo(_yaml(_wanted(cluster, claims), fits[0]), nl=False)
+        else:
+            for report in reports:
+                click.echo(f"{report.node}: {report.reason}", err=True)
+    else:
+        from nodeplug.allocate_table import show  # rich: for tables only
+
+        show(reports, before)
+    if not fits:
+        sys.exit(1)
+
+
+def _refuse(reason: str) -> NoReturn:
+    click.echo(f"Error: {reason}", err=True)
+    sys.exit(BAD_INPUT)
+
+
+def _reports(
+    cluster: Cluster, names: Sequence[str], node_names: Sequence[str], timeout: float, *, must_exist: bool = True
+) -> list[NodeReport]:
+    claims = _wanted(cluster, names, must_exist=must_exist)
+    nodes = _nodes(cluster, node_names, must_exist=must_exist)
+    explainer = Explainer(
+        Features(),
+        cluster.state,
+        DeviceClasses(cluster.classes.values()),
+        cluster.tainted_slices,
+        holders=cluster.holders,
+        timeout=timeout,
+    )
+    try:
+        return [explainer.report(node, claims) for node in nodes]
+    except AllocationError as error:  # the slices of a node cannot be understood
+        raise InputError(str(error)) from None
+
+
+def _wanted(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) -> list[ResourceClaim]:
+    if not names:
+        pending = cluster.pending
+        if not pending and must_exist:
+            skipped = f" ({cluster.skipped} objects of other kinds were skipped)" if cluster.skipped else ""
+            raise InputError(f"there is no claim without an allocation, and no claim template{skipped}")
+        return pending
+    known = {**{_name(claim): claim for claim in cluster.pending}, **cluster.claims}
+    wanted = []
+    for name in names:
+        found = [claim for key, claim in known.items() if name in (key, claim.metadata.name)]
+        if len(found) > 1:
+            raise InputError(f"--claim {name}: there are {', '.join(map(_name, found))}; say which one")
+        if found and found[0].status.allocation is not None:
+            raise InputError(f"--claim {name}: is allocated already; free it with --what-if -claim/{_name(found[0])}")
+        if not found and must_exist:
+            raise InputError(f"--claim {name}: no such claim; there are {', '.join(known) or 'none'}")
+        wanted += found
+    return wanted
+
+
+def _nodes(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) -> list[Node]:
+    nodes = {node.metadata.name: node for node in cluster.all_nodes}
+    missing = [name for name in names if name not in nodes]
+    if missing and must_exist:
+        raise InputError(f"--node {missing[0]}: no such node; there are {', '.join(nodes)}")
+    return [nodes[name] for name in names if name in nodes] if names else list(nodes.values())
+
+
+def _name(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}" if claim.metadata.namespace else claim.metadata.name
+
+
+def _plain(report: NodeReport) -> dict[str, Any]:
+    """A report as scripts read it. Names and order are a contract with them."""
+    allocations = None if report.allocations is None else [to_dict(each) for each in report.allocations]
+    requests = [{**msgspec.to_builtins(request), "left": request.left} for request in report.requests]
+    return {
+        "node": report.node,
+        "allocations": allocations,
+        "reason": report.reason,
+        "error": report.error,
+        "pools": list(report.pools),
+        "requests": requests,
+    }
+
+
+def _yaml(claims: Sequence[ResourceClaim], report: NodeReport) -> str:
+    allocated = [
+        write_object(replace(claim, status=replace(claim.status, allocation=allocation)))
+        for claim, allocation in zip(claims, report.allocations or (), strict=True)
+    ]
+    return yaml.safe_dump_all(allocated, sort_keys=False)

@@ -1,0 +1,95 @@
+"""What `nodeplug allocate` prints for people: each node's devices, or the reason first and the numbers below."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from controlplane.structured.explain import NodeReport, RequestReport
+
+
+def show(reports: Sequence[NodeReport], before: Sequence[NodeReport] | None) -> None:
+    """Print the nodes; with `before`, say first what a what-if changes."""
+    console = Console(highlight=False, soft_wrap=True)
+    if before is not None:
+        _show_change(console, before, reports)
+    _show_summary(console, reports)
+    for same in _alike(reports):
+        report, names = same[0], _names(same)
+        if report.allocations is not None:
+            console.print(Text.assemble("\n", (names, "bold green"), "  fits"))
+            console.print(_devices(report))
+            continue
+        console.print(Text.assemble("\n", (names, "bold red"), f"  {report.reason}"))
+        for fault in report.pools:
+            console.print(Text(f"  {fault}", style="yellow"))
+        if report.requests:
+            console.print(_requests(report.requests))
+
+
+def _alike(reports: Sequence[NodeReport]) -> list[list[NodeReport]]:
+    """Nodes that say the same are told once."""
+    groups: list[list[NodeReport]] = []
+    for report in reports:
+        same = next((group for group in groups if replace(group[0], node=report.node) == report), None)
+        if same is None:
+            groups.append([report])
+        else:
+            same.append(report)
+    return groups
+
+
+def _names(reports: Sequence[NodeReport]) -> str:
+    names = [report.node for report in reports]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _show_change(console: Console, before: Sequence[NodeReport], after: Sequence[NodeReport]) -> None:
+    was = {report.node for report in before if report.allocations is not None}
+    now = {report.node for report in after if report.allocations is not None}
+    parts = []
+    if now - was:
+        parts.append(f"would fit now: {', '.join(sorted(now - was))}")
+    if was - now:
+        parts.append(f"would fit no more: {', '.join(sorted(was - now))}")
+    console.print(Text(f"what if: {'; '.join(parts) or 'the same nodes fit'}", style="bold"))
+
+
+def _show_summary(console: Console, reports: Sequence[NodeReport]) -> None:
+    fits = [report.node for report in reports if report.allocations is not None]
+    total = f"{len(reports)} node{'' if len(reports) == 1 else 's'}"
+    if fits:
+        console.print(Text(f"{len(fits)} of {total} can serve the claims: {', '.join(fits)}", style="bold"))
+    else:
+        reasons = list(dict.fromkeys(report.reason for report in reports))
+        more = " (other nodes: see below)" if len(reasons) > 1 else ""
+        console.print(Text(f"none of {total} can serve the claims: {reasons[0]}{more}", style="bold"))
+
+
+def _devices(report: NodeReport) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for allocation in report.allocations or ():
+        for result in allocation.devices.results:
+            notes = ["admin access"] if result.admin_access else []
+            notes += [f"{name} {amount}" for name, amount in result.consumed_capacity.items()]
+            table.add_row(
+                f"  {result.request}", f"{result.driver}/{result.pool}/{result.device}", Text(", ".join(notes), "dim")
+            )
+    return table
+
+
+def _requests(requests: Sequence[RequestReport]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for request in requests:
+        wanted = "all" if request.wanted is None else str(request.wanted)
+        table.add_row(
+            f"  {request.claim} {request.request}",
+            f"wants {wanted}",
+            f"{request.considered} considered",
+            f"{request.left} left",
+        )
+        for removal in request.removed:
+            table.add_row("", "", f"- {removal.count}", Text(f"{removal.rule}  {removal.detail}".rstrip(), "dim"))
+    return table
