@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.frame import UNSET, Failure, Frame, Run
-from resourceapi.cel.values import NONE, Optional, Uint, display, find, go_type_name, is_map, type_name
+from resourceapi.cel.frame import UNSET, Cancelled, Failure, Frame, Run
+from resourceapi.cel.values import MAX_UINT, NONE, Optional, Uint, display, find, go_type_name, is_map, type_name
 
 _ABSENT = object()
 _KEYS = frozenset({bool, float, int, str, Uint})
@@ -217,6 +217,21 @@ def _try_step(frame: Frame, value: Any, step: Step) -> Any:
     if found is not _ABSENT:
         frame.cost += step.units
     return found
+
+
+def refunded(run: Run) -> Run:
+    """Charges one unit less than `run`; below nothing at all, that is more than any limit, as unsigned numbers go."""
+
+    def closure(frame: Frame) -> Any:
+        try:
+            return run(frame)
+        finally:
+            frame.cost -= 1
+            if frame.cost < 0:
+                frame.cost = MAX_UINT
+                raise Cancelled
+
+    return closure
 
 
 def device_path(keys: list[Any]) -> Run | None:

@@ -14,7 +14,9 @@ from resourceapi.cel.declarations import Cost, Function, Implementation, Overloa
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import ERRED, Frame, Run
 from resourceapi.cel.types import Kind, Type
-from resourceapi.cel.values import equal, is_map, no_such_overload, size, to_key, type_name
+from resourceapi.cel.values import equal, is_map, items_of, no_such_overload, size, to_key, type_name
+
+_NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
 
 
 def fits(type_: Type, value: Any) -> bool:
@@ -26,8 +28,8 @@ def fits(type_: Type, value: Any) -> bool:
     if type_.kind is Kind.LIST and value:
         return fits(type_.params[0], value[0])
     if type_.kind is Kind.MAP and is_map(value) and value:
-        key = next(iter(value))
-        return fits(type_.params[0], getattr(key, "value", key)) and fits(type_.params[1], value[key])
+        key, each = next(items_of(value))
+        return fits(type_.params[0], key) and fits(type_.params[1], each)
     return True
 
 
@@ -46,6 +48,26 @@ def _guarded(function: Function, overload: Overload) -> Implementation:
 
 def _no_such(function: Function, args: tuple[Any, ...]) -> CelEvalError:
     return CelEvalError(f"no such overload: {function.name}({', '.join(map(type_name, args))})")
+
+
+def _without_null(function: Function, overload: Overload) -> Implementation:
+    """null passes the checker as a value of these types."""
+    run = overload.run
+    if len(overload.args) == 1:
+
+        def call_one(arg: Any) -> Any:
+            if arg is None:
+                raise _no_such(function, (arg,))
+            return run(arg)
+
+        return call_one
+
+    def call(first: Any, second: Any, *others: Any) -> Any:
+        if first is None or second is None:
+            raise _no_such(function, (first, second, *others))
+        return run(first, second, *others)
+
+    return call
 
 
 def _unguarded(function: Function, overload: Overload) -> Implementation:
@@ -82,6 +104,8 @@ def implementation(function: Function, overloads: list[str], static: list[Type])
         return _dispatching(function), late
     overload = next(each for each in function.overloads if each.id == overloads[0])
     if function.singleton is None and all(map(_is_certain, static)):
+        if any(type_.kind in _NULLABLE for type_ in overload.args):
+            return _without_null(function, overload), overload.late
         return overload.run, overload.late
     if not function.guarded:
         return _unguarded(function, overload), overload.late

@@ -184,7 +184,6 @@ class _Checker:
         for arg in node.args:
             self.check(arg)
         if node.target is None:
-            node.function = node.function.removeprefix(".")
             self._resolve_overload(node)
             return
         prefix = _qualified_name(node.target)
@@ -205,11 +204,12 @@ class _Checker:
         node.overloads = ["select_optional_field"]
 
     def _resolve_overload(self, node: Call) -> None:
-        function = self._names.functions.get(node.function)
+        function = self._names.functions.get(node.function.removeprefix("."))
         if function is None:
             node.type = ERROR
             self._undeclared(node, node.function)
             return
+        node.function = function.name
         args = tuple(arg.type for arg in node.args)
         if node.target is not None:
             args = (node.target.type, *args)
@@ -219,7 +219,10 @@ class _Checker:
         result: Type | None = None
         matched: list[str] = []
         for overload in function.overloads:
-            if overload.member != (node.target is not None) or len(overload.args) != len(args):
+            if overload.member != (node.target is not None):
+                continue
+            if len(overload.args) != len(args):
+                self._variables += len(overload.params)  # their numbers show in messages
                 continue
             expected, returned = self._instantiate(overload)
             bindings = assign_all(self.bindings, args, expected)

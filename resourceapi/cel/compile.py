@@ -60,7 +60,10 @@ class Path:
             if found is not None:
                 return found
         if self.steps and self.steps[-1].test:
-            units = 0  # a presence test is charged for its steps only
+            # A presence test is charged for its steps only: upstream takes back what the start costs, also where that
+            # was nothing.
+            run = access.path(self.base, 0, self.steps, self.unwraps)
+            return run if self.units or not charged else access.refunded(run)
         return access.path(self.base, units, self.steps, self.unwraps)
 
 
@@ -126,6 +129,9 @@ class _Compiler:
     def _ident(self, node: Ident) -> Constant | Path:
         if node.constant is not None:
             return Constant(node.constant)
+        if node.type.kind is Kind.TYPE:
+            # Upstream takes every name of this type for the name of a type.
+            raise ProgramError(f"reference to undefined type: {node.name}")
         unwraps = _may_be_optional(node)
         if not node.name.startswith("."):
             for scope in reversed(self._scopes):
@@ -282,10 +288,7 @@ class _Compiler:
                         mapping.pop(to_key(key), None)
                         continue
                     value = value.value
-                try:
-                    mapping[to_key(key)] = value
-                except TypeError:
-                    raise CelEvalError("unsupported key type") from None
+                mapping[to_key(key)] = value
             return mapping
 
         return self._folded(build, plans)
@@ -302,6 +305,8 @@ class _Compiler:
 
     def _comprehension(self, node: Comprehension) -> Run:
         if _is_bind(node):
+            if node.init.type.kind is Kind.TYPE:
+                raise ProgramError(f"reference to undefined type: {node.accu}")
             slot = self._slot()
             init = self._run(node.init)
             self._scopes.append({node.accu: access.lazy_local(slot, init)})

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from resourceapi.cel.declarations import Cost
-from resourceapi.cel.values import is_map, keys_of, size, to_key
+from resourceapi.cel.values import is_map, items_of, size
 
 IDENT = 1
 LIST = 10
@@ -50,7 +50,7 @@ def _values(value: Any) -> int:
     if kind is list:
         return sum(map(_values, value))
     if is_map(value):
-        return sum(_values(key) + _values(value[to_key(key)]) for key in keys_of(value))
+        return sum(_values(key) + _values(each) for key, each in items_of(value))
     return 1
 
 
@@ -89,7 +89,8 @@ def _regex(args: tuple[Any, ...], _: Any) -> int:
 
 
 def _validate(args: tuple[Any, ...], _: Any) -> int:
-    return _regex_parts(args[1], getattr(args[0], "max_regex_size", 1))
+    pattern = getattr(args[0], "max_regex_size", None)
+    return 1 if pattern is None else _regex_parts(args[1], pattern)
 
 
 def _contains_ip(args: tuple[Any, ...], _: Any) -> int:

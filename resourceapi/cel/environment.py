@@ -35,6 +35,7 @@ from resourceapi.cel.types import (
     CIDR,
     DOUBLE,
     DURATION,
+    DYN,
     INT,
     IP,
     NULL,
@@ -46,7 +47,6 @@ from resourceapi.cel.types import (
     list_of,
     map_of,
     optional_of,
-    param,
 )
 
 Version = tuple[int, int]
@@ -78,9 +78,9 @@ class Environment:
 
 def _types(available: Version) -> dict[str, Type]:
     found = [BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, TYPE, UINT]
-    found += [list_of(param("A")), map_of(param("A"), param("B"))]
+    found += [list_of(DYN), map_of(DYN, DYN)]
     if available >= (1, 28):
-        found.append(optional_of(param("V")))
+        found.append(optional_of(DYN))
     if available >= (1, 30):
         found += [IP, CIDR]
     return {each.name: each for each in found}

@@ -100,6 +100,8 @@ class Issues:
 def _display(source: str, issue: Issue) -> str:
     if issue.position == NOWHERE:
         return f"ERROR: <input>:-1:0: {issue.message}"
+    if not source:
+        return f"ERROR: <input>:1:0: {issue.message}"
     before = source[: issue.position]
     line_start = before.rfind("\n") + 1
     column = issue.position - line_start

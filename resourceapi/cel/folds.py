@@ -12,7 +12,7 @@ from typing import Any
 from resourceapi.cel.calls import second_after_failure
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import UNSET, Failure, Frame, Run
-from resourceapi.cel.values import display, find, go_type_name, is_map, keys_of, no_such_overload, to_key
+from resourceapi.cel.values import display, find, go_type_name, is_map, items_of, keys_of, no_such_overload, to_key
 
 
 def _elements(value: Any) -> Iterable[Any]:
@@ -27,7 +27,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     if type(value) is list:
         return enumerate(value)
     if is_map(value):
-        return ((key, value[to_key(key)]) for key in keys_of(value))
+        return items_of(value)
     raise CelEvalError(f"unsupported comprehension range type: {go_type_name(value)}")
 
 
@@ -164,8 +164,8 @@ def insert_entries(accu: int, entries: Run) -> Run:
         added = entries(frame)
         if not is_map(added):
             raise no_such_overload()
-        for key in keys_of(added):
-            _insert(mapping, key, added[to_key(key)])
+        for name, value in items_of(added):
+            _insert(mapping, name, value)
         return mapping
 
     return closure

@@ -1,12 +1,14 @@
 """Text -> tokens.
 
-The longest match wins, as in the reference grammar; white space and comments vanish. A character that starts no token
-is a syntax error at that character.
+The longest match wins, as in the reference grammar; white space and comments vanish. What starts no token is a
+syntax error and skipped.
 """
 
 import re
 
 from msgspec import Struct
+
+from resourceapi.cel.errors import Issues
 
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 _TOKEN = re.compile(
@@ -29,6 +31,11 @@ _TOKEN = re.compile(
     r"|(?P<op>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
     re.ASCII,
 )
+# What is read of a literal or name before it turns out to be none: all that, and the character that shows it.
+_UNFINISHED = re.compile(
+    rf"[rRbB]{{0,2}}(?:\"(?:{_ESCAPE}|[^\\\"\n\r])*|'(?:{_ESCAPE}|[^\\'\n\r])*).?|`[A-Za-z0-9_.\-/ ]*.?",
+    re.ASCII | re.DOTALL,
+)
 _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 
@@ -40,22 +47,18 @@ class Token(Struct, frozen=True):
     position: int
 
 
-class LexError(Exception):
-    """A character that starts no token."""
-
-    def __init__(self, position: int, text: str) -> None:
-        super().__init__(f"token recognition error at: '{text}'")
-        self.position = position
-
-
-def tokenize(source: str) -> list[Token]:
-    """All tokens and a last one of kind EOF. Raises LexError."""
+def tokenize(source: str, issues: Issues) -> list[Token]:
+    """All tokens and a last one of kind EOF; what starts no token is reported and skipped."""
     tokens: list[Token] = []
     position = 0
     while position < len(source):
         match = _TOKEN.match(source, position)
         if match is None:
-            raise LexError(position, source[position])
+            unfinished = _UNFINISHED.match(source, position)
+            text = unfinished.group() if unfinished else source[position]
+            issues.report(position, f"Syntax error: token recognition error at: '{text}'")
+            position += len(text)
+            continue
         kind, text = match.lastgroup, match.group()
         if kind == "op" or (kind == "IDENT" and text in _KEYWORDS):
             kind = text

@@ -24,14 +24,32 @@ from resourceapi.cel.ast import (
     Struct,
 )
 from resourceapi.cel.errors import NOWHERE, Issues
-from resourceapi.cel.lexer import LexError, Token, tokenize
+from resourceapi.cel.lexer import Token, tokenize
 from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, parse_int, parse_string, parse_uint
 from resourceapi.cel.stack import headroom
 
 MAX_DEPTH = 250
 _FRAMES_PER_LEVEL = 12  # Python frames between one nested expression and the next, with room to spare
 _RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%")}
@@ -72,11 +90,7 @@ class _TooDeepError(Exception):
 def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> SyntaxTree:
     """Parse an expression; problems are reported to `issues`, and then the tree must not be used."""
     placeholder = SyntaxTree(Literal(0, None), {})
-    try:
-        tokens = tokenize(source)
-    except LexError as error:
-        issues.report(error.position, f"Syntax error: {error}")
-        return placeholder
+    tokens = tokenize(source, issues)
     parser = _Parser(tokens, macros, issues, optional_syntax)
     depth = min(MAX_DEPTH, sum(token.kind in ("(", "[", "{", "?") for token in tokens)) + 2
     with headroom(depth * _FRAMES_PER_LEVEL):
@@ -378,7 +392,7 @@ class _Parser:
                 expanded = macro(position, target, args)
             except MacroError as error:
                 self._issues.report(error.position, str(error))
-                return Literal(position, None)
+                return Literal(error.position, None)
             if expanded is not None:
                 self.macro_calls[id(expanded)] = MacroCall(function, target, args)
                 return expanded

@@ -88,11 +88,76 @@ _POSIX: dict[str, Ranges] = {
 _SIMPLE_ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _ANY: Ranges = ((0, _MAX_CODE),)
 _NOT_NEWLINE: Ranges = ((0, 9), (11, _MAX_CODE))
-_CATEGORIES = frozenset("C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs".split())
+_CATEGORIES = frozenset(
+    [
+        "C",
+        "Cc",
+        "Cf",
+        "Co",
+        "Cs",
+        "L",
+        "Ll",
+        "Lm",
+        "Lo",
+        "Lt",
+        "Lu",
+        "M",
+        "Mc",
+        "Me",
+        "Mn",
+        "N",
+        "Nd",
+        "Nl",
+        "No",
+        "P",
+        "Pc",
+        "Pd",
+        "Pe",
+        "Pf",
+        "Pi",
+        "Po",
+        "Ps",
+        "S",
+        "Sc",
+        "Sk",
+        "Sm",
+        "So",
+        "Z",
+        "Zl",
+        "Zp",
+        "Zs",
+    ]
+)
 # Scripts are told by the names of characters, which is as much as Python's standard library knows of them.
 _SCRIPTS = frozenset(
-    "Arabic Armenian Bengali Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Hangul Hebrew Hiragana"
-    " Kannada Katakana Khmer Lao Latin Malayalam Mongolian Myanmar Sinhala Tamil Telugu Thai Tibetan".split()
+    [
+        "Arabic",
+        "Armenian",
+        "Bengali",
+        "Cyrillic",
+        "Devanagari",
+        "Ethiopic",
+        "Georgian",
+        "Greek",
+        "Gujarati",
+        "Gurmukhi",
+        "Hangul",
+        "Hebrew",
+        "Hiragana",
+        "Kannada",
+        "Katakana",
+        "Khmer",
+        "Lao",
+        "Latin",
+        "Malayalam",
+        "Mongolian",
+        "Myanmar",
+        "Sinhala",
+        "Tamil",
+        "Telugu",
+        "Thai",
+        "Tibetan",
+    ]
 )
 _REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}", re.ASCII)
 _NAMED_GROUP = re.compile(r"\(\?P?<([^>]*)>")
@@ -322,7 +387,7 @@ class _Parser:
         if not char:
             raise RegexError("trailing backslash at end of expression", "")
         rest = self._rest()
-        if char in "1234567" and rest[:1] and rest[0] in "01234567" or char == "0":
+        if (char in "1234567" and rest[:1] and rest[0] in "01234567") or char == "0":
             digits = re.match(r"[0-7]{0,2}", rest)
             assert digits is not None
             self._at += digits.end()

@@ -34,7 +34,7 @@ class Semver:
         self.prerelease = prerelease
         self.build = build
         # Numeric identifiers are lower than alphanumeric ones; the final flag puts a release above its prereleases.
-        identifiers = tuple((0, int(each), "") if _DIGITS >= set(each) else (1, 0, each) for each in prerelease)
+        identifiers = tuple((0, int(each), "") if set(each) <= _DIGITS else (1, 0, each) for each in prerelease)
         self._key = (major, minor, patch, not prerelease, identifiers)
 
     @classmethod
@@ -93,7 +93,7 @@ class Semver:
 
 
 def _number(name: str, text: str) -> int:
-    if not _DIGITS >= set(text):
+    if not set(text) <= _DIGITS:
         raise SemverError(f"Invalid character(s) found in {name.lower()} number {go_quote(text)}")
     if len(text) > 1 and text.startswith("0"):
         raise SemverError(f"{name} number must not contain leading zeroes {go_quote(text)}")
@@ -111,11 +111,11 @@ def _uint64(text: str) -> int:
 def _prerelease(text: str) -> str:
     if not text:
         raise SemverError("Prerelease is empty")
-    if _DIGITS >= set(text):
+    if set(text) <= _DIGITS:
         if len(text) > 1 and text.startswith("0"):
             raise SemverError(f"Numeric PreRelease version must not contain leading zeroes {go_quote(text)}")
         return str(_uint64(text))
-    if not _ALPHANUM >= set(text):
+    if not set(text) <= _ALPHANUM:
         raise SemverError(f"Invalid character(s) found in prerelease {go_quote(text)}")
     return text
 
@@ -123,6 +123,6 @@ def _prerelease(text: str) -> str:
 def _build(text: str) -> str:
     if not text:
         raise SemverError("Build meta data is empty")
-    if not _ALPHANUM >= set(text):
+    if not set(text) <= _ALPHANUM:
         raise SemverError(f"Invalid character(s) found in build meta data {go_quote(text)}")
     return text

@@ -62,9 +62,12 @@ def _conversions(nodes: list[Node], environment: Environment, function: str, iss
         overloads = environment.names.functions[function].overloads
         run = next(each.run for each in overloads if each.id in call.overloads)
         try:
-            run(argument.value)
+            if argument.value is not None:
+                run(argument.value)
+                continue
         except CelEvalError:
-            issues.report(argument.position, f"invalid {function} argument")
+            pass
+        issues.report(argument.position, f"invalid {function} argument")
 
 
 def _patterns(nodes: list[Node], issues: Issues) -> None:

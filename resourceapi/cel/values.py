@@ -3,12 +3,12 @@
 | CEL | Python | | CEL | Python |
 |---|---|---|---|---|
 | null, bool, int, double, string, bytes | None, bool, int, float, str, bytes | | list | list, never changed once visible |
-| uint | Uint | | map | dict; a key that is a bool is a BoolKey |
+| uint | Uint | | map | dict; bools, lists and maps as keys are wrapped (Key) |
 | duration, timestamp | Duration, Timestamp | | optional_type(T) | Optional |
 | type | TypeValue | | Kubernetes' types | Quantity, Semver, Address, Prefix, Url, NamedFormat |
 
 Numbers of different types are equal where their values are (1 == 1u == 1.0), in Python as in CEL; bool is a number in
-Python only, hence BoolKey.
+Python only, hence Key.
 """
 
 from __future__ import annotations
@@ -101,19 +101,22 @@ class TypeValue:
         return f"TypeValue({self.name})"
 
 
-class BoolKey:
-    """A bool as the key of a map, where Python would take it for 0 or 1."""
+class Key:
+    """A value as the key of a map where Python cannot take it as it is: bools would be numbers, containers no keys.
+
+    A container equals no key but itself.
+    """
 
     __slots__ = ("value",)
 
-    def __init__(self, value: bool) -> None:
+    def __init__(self, value: Any) -> None:
         self.value = value
 
     def __repr__(self) -> str:
-        return f"BoolKey({self.value})"
+        return f"Key({self.value})"
 
 
-TRUE_KEY, FALSE_KEY = BoolKey(True), BoolKey(False)
+TRUE_KEY, FALSE_KEY = Key(True), Key(False)
 
 
 def to_key(value: Any) -> Any:
@@ -122,13 +125,24 @@ def to_key(value: Any) -> Any:
         return TRUE_KEY
     if value is False:
         return FALSE_KEY
-    return value
+    return Key(value) if isinstance(value, list | dict) else value
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
     """The keys of a map as values of the language."""
     for key in mapping:
-        yield key.value if type(key) is BoolKey else key
+        yield key.value if type(key) is Key else key
+
+
+def from_key(stored: Any) -> Any:
+    """The value that is stored as a key."""
+    return stored.value if type(stored) is Key else stored
+
+
+def items_of(mapping: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """The keys and values of a map as values of the language."""
+    for key, value in mapping.items():
+        yield (key.value if type(key) is Key else key), value
 
 
 def is_map(value: Any) -> bool:
@@ -378,7 +392,7 @@ def display(value: Any) -> str:
     if kind is list:
         return "[" + ", ".join(display(each) for each in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{display(k)}: {display(value[to_key(k)])}" for k in keys_of(value)) + "}"
+        return "{" + ", ".join(f"{display(from_key(key))}: {display(each)}" for key, each in value.items()) + "}"
     if kind is Optional:
         return f"optional({display(value.value)})" if value.present else "optional.none()"
     if kind is TypeValue:

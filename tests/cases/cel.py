@@ -26,7 +26,7 @@ from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
 
 _VERSION = "v0.37.2"
-_POSITION = re.compile(r"ERROR: <input>:(-?\d+:\d+): ")
+_SYNTAX_ERROR = re.compile(r"ERROR: <input>:(-?\d+:\d+): Syntax error")
 
 # --- expressions
 
@@ -98,10 +98,9 @@ def evaluate(source: str) -> dict[str, Any]:
 
 def _is_syntax_error(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
     """Texts of syntax errors are free, but for these words and the position of the first."""
-    text = actual.get("compileError", "")
-    wanted = _POSITION.search(expected["compileError"])
-    found = _POSITION.search(text)
-    return "Syntax error" in text and wanted is not None and found is not None and wanted[1] == found[1]
+    wanted = _SYNTAX_ERROR.search(expected["compileError"])
+    found = _SYNTAX_ERROR.search(actual.get("compileError", ""))
+    return wanted is not None and found is not None and wanted[1] == found[1]
 
 
 def _sort_entries(value: Any) -> None:
@@ -196,9 +195,7 @@ def match(
     answer |= {"outputType": selector.output_type, "maxCost": selector.max_cost}
     cause = None if context is None else _CAUSES.get(context, "context deadline exceeded")
     try:
-        matched, cost = selector.evaluate_device(
-            _view(device), interrupt=None if cause is None else lambda: cause
-        )
+        matched, cost = selector.evaluate_device(_view(device), interrupt=None if cause is None else lambda: cause)
     except CelEvalError as failure:
         return answer | {"matchError": str(failure), "actualCost": failure.cost}
     return answer | {"match": matched, "actualCost": cost}

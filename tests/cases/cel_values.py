@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from resourceapi.cel.library.times import format_duration, format_timestamp
-from resourceapi.cel.values import Duration, Optional, Timestamp, TypeValue, Uint, is_map, keys_of, to_key
+from resourceapi.cel.values import Duration, Optional, Timestamp, TypeValue, Uint, display, is_map, items_of
 
 _PREFIX = "type.googleapis.com/google.protobuf."
 
@@ -33,7 +33,7 @@ def as_value(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"listValue": {"values": [as_value(each) for each in value]} if value else {}}
     if is_map(value):
-        entries = [{"key": as_value(key), "value": as_value(value[to_key(key)])} for key in keys_of(value)]
+        entries = [{"key": as_value(key), "value": as_value(each)} for key, each in items_of(value)]
         return {"mapValue": {"entries": entries} if entries else {}}
     if isinstance(value, TypeValue):
         return {"typeValue": value.name}
@@ -50,7 +50,10 @@ def as_text(value: Any) -> str:
         return as_text(value.value) if value.present else "<nil>"
     if isinstance(value, list):
         return f"[{' '.join(_element(each) for each in value)}]"
-    return str(value)
+    if is_map(value):
+        entries = sorted((_element(key), _element(each)) for key, each in items_of(value))
+        return f"map[{' '.join(f'{key}:{each}' for key, each in entries)}]"
+    return display(value)
 
 
 def _element(value: Any) -> str:
@@ -85,7 +88,7 @@ def _any(value: Any) -> dict[str, Any]:
         return {"@type": f"{_PREFIX}BytesValue", "value": base64.b64encode(value).decode()}
     if isinstance(value, list):
         return {"@type": f"{_PREFIX}ListValue", "value": _json(value)}
-    if is_map(value):
+    if is_map(value) and all(isinstance(key, str) for key in value):
         return {"@type": f"{_PREFIX}Struct", "value": _json(value)}
     raise NotAValueError
 
@@ -102,7 +105,7 @@ def _json(value: Any) -> Any:
     if isinstance(value, list):
         return [_json(each) for each in value]
     if is_map(value):
-        return {str(key): _json(value[to_key(key)]) for key in keys_of(value)}
+        return {str(key): _json(each) for key, each in items_of(value)}
     if isinstance(value, Duration):
         return format_duration(value)
     if isinstance(value, Timestamp):

@@ -6,7 +6,7 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.values import display, find, keys_of, to_key
+from resourceapi.cel.values import display, find, items_of, to_key
 
 
 def _insert(mapping: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
@@ -16,8 +16,8 @@ def _insert(mapping: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
 
 
 def _insert_all(mapping: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
-    for key in keys_of(other):
-        mapping = _insert(mapping, key, other[to_key(key)])
+    for key, value in items_of(other):
+        mapping = _insert(mapping, key, value)
     return mapping
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import format_double, go_quote
 from resourceapi.cel.library.times import format_duration, format_timestamp
-from resourceapi.cel.values import Duration, Timestamp, TypeValue, Uint, is_map, keys_of, to_key, type_name
+from resourceapi.cel.values import Duration, Timestamp, TypeValue, Uint, is_map, items_of, type_name
 
 _DEFAULT_PRECISION = 6
 _MAX_PRECISION = 1000  # bounds what one clause can produce; a double has no more digits than this
@@ -245,8 +245,8 @@ def _list(value: list[Any]) -> str:
 
 def _map(value: dict[Any, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    for key in keys_of(value):
+    for key, each in items_of(value):
         if type(key) not in (str, bool, int, Uint):
             raise FormatError(f"no formatting function for map key of type {type_name(key)}")
-        pairs.append((_nested(key), _nested(value[to_key(key)])))
+        pairs.append((_nested(key), _nested(each)))
     return "{" + ", ".join(f"{key}:{each}" for key, each in sorted(pairs, key=lambda pair: pair[0])) + "}"

@@ -11,8 +11,8 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group, singleton
 from resourceapi.cel.errors import CelEvalError
-from resourceapi.cel.library.standard import MAX_ELEMENTS, add
-from resourceapi.cel.values import Duration, Uint, compare, is_comparable, is_equal, no_such_overload
+from resourceapi.cel.library.standard import MAX_ELEMENTS, add, unsupported
+from resourceapi.cel.values import Duration, Uint, compare, is_comparable, is_equal, is_map, no_such_overload, type_name
 
 _SUMMABLE = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
@@ -110,9 +110,13 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
     return values[start:end]
 
 
-def _flatten(values: Any, depth: int = 1) -> list[Any]:
-    if type(values) is not list:
-        raise no_such_overload()
+def _flatten(values: Any, depth: Any = None) -> list[Any]:
+    if type(values) is not list or type(depth) not in (int, type(None)):
+        given = "" if depth is None else type_name(depth)
+        name = "map(dyn, dyn)" if is_map(values) else type_name(values)
+        raise CelEvalError(f"no such overload: {name}.flatten({given})")
+    if depth is None:
+        depth = 1
     if depth < 0:
         raise CelEvalError("level must be non-negative")
     flat: list[Any] = values
@@ -124,12 +128,16 @@ def _flatten(values: Any, depth: int = 1) -> list[Any]:
     return flat
 
 
-def _sort(values: list[Any]) -> list[Any]:
+def _sort(values: Any) -> list[Any]:
+    if type(values) is not list:
+        raise unsupported("sort", values)
     return _sort_by_keys(values, values)
 
 
 def _sort_by_keys(values: Any, keys: Any) -> list[Any]:
-    if type(values) is not list or type(keys) is not list:
+    if type(values) is not list:
+        raise unsupported("@sortByAssociatedKeys", values)
+    if type(keys) is not list:
         raise no_such_overload()
     if len(values) != len(keys):
         raise CelEvalError(

@@ -55,7 +55,11 @@ def _all(matcher: Matcher, text: Any, limit: Any = -1) -> list[str]:
     return matches
 
 
-_RUN: dict[str, Callable[..., Any]] = {"matches": _bounded(_is_match), "find": _bounded(_first), "findAll": _bounded(_all)}
+_RUN: dict[str, Callable[..., Any]] = {
+    "matches": _bounded(_is_match),
+    "find": _bounded(_first),
+    "findAll": _bounded(_all),
+}
 
 
 def _matches(text: Any, pattern: Any) -> bool:

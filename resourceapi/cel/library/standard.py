@@ -61,7 +61,8 @@ def checked_timestamp(nanos: int, offset: int = 0) -> Timestamp:
     raise CelEvalError("timestamp overflow")
 
 
-def _unsupported(function: str, left: Any) -> CelEvalError:
+def unsupported(function: str, left: Any) -> CelEvalError:
+    """The error of an operator whose left operand (or only one) does not support it."""
     # Types with methods of their own answer for themselves, the others name the operator.
     if type(left) in (str, Duration, Timestamp):
         return no_such_overload()
@@ -94,7 +95,7 @@ def add(left: Any, right: Any) -> Any:
         if other is Duration:
             return checked_timestamp(left.nanos + right.nanos, left.offset)
     else:
-        raise _unsupported("_+_", left)
+        raise unsupported("_+_", left)
     raise no_such_overload()
 
 
@@ -120,7 +121,7 @@ def subtract(left: Any, right: Any) -> Any:
             checked_int((left.nanos // _NANOS - right.nanos // _NANOS) * _NANOS)
             return checked_duration(left.nanos - right.nanos)
     else:
-        raise _unsupported("_-_", left)
+        raise unsupported("_-_", left)
     raise no_such_overload()
 
 
@@ -128,7 +129,7 @@ def multiply(left: Any, right: Any) -> Any:
     """`left * right`."""
     kind = type(left)
     if kind not in (int, float, Uint):
-        raise _unsupported("_*_", left)
+        raise unsupported("_*_", left)
     if kind is not type(right):
         raise no_such_overload()
     if kind is float:
@@ -141,7 +142,7 @@ def divide(left: Any, right: Any) -> Any:
     """`left / right`; integers are truncated towards zero."""
     kind = type(left)
     if kind not in (int, float, Uint):
-        raise _unsupported("_/_", left)
+        raise unsupported("_/_", left)
     if kind is not type(right):
         raise no_such_overload()
     if kind is float:
@@ -167,7 +168,7 @@ def modulo(left: Any, right: Any) -> Any:
     """`left % right`, with the sign of the left operand."""
     kind = type(left)
     if kind not in (int, Uint):
-        raise _unsupported("_%_", left)
+        raise unsupported("_%_", left)
     if kind is not type(right):
         raise no_such_overload()
     if right == 0:
@@ -189,7 +190,7 @@ def negate(value: Any) -> Any:
         return checked_duration(-value.nanos)
     if kind is bool:
         raise no_such_overload()
-    raise _unsupported("-_", value)
+    raise unsupported("-_", value)
 
 
 def logical_not(value: Any) -> bool:
@@ -212,7 +213,7 @@ def not_equal(left: Any, right: Any) -> bool:
 def _ordering(function: str, decide: Callable[[int, int], bool]) -> Callable[[Any, Any], bool]:
     def run(left: Any, right: Any) -> bool:
         if not is_comparable(left):
-            raise _unsupported(function, left)
+            raise unsupported(function, left)
         return decide(compare(left, right), 0)
 
     return run
@@ -237,7 +238,7 @@ def length(value: Any) -> int:
     """`size(value)`."""
     if type(value) in (str, bytes, list) or is_map(value):
         return len(value)
-    raise _unsupported("size", value)
+    raise unsupported("size", value)
 
 
 def _type(value: Any) -> TypeValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -115,7 +115,7 @@ def _offset(value: Timestamp, zone: str) -> int:
         info = ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise CelEvalError(f"unknown time zone {zone}") from None
-    moment = datetime.fromtimestamp(0, tz=timezone.utc) + timedelta(seconds=value.nanos // _NANOS)
+    moment = datetime.fromtimestamp(0, tz=UTC) + timedelta(seconds=value.nanos // _NANOS)
     delta = moment.astimezone(info).utcoffset()
     return int(delta.total_seconds()) if delta is not None else 0
 
