@@ -14,9 +14,9 @@ Kinds that sit on a USB device (`bus` "usb") also: `vendor`, `product`, `serial`
 |---|---|---|
 | misc | /sys/class/misc entry with a node: kvm, fuse, tun | - |
 | pci | PCI function | `class` "020000", `subsystemVendor`, `subsystemDevice`, `revision`, `iommuGroup` (int), `totalVFs`, `numVFs`, `uplink` (true) |
-| gpu | GPU, or MIG instance | `type`? "gpu", "mig"; `vendor`, `model`, `uuid`, `index`, `driverVersion` (version), `memory` (bytes), `gfx`, `computePartition`, `memoryPartition`, `memoryNode` (NUMA node of its memory), `render`? (has a render node); of MIG instances `parentUUID`, `gpuInstance`, `computeInstance` |
+| gpu | GPU, or MIG instance | `type`? "gpu", "mig"; `vendor`, `model`, `uuid`, `index`, `driverVersion` (version), `memory` (bytes), `gfx`, `computePartition`, `memoryPartition`, `memoryNode` (NUMA node of its memory), `render`? (has a render node), `partitioned` (true: its MIG instances or virtual functions are the devices); of MIG instances `parentUUID`, `gpuInstance`, `computeInstance` |
 | accel | accel, habanalabs, neuron, apex class device | `type` (the class), `module` |
-| qat | QAT function | `services`, `state` |
+| qat | QAT function that vfio holds | `services`, `state` (of the physical function) |
 | dsa | enabled user work queue of DSA or IAA | `type` "dsa", "iax"; `mode` "dedicated", "shared"; `size`, `priority`, `label` |
 | nic | network interface | `mac`, `mtu`, `speed` (Mbit/s), `carrier`?, `operstate`, `linkType` "ethernet", "infiniband", "loopback", `devType` "bond", "wlan", `virtual`?, `uplink`? (carries a default route: never offered), `devPort`, `physPort`, `physSwitch`, `master` |
 | rdma | RDMA device with its uverbs, umad, issm, rdma_cm nodes | `nodeType`, `nodeGUID`, `sysImageGUID`, `hcaType`, `boardID`, `firmware` (version), `ports`, `linkLayer`, `state`, `physState`, `rate`, `netdev` |

@@ -30,7 +30,8 @@ def read_block(host: Host) -> Iterator[Finding]:
         identity, within = places.identify("block", place, *role)
         if place.function and "/nvme/nvme" in whole:
             within = (device_id("nvme", *place.facts), *within)
-        wwid = text(host, f"{whole}/wwid") or text(host, f"{whole}/device/wwid")
+        named = (text(host, f"{whole}/{file}") for file in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
+        wwid = next(filter(None, named), None)
         disk_id = device_id("block", wwid) if wwid else device_id("block", *place.facts)
         if wwid:
             identity = device_id("block", wwid, *role)

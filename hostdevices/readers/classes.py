@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
@@ -79,10 +79,6 @@ def _video_role(host: Host, syspath: str) -> tuple[str, ...]:
     return (*((kind,) if kind != "video" else ()), *((f"index{index}",) if index else ()))
 
 
-def _own_name(_host: Host, syspath: str) -> tuple[str, ...]:
-    return (syspath.rpartition("/")[2],)
-
-
 def _chip_select(_host: Host, syspath: str) -> tuple[str, ...]:
     return (f"cs{syspath.rpartition('.')[2]}",)
 
@@ -119,7 +115,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name")),
     SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name")),
     SmallClass("iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name")),
-    SmallClass("dma_heap", "/sys/class/dma_heap", r".+", _model("name"), _own_name),
+    SmallClass("dma_heap", "/sys/class/dma_heap", r".+", _model("name")),
     SmallClass("lirc", "/sys/class/lirc", r"lirc\d+", _lirc),
     SmallClass("cec", "/sys/class/cec", r"cec\d+", _model("name")),
 )
@@ -132,6 +128,11 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
     def device(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
         place = places.of(syspath)
+        attributes = row.attributes(host, syspath)
+        if place.attributes["bus"] == "virtual":
+            # Without a place, what the driver says of itself is all that does not count up.
+            said = (attributes.get(x) for x in ("unique", "phys", "model"))
+            place = structs.replace(place, facts=next(((str(x),) for x in said if x), place.facts))
         identity, within = places.identify(row.kind, place, *row.role(host, syspath))
         nodes = devnodes(host, syspath)
         if not nodes:
@@ -141,7 +142,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
             kind=row.kind,
             name=name,
             syspath=syspath,
-            attributes=known({"name": name, **place.attributes, **row.attributes(host, syspath)}),
+            attributes=known({"name": name, **place.attributes, **attributes}),
             devnodes=nodes + row.more_nodes(host, syspath),
             numa_nodes=place.numa_nodes,
             within=within,

@@ -1,10 +1,12 @@
 """GPUs: a card with its render node, and the nodes that its driver needs besides (nvidia.py, kfd.py).
 
-Cards and render nodes belong together by their parent, never by their numbers. A GPU that hands out virtual functions
-stays listed: who offers it decides.
+Cards and render nodes belong together by their parent, never by their numbers. A GPU that is partitioned (MIG, SR-IOV)
+stays listed and says so: its parts are what one wants to offer.
 """
 
 from collections.abc import Iterator
+
+from msgspec import structs
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
@@ -40,6 +42,7 @@ def read(host: Host) -> Iterator[Finding]:
             "driver": host.link(f"{syspath}/driver"),
             "render": any("/renderD" in node.path for node in nodes),
             "memory": natural(host, f"{syspath}/lmem_total_bytes"),
+            "partitioned": host.exists(f"{syspath}/virtfn0") or None,
         }
         for of_driver in (nvidia.of(syspath), amd.of(syspath, nodes)):
             attributes |= of_driver.attributes
@@ -56,9 +59,11 @@ def read(host: Host) -> Iterator[Finding]:
         )
 
     for finding in each(_gpus(host), gpu):
+        instances = list(nvidia.instances(finding)) if isinstance(finding, Device) else []
+        if isinstance(finding, Device) and instances:
+            finding = structs.replace(finding, attributes={**finding.attributes, "partitioned": True})
         yield finding
-        if isinstance(finding, Device):
-            yield from nvidia.instances(finding)
+        yield from instances
 
 
 def _gpus(host: Host) -> Iterator[str]:

@@ -11,33 +11,31 @@ from hostdevices.readers.reader import Finding, Reader, each, entries
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, natural_order, shared_node, text
 from hostdevices.readers.vfio import group_id
 
-# PCI ids of virtual functions (linux/drivers/crypto/intel/qat, DPDK's and Intel's plugin's lists); the physical ones
-# are known by their drivers.
+# Virtual functions are known by their PCI ids, or by the driver of their physical function (drivers/crypto/intel/qat).
 _QAT_VIRTUAL = frozenset({"0443", "18a1", "19e3", "37c9", "4941", "4943", "4945", "4947", "4949", "6f55"})
 _QAT_DRIVERS = frozenset({"4xxx", "420xx", "6xxx", "c3xxx", "c6xx", "dh895xcc", "d15xx", "200xx"})
 _QUEUE = re.compile(r"wq[0-9]+\.[0-9]+")
 
 
 def read_qat(host: Host) -> Iterator[Finding]:
-    """Yield one device per QAT function; one that is bound to vfio has the nodes of its group."""
+    """Yield one device per QAT function that vfio holds, with the nodes of its group; nothing else can use one."""
     places = Places(host)
 
     def function(syspath: str) -> Device | None:
-        if hexadecimal(host, f"{syspath}/vendor", 4) != "8086":
-            return None
         driver = host.link(f"{syspath}/driver") or ""
-        if driver not in _QAT_DRIVERS and hexadecimal(host, f"{syspath}/device", 4) not in _QAT_VIRTUAL:
+        nodes = _group_nodes(host, syspath) if "vfio" in driver else ()
+        if not nodes or not _is_qat(host, syspath):
             return None
         place = places.of(syspath)
         identity, within = places.identify("qat", place)
         # A function that vfio holds is listed as its group, too: they have one owner.
-        group = group_id(host, syspath) if "vfio" in driver else None
+        group = group_id(host, syspath)
         attributes: dict[str, AttributeValue | None] = {
             "name": syspath.rpartition("/")[2],
             **place.attributes,
             "driver": driver,
-            "services": text(host, f"{syspath}/physfn/qat/cfg_services") or text(host, f"{syspath}/qat/cfg_services"),
-            "state": text(host, f"{syspath}/qat/state"),
+            "services": text(host, f"{syspath}/physfn/qat/cfg_services"),
+            "state": text(host, f"{syspath}/physfn/qat/state"),
         }
         return Device(
             id=identity,
@@ -45,12 +43,21 @@ def read_qat(host: Host) -> Iterator[Finding]:
             name=syspath.rpartition("/")[2],
             syspath=syspath,
             attributes=known(attributes),
-            devnodes=_group_nodes(host, syspath) if "vfio" in driver else (),
+            devnodes=nodes,
             numa_nodes=place.numa_nodes,
             within=(*within, *((group,) if group else ())),
         )
 
     yield from each(entries(host, "/sys/bus/pci/devices", lambda x: ADDRESS.fullmatch(x) is not None), function)
+
+
+def _is_qat(host: Host, syspath: str) -> bool:
+    if hexadecimal(host, f"{syspath}/vendor", 4) != "8086":
+        return False
+    return (
+        hexadecimal(host, f"{syspath}/device", 4) in _QAT_VIRTUAL
+        or host.link(f"{syspath}/physfn/driver") in _QAT_DRIVERS
+    )
 
 
 def _group_nodes(host: Host, syspath: str) -> tuple[Devnode, ...]:

@@ -74,6 +74,16 @@ def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
     assert "uuid" not in instance.attributes
 
 
+def test_a_partitioned_gpu_says_so(inventory: Inventory, tree: Tree) -> None:
+    assert inventory.devices["gpu-0000-81-00-0"].attributes["partitioned"] is True
+    assert "partitioned" not in inventory.devices["gpu-0000-c1-00-0"].attributes
+    physical = tree.pci("0000:03:00.0", driver="xe", sriov_totalvfs=7)
+    virtual = tree.virtual_function(physical, "0000:03:00.1", 0, driver="xe")
+    for card, parent in enumerate((physical, virtual)):
+        tree.child(parent, f"drm/card{card}", group="class/drm", node=f"dri/card{card}")
+    assert [gpu.attributes.get("partitioned") for gpu in gpus(tree).values()] == [True, None]
+
+
 def test_a_gpu_known_to_the_driver_alone_is_listed(tree: Tree) -> None:
     tree.file("/sys/bus/pci/devices/0004:05:00.0/class", "0x030200")
     tree.file("/proc/driver/nvidia/gpus/0004:05:00.0/numa_status", "Node:      255\nStatus:    online")

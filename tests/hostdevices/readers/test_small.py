@@ -72,7 +72,8 @@ def test_parts_of_a_webcam_have_one_whole(inventory: Inventory) -> None:
         ("gpio-fe200000-gpio", "gpiochip0", {"model": "pinctrl-bcm2711"}),
         ("iio-adc", "iio:device0", {"model": "mcp3008"}),
         ("ptp-0000-00-1f-6", "ptp0", {"model": "e1000e", "vendor": "8086"}),
-        ("pps-pps0", "pps0", {"model": "ktimer", "bus": "virtual"}),
+        ("pps-ktimer", "pps0", {"model": "ktimer", "bus": "virtual"}),
+        ("dma-heap-system", "dma_heap/system", {"bus": "virtual"}),
         ("rtc-00-03", "rtc0", {"model": "rtc_cmos 00:03"}),
         ("uio-0000-00-1f-3", "uio0", {"model": "uio_pci_generic"}),
         ("misc-kvm", "kvm", {"name": "kvm", "bus": "virtual"}),
@@ -82,6 +83,16 @@ def test_small_devices(identity: str, node: str, attributes: dict[str, str], inv
     device = inventory.devices[identity]
     assert paths(device) == [f"/dev/{node}"]
     assert device.attributes.items() >= attributes.items()
+
+
+def test_a_virtual_keyboard_is_known_by_what_it_says(tree: Tree) -> None:
+    for number, unique in ((7, "aa:bb:cc"), (9, "dd:ee:ff")):
+        device = tree.device(f"/sys/devices/virtual/misc/uhid/input/input{number}", name="Remote", uniq=unique)
+        tree.child(device, f"event{number}", group="class/input", node=f"input/event{number}")
+    assert {x.name: x.id for x in scan(tree.host).devices.values()} == {
+        "event7": "input-aa-bb-cc",
+        "event9": "input-dd-ee-ff",
+    }
 
 
 def test_a_tpm_comes_with_its_resource_manager(inventory: Inventory) -> None:
