@@ -32,7 +32,7 @@ def _misc(*names: str) -> Selection:
 
 
 def _gpu(vendor: str) -> Selection:
-    return _kind("gpu", _is("type", "gpu"), _is("vendor", vendor))
+    return _kind("gpu", _is("type", "gpu"), _is("vendor", vendor), Not(_is("partitioned", True)))
 
 
 _VF = _is("sriov", "vf")
@@ -50,7 +50,9 @@ PRESETS: Mapping[str, PresetEntry] = {
     "dsa": PresetEntry(_kind("dsa", _is("type", "dsa")), "user work queues of Intel's Data Streaming Accelerator"),
     "fuse": PresetEntry(_misc("fuse"), "/dev/fuse: file systems in user space"),
     "gpio": PresetEntry(_kind("gpio"), "GPIO chips"),
-    "gpu": PresetEntry(_gpu("*"), "GPUs of every vendor"),
+    "gpu": PresetEntry(
+        _gpu("*"), "GPUs of every vendor; those that are partitioned (MIG, SR-IOV) are not offered whole"
+    ),
     "hidraw": PresetEntry(_kind("hidraw"), "raw HID devices: security keys, sensors"),
     "hwrng": PresetEntry(_misc("hw_random"), "/dev/hwrng: the hardware's random numbers"),
     "i2c": PresetEntry(_kind("i2c"), "I2C buses"),
@@ -63,10 +65,10 @@ PRESETS: Mapping[str, PresetEntry] = {
     "loop-control": PresetEntry(_misc("loop-control"), "/dev/loop-control: makes loop devices (dangerous)"),
     "mdev": PresetEntry(_kind("mdev"), "mediated devices, e.g. vGPUs"),
     "media": PresetEntry(_kind("media"), "media controllers"),
-    "mig": PresetEntry(_kind("gpu", _is("type", "mig")), "MIG instances of NVIDIA's GPUs; name it before nvidia-gpu"),
+    "mig": PresetEntry(_kind("gpu", _is("type", "mig")), "MIG instances of NVIDIA's GPUs"),
     "nic": PresetEntry(_kind("nic", _NIC), "network interfaces with hardware behind them; never the node's uplink"),
     "nitro-enclaves": PresetEntry(_misc("nitro_enclaves"), "/dev/nitro_enclaves"),
-    "nvidia-gpu": PresetEntry(_gpu("10de"), "GPUs of NVIDIA, whole ones"),
+    "nvidia-gpu": PresetEntry(_gpu("10de"), "GPUs of NVIDIA"),
     "nvme": PresetEntry(_kind("nvme"), "NVMe controllers (dangerous)"),
     "pps": PresetEntry(_kind("pps"), "pulse-per-second sources"),
     "ptp": PresetEntry(_kind("ptp"), "PTP hardware clocks"),

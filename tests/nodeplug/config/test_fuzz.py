@@ -63,7 +63,7 @@ def test_texts_of_yamls_own_characters(text: str) -> None:
     accepted_or_refused(text.encode())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.dictionaries(KEYS, VALUES, max_size=8), max_size=3),
     st.dictionaries(KEYS, VALUES, max_size=3),

@@ -1,0 +1,155 @@
+"""`nodeplug check`, as a user types it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # has no types of its own
+import pytest
+from click.testing import CliRunner, Result
+
+from hostdevices import device_id
+from nodeplug.cli import main
+from tests.hostdevices.tree import Tree
+
+CONFIGURATION = """
+resources:
+  - {name: example.com/fuse, select: fuse, shares: 10}
+  - name: example.com/serial
+    select: {path: /dev/serial/by-id/*}
+  - {name: example.com/kvm, select: kvm}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    tree = Tree(tmp_path / "root")
+    tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
+    tree.device("/sys/devices/virtual/block/loop0", group="class/block", node="loop0", numbers="7:0", kind="b", size=0)
+    tree.node("/dev/ttyUSB7", "188:7")
+    tree.link("/dev/serial/by-id/usb-FTDI", "/dev/ttyUSB7")
+    return tree.root
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "node.yaml"
+    path.write_text(CONFIGURATION)
+    return path
+
+
+def check(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, ["check", *map(str, words)])
+
+
+def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
+    result = check(file, "--root", root)
+    assert result.exit_code == 0, result.output
+    serial = device_id("path", "serial/by-id/usb-FTDI")
+    assert [line.split(maxsplit=2) for line in result.stdout.splitlines()] == [
+        ["RESOURCE", "DEVICE", "ABOUT"],
+        ["example.com/fuse", "misc-fuse", "/dev/fuse"],
+        ["example.com/serial", serial, "/dev/serial/by-id/usb-FTDI"],
+        ["example.com/kvm", "-", "no device here"],
+        ["-", "block-loop0", "example.com/serial: its node /dev/loop0 does not fit /dev/serial/by-id/*"],
+    ]
+
+
+def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
+    result = check(file, "--root", root, "-o", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    fuse, serial, kvm = found["resources"]
+    assert fuse == {
+        "name": "example.com/fuse",
+        "shares": 10,
+        "devices": [
+            {
+                "id": "misc-fuse",
+                "kind": "misc",
+                "members": [],
+                "devnodes": [{"path": "/dev/fuse", "containerPath": "/dev/fuse"}],
+                "numaNodes": [],
+                "health": {"healthy": True, "reason": ""},
+            }
+        ],
+        "error": "",
+    }
+    assert [device["kind"] for device in serial["devices"]] == ["path"]
+    assert kvm["devices"] == []
+    assert [device["id"] for device in found["unassigned"]] == ["block-loop0"]
+    assert found["problems"] == []
+
+
+def test_everything_that_is_wrong_is_printed_as_a_compiler_does(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("resources:\n  - {name: gpu, select: gpus}\n  - {name: x/y, select: kvm, share: 2}\n")
+    result = check(file)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"{file}:2:12: gpu cannot be a resource name: it has no domain, as in example.com/gpu",
+        f"{file}:2:25: unknown preset gpus; did you mean gpu?",
+        f"{file}:3:30: unknown key share; did you mean shares?",
+    ]
+
+
+def test_everything_that_is_wrong_for_scripts(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("resources: [{name: x/y, select: gpus}]\n")
+    result = check(file, "-o", "json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout) == {
+        "errors": [
+            {
+                "file": str(file),
+                "line": 1,
+                "column": 33,
+                "message": "unknown preset gpus",
+                "hint": "did you mean gpu?",
+            }
+        ]
+    }
+
+
+def test_a_list_that_the_kubelet_would_refuse_is_refused_here(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    for number in range(3):
+        tree.node(f"/dev/x{number}", f"240:{number}")
+    file = tmp_path / "many.yaml"
+    file.write_text("resources: [{name: x/y, select: {path: /dev/x*}, shares: 15000}]\n")
+    result = check(file, "--root", tree.root)
+    assert result.exit_code == 2
+    assert f"{file}: x/y: 3 device(s) with 15000 share(s) make a list of up to" in result.stderr
+    assert json.loads(check(file, "--root", tree.root, "-o", "json").stdout)["resources"][0]["error"].startswith(
+        "3 dev"
+    )
+
+
+@pytest.mark.parametrize("text", [b"\x00", b"\xff\xfe", b"[" * 1000, b"a: &a [*a]", b"", b"\t"])
+def test_no_file_makes_a_traceback(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes(text)
+    result = check(file)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file}:1:")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    result = check(tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == f"{tmp_path}:1:1: this file cannot be read: Is a directory\n"
+
+
+def test_a_machine_that_is_none(file: Path, tmp_path: Path) -> None:
+    result = check(file, "--root", tmp_path)
+    assert result.exit_code == 1
+    assert "no folder sys/ here" in result.stderr
+
+
+def test_the_schema_needs_no_file(file: Path) -> None:
+    result = check("--schema")
+    assert result.exit_code == 0
+    jsonschema.Draft202012Validator.check_schema(json.loads(result.stdout))
+    assert check().exit_code == 2
