@@ -3,10 +3,10 @@
 Rules:
 1. One process per state directory: a lock on the directory itself, which a full or read-only disk cannot prevent.
 2. A file that is not sound (truncated, garbage, somebody else's, written by a newer version) is renamed, never deleted,
-   and a fresh one takes its place: a node must come up again. What the kubelet still holds is leased anew from its own
-   records (`Ledger.reconcile` names it).
+   and a fresh one takes its place: a node must come up again. `Ledger.reconcile` then names what the kubelet still
+   holds without a lease.
 3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
-4. WAL with synchronous=FULL: one fsync per transaction, and an acknowledged one survives a power cut.
+4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut.
 """
 
 import contextlib
@@ -147,7 +147,7 @@ class Database:
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
             connection.execute("PRAGMA foreign_keys = ON")
             migrate(connection)
             return _load(connection)
@@ -174,7 +174,7 @@ class Database:
         aside = SetAside(self._directory / target, str(unsound))
         self.set_aside.append(aside)
         log.error(
-            "the ledger %s is not usable (%s); kept as %s, a new one begins and leases are taken from the kubelet",
+            "the ledger %s cannot be used: %s; it is kept as %s, and a new one begins without its leases",
             self.path,
             aside.reason,
             aside.path.name,

@@ -72,7 +72,7 @@ class Book:
             self._add(lease)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over the leases, oldest grant first."""
+        """Iterate over the leases in the order of their grants."""
         return iter(self._leases.values())
 
     def __len__(self) -> int:
@@ -82,12 +82,6 @@ class Book:
     def __eq__(self, other: object) -> bool:
         """Tell whether both hold the same leases."""
         return isinstance(other, Book) and self._leases == other._leases
-
-    __hash__ = None  # type: ignore[assignment]  # compared in tests and after a reload, never a key
-
-    def get(self, key: LeaseKey) -> Lease | None:
-        """Return the lease with this key."""
-        return self._leases.get(key)
 
     def grant(self, wanted: Sequence[Lease]) -> Change:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""

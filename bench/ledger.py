@@ -1,0 +1,88 @@
+"""Leases on disk: how long one grant takes beside a bare fsync of this disk, and how many 8 callers get.
+
+In the steady state of a node: 100 units leased, each grant replaces the lease of one of them.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from bench.table import show
+from checkpoint import Lease, Ledger
+
+UNITS = 100
+GRANTS = 3000
+CALLERS = 8
+PAGE = 4096  # bytes; a grant writes about three of them
+
+
+def run() -> dict[str, object]:
+    """Measure and print; times in microseconds."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk: /tmp may be memory
+        fsync = _fsync(Path(folder) / "file")
+        single, together, rate, commits = asyncio.run(_grants(Path(folder) / "state"))
+    rows = {"write and fdatasync of 12 KiB": fsync, "one caller": single, f"{CALLERS} callers": together}
+    show(
+        ("", "p50 us", "p99 us"),
+        [(name, _quantile(times, 0.5), _quantile(times, 0.99)) for name, times in rows.items()],
+    )
+    print(f"{CALLERS} callers: {rate:.0f} grants/s, {commits} commits for {GRANTS} grants")
+    return {
+        **{name: {"p50": _quantile(times, 0.5), "p99": _quantile(times, 0.99)} for name, times in rows.items()},
+        "grants_per_second": rate,
+        "grants_per_commit": GRANTS / commits,
+    }
+
+
+def _fsync(path: Path) -> list[float]:
+    times = []
+    with path.open("wb", buffering=0) as file:
+        for n in range(1000):
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), bytes(3 * PAGE), n % 300 * 3 * PAGE)
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - started) * 1e6)
+    return times
+
+
+async def _grants(directory: Path) -> tuple[list[float], list[float], float, int]:
+    ledger = await Ledger.open(directory, "boot")
+    numbers = count()
+    for _ in range(UNITS):
+        await _grant(ledger, numbers)
+    single = [await _grant(ledger, numbers) for _ in range(GRANTS)]
+    commits, started = ledger.commits, time.perf_counter()
+
+    async def caller() -> list[float]:
+        return [await _grant(ledger, numbers) for _ in range(GRANTS // CALLERS)]
+
+    together = [x for times in await asyncio.gather(*(caller() for _ in range(CALLERS))) for x in times]
+    rate = GRANTS / (time.perf_counter() - started)
+    commits = ledger.commits - commits
+    await ledger.close()
+    return single, together, rate, commits
+
+
+async def _grant(ledger: Ledger, numbers: Iterator[int]) -> float:
+    number = next(numbers)
+    unit = f"misc-fuse.{number % UNITS}"
+    lease = Lease(
+        resource="example.com/fuse",
+        unit=unit,
+        api="device-plugin",
+        occupies=frozenset({unit}),
+        answer=f"answer {number} ".encode() * 20,
+        boot_id=ledger.boot_id,
+        since=time.time(),
+    )
+    started = time.perf_counter()
+    await ledger.grant([lease])
+    return (time.perf_counter() - started) * 1e6
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
