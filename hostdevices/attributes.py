@@ -13,7 +13,7 @@ STANDARD: Mapping[str, str] = {name: f"resource.kubernetes.io/{name}" for name i
 
 _NAMES: Mapping[AttributeType, str] = {
     "text": """
-        boardID bus card computePartition devType driver gfx hcaType
+        boardID bus card computePartition devType driver firmwareRevision gfx hcaType
         interfaceClasses label linkLayer linkType mac manufacturer master memoryPartition mode model name netdev
         nodeGUID nodeType operstate parentUUID path pf pfName phys physPort physState physSwitch port rate serial
         services sriov state subsystem sysImageGUID transport type unique uuid wwid

@@ -108,17 +108,23 @@ def needs_polling(devices: Iterable[Device]) -> bool:
 class HealthTracker:
     """Remembers the course of each device between samples."""
 
-    def __init__(self, thresholds: Thresholds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any memory: each device's first sample decides alone."""
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        interval: float = INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without any memory: each device's first sample decides alone. A device is read once in `interval` s."""
+        self._interval = interval
         self._thresholds = thresholds or Thresholds()
         self._clock = clock
         self._courses: dict[str, Course] = {}
 
     def sample(self, host: Host, inventory: Inventory, offered: Collection[str] | None = None) -> Inventory:
-        """Return the inventory with the devices' health; call it after each scan, and every `INTERVAL` if polled.
+        """Return the inventory with the devices' health; call it after each scan, and at the interval if polled.
 
-        Devices whose ids are not among `offered` are passed over (all are meant without). A device is read at most once
-        in `INTERVAL`; in between it keeps its verdict. Blocks for as long as sysfs does: call it in a thread.
+        Devices whose ids are not among `offered` are passed over (all are meant without). A device that was read
+        within the interval keeps its verdict. Blocks for as long as sysfs does: call it in a thread.
         """
         now = self._clock()
         meant = inventory.devices.keys() if offered is None else offered
@@ -126,9 +132,7 @@ class HealthTracker:
         devices = dict(inventory.devices)
         for identity in meant:
             device = devices.get(identity)
-            if device is None:
-                continue
-            if device.kind not in _WITHOUT_SIGNALS:
+            if device is not None and device.kind not in _WITHOUT_SIGNALS:
                 courses[identity] = course = self._next(host, device, now)
                 health = Health(False, "it has no device node") if _lacks_node(device) else course.health
                 if health != device.health:
@@ -140,7 +144,7 @@ class HealthTracker:
         course = self._courses.get(device.id)
         if course is None or course.syspath != device.syspath:  # new, or plugged in elsewhere
             course = Course(device.syspath)
-        if now - course.sampled < INTERVAL * 0.9:  # timers are not exact
+        if now - course.sampled < self._interval * 0.9:  # timers are not exact
             return course
         return judge(course, signals(host, device), now, self._thresholds)
 

@@ -31,7 +31,7 @@ Kinds that sit on a USB device (`bus` "usb") also: `vendor`, `product`, `serial`
 | hidraw | hidraw node | `model`, `phys`, `unique`, `vendor`, `product` |
 | i2c, spi, gpio, tpm, watchdog, ptp, pps, rtc, uio, iio, dma_heap, lirc, cec | class device with a node | `model` (what the driver calls it), `version` (tpm) |
 | block | disk, partition, loop device | `size` (bytes), `readOnly`?, `removable`?, `model`, `serial`, `wwid`, `partition` (int) |
-| nvme | NVMe controller | `model`, `serial`, `firmware` (text), `transport`, `state` |
+| nvme | NVMe controller | `model`, `serial`, `firmwareRevision`, `transport`, `state` |
 | path | file below /dev that a configured glob matches | `path`, `subsystem` |
 """
 # ruff: noqa: E501 - the table is read as one

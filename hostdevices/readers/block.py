@@ -79,7 +79,7 @@ def read_nvme(host: Host) -> Iterator[Finding]:
             **place.attributes,
             "model": text(host, f"{syspath}/model"),
             "serial": text(host, f"{syspath}/serial"),
-            "firmware": text(host, f"{syspath}/firmware_rev"),
+            "firmwareRevision": text(host, f"{syspath}/firmware_rev"),
             "transport": text(host, f"{syspath}/transport"),
             "state": text(host, f"{syspath}/state"),
         }

@@ -17,8 +17,6 @@ from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
 from hostdevices.readers.sysfs import devnodes, known, natural, natural_order
 
-_DISPLAY = "03"  # PCI base class
-
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per GPU with a driver, and one per MIG instance of NVIDIA GPUs."""

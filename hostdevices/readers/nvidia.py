@@ -47,13 +47,14 @@ class NvidiaGpus:
             return OfDriver()
         facts = _table(host, f"{folder}/information")
         minor = facts.get("Device Minor", "")
+        uuid = facts.get("GPU UUID", "")
         memory_node = _table(host, f"{folder}/numa_status").get("Node", "")
         module = _VERSION.search((host.read_bytes("/proc/driver/nvidia/version") or b"").decode(errors="replace"))
         attributes: dict[str, AttributeValue | None] = {
             "vendor": "10de",
             "driver": "nvidia",
             "model": text_value(facts.get("Model")),
-            "uuid": text_value(facts.get("GPU UUID")),
+            "uuid": text_value(uuid) if "?" not in uuid else None,  # question marks until the GPU is first used
             "index": int(minor) if minor.isdecimal() else None,
             "memoryNode": int(memory_node) if memory_node.isdecimal() else None,
             "driverVersion": version(module[1] if module else None),

@@ -42,7 +42,7 @@ def test_an_nvme_controller_says_what_it_is(inventory: Inventory) -> None:
         >= {
             "model": "SAMSUNG MZQL2",
             "serial": "S64GNE0R",
-            "firmware": "GDC5602Q",
+            "firmwareRevision": "GDC5602Q",
             "transport": "pcie",
             "state": "live",
         }.items()
