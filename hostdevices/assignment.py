@@ -8,7 +8,7 @@ Rules:
 4. Every device that nobody owns has a reason in words.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -61,9 +61,8 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         refused.update(grouping.left_out)
         offered: list[Device] = []
         for bundle in grouping.bundles:
-            ids = frozenset(device.id for device in bundle.devices)
-            if taken := next(filter(None, (family.why_owned(i, owners, apart_from=ids) for i in sorted(ids))), ""):
-                refused.update(dict.fromkeys(ids, taken))
+            if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
+                refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
                 continue
             device = _offered(resource, bundle)
             offered.append(device)
@@ -172,13 +171,13 @@ class _Family:
         """Return the devices that are parts of `device`, directly or not, the nearest first."""
         return self._reached(device, self._parts, self._all_parts)
 
-    def why_owned(self, device: str, owners: Mapping[str, str], apart_from: Set[str] = frozenset()) -> str:
+    def why_owned(self, device: str, owners: Mapping[str, str]) -> str:
         """Return who owns a whole or a part of `device`, in words; empty when nobody does."""
         for whole in self.wholes(device):
-            if whole.id in owners and whole.id not in apart_from:
+            if whole.id in owners:
                 return f"it is a part of {whole.id}, which {owners[whole.id]} owns"
         for part in self.parts(device):
-            if part.id in owners and part.id not in apart_from:
+            if part.id in owners:
                 return f"{owners[part.id]} owns a part of it, {part.id}"
         return ""
 

@@ -52,7 +52,7 @@ Group: TypeAlias = Within | SameAttribute | Functions | PathSet
 
 
 class Bundle(Struct, frozen=True):
-    """Devices to be handed out as one. `key` is what they have in common; `devnodes` is what is left of their nodes."""
+    """Devices to be handed out as one: `key` is what they have in common, `devnodes` what a container gets of them."""
 
     key: str
     devices: tuple[Device, ...]

@@ -32,7 +32,7 @@ def _misc(*names: str) -> Selection:
 
 
 def _gpu(vendor: str) -> Selection:
-    return _kind("gpu", _is("type", "gpu"), _is("vendor", vendor), Not(_is("partitioned", True)))
+    return _kind("gpu", _is("vendor", vendor), _is("type", "gpu"), Not(_is("partitioned", True)))
 
 
 _VF = _is("sriov", "vf")

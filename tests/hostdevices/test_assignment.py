@@ -24,7 +24,7 @@ def test_a_resource_without_devices_is_there_and_empty() -> None:
 
 def test_a_whole_is_not_for_a_resource_when_another_owns_a_part() -> None:
     devices = [device("card", "gpu", within=("pci-1",)), device("pci-1", "pci")]
-    found = assigned(devices, Resource("x/gpu", preset("gpu")), Resource("x/pci", Kinds(("pci",))))
+    found = assigned(devices, Resource("x/gpu", Kinds(("gpu",))), Resource("x/pci", Kinds(("pci",))))
     assert ids(found, "x/pci") == []
     assert why(found, "pci-1") == "x/pci: x/gpu owns a part of it, card"
 
@@ -55,6 +55,13 @@ def test_within_one_resource_the_whole_goes_before_its_parts() -> None:
     devices = [device("a-part", "gpu", within=("the-whole",)), device("the-whole", "pci")]
     found = assigned(devices, Resource("x/all", AllOf(())))
     assert [(x.id, x.members) for x in found.devices["x/all"]] == [("the-whole", ("a-part",))]
+
+
+def test_of_two_wholes_with_a_part_in_common_one_is_offered() -> None:
+    devices = [device("pci-0", "pci"), device("pci-1", "pci"), device("vfio", "vfio", within=("pci-0", "pci-1"))]
+    found = assigned(devices, Resource("x/pci", Kinds(("pci",))))
+    assert [(x.id, x.members) for x in found.devices["x/pci"]] == [("pci-0", ("vfio",))]
+    assert why(found, "pci-1") == "x/pci: vfio goes with another device of x/pci"
 
 
 def test_a_node_with_two_names_is_handed_out_once() -> None:
@@ -105,7 +112,7 @@ def test_the_uplink_is_nobodys() -> None:
 
 def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:
     gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
-    found = assigned([gpu], Resource("x/gpu", preset("gpu"), nodes=("/dev/dri/renderD*",)))
+    found = assigned([gpu], Resource("x/gpu", Kinds(("gpu",)), nodes=("/dev/dri/renderD*",)))
     assert [node.path for node in found.devices["x/gpu"][0].devnodes] == ["/dev/dri/renderD128"]
 
 

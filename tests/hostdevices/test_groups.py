@@ -1,5 +1,7 @@
 """Devices that are handed out as one."""
 
+from msgspec import structs
+
 from hostdevices import Health
 from hostdevices.groups import Functions, PathMember, PathSet, SameAttribute, Within
 from hostdevices.resource import Resource
@@ -102,3 +104,30 @@ def test_a_group_whose_member_belongs_to_another_resource_does_not_come_about() 
         files, Resource("x/one", Ids(("path-pcmC1D0c",))), Resource("x/capture", Paths(("/dev/snd/*",)), group=CAPTURE)
     )
     assert ids(found, "x/capture") == []
+
+
+def test_a_device_is_in_one_group_of_paths_at_the_most() -> None:
+    card = device("sound", "sound", "/dev/snd/a1", "/dev/snd/b1", "/dev/snd/a2", "/dev/snd/b2", numbers=(116, 0))
+    rule = PathSet((PathMember("/dev/snd/a*"), PathMember("/dev/snd/b*")))
+    found = assigned([card], Resource("x/pair", Kinds(("sound",)), group=rule))
+    assert [[n.path for n in x.devnodes] for x in found.devices["x/pair"]] == [["/dev/snd/a1", "/dev/snd/b1"]]
+
+
+def test_a_device_goes_before_the_file_that_is_its_node() -> None:
+    card = device("sound", "sound", "/dev/snd/a1", numbers=(116, 0))
+    file = device("path-snd-a1", "path", "/dev/snd/a1", numbers=(116, 0), within=("sound",))
+    found = assigned(
+        [card, file], Resource("x/a", Paths(("/dev/snd/a*",)), group=PathSet((PathMember("/dev/snd/a*"),)))
+    )
+    (pair,) = found.devices["x/a"]
+    assert (pair.id, pair.members, found.rest) == ("x-a-sound", ("sound", "path-snd-a1"), ())
+
+
+def test_the_place_of_a_group_is_where_all_its_members_are() -> None:
+    syspath = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-3"
+    parts = [structs.replace(device(f"p{i}", "video"), syspath=f"{syspath}/1-3:1.{i}") for i in range(2)]
+    found = assigned(parts, Resource("x/camera", Kinds(("video",)), group=SameAttribute("bus")))
+    assert [x.syspath for x in found.devices["x/camera"]] == [f"{syspath}/1-3:1.0", f"{syspath}/1-3:1.1"]
+    parts = [structs.replace(x, attributes={"bus": "usb"}) for x in parts]
+    found = assigned(parts, Resource("x/camera", Kinds(("video",)), group=SameAttribute("bus")))
+    assert [x.syspath for x in found.devices["x/camera"]] == [syspath]
