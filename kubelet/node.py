@@ -25,6 +25,7 @@ from kubelet.devicemanager import (
     PluginHandler,
     PodAdmitAttributes,
 )
+from kubelet.devicemanager.server import BeforeRegister
 from kubelet.errors import AllocationError, KubeletError, PluginCallError
 from kubelet.pluginwatcher import PluginWatcher
 from kubelet.podresources import PodResourcesServer
@@ -100,6 +101,7 @@ class Node:
         self._shuffle = shuffle
         self._reconcile_period = reconcile_period
         self._plugin_handlers = dict(plugin_handlers or {})
+        self._before_register: BeforeRegister | None = None
         self._pods: dict[str, _PodRun] = {}
         self._capacity: dict[str, int] = {}
         self._allocatable: dict[str, int] = {}
@@ -110,6 +112,7 @@ class Node:
         self._admission = asyncio.Lock()  # one pod after the other
         self._sources_ready = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.changes = 0  # counts up with everything that happens
         self._changed = asyncio.Event()
         self._listeners: set[asyncio.Queue[Event]] = set()
 
@@ -166,6 +169,7 @@ class Node:
             on_change=self._manager_changed,
         )
         self._topology.add_hint_provider(manager)
+        manager.server.before_register = self._before_register
         containers, running = self._containers()
         self.pod_resources_socket.unlink(missing_ok=True)
         await manager.start(self.active_pods, lambda: self._sources_ready, containers, running)
@@ -290,6 +294,16 @@ class Node:
         self._refresh_health(run)
         return run.status
 
+    async def cut_stream(self, resource: str) -> None:
+        """Drop the connection to the plugin of a resource, as a kubelet does when another plugin of it goes."""
+        await self.manager.deregister_plugin(resource)
+
+    def before_registration(self, call: BeforeRegister | None) -> None:
+        """Let `call` see each Register request first: it may wait, and refuse by raising `KubeletError`."""
+        self._before_register = call
+        if self._manager is not None:
+            self._manager.server.before_register = call
+
     async def run_container_options(
         self, pod: Pod | str, container: Container | str
     ) -> DeviceRunContainerOptions | None:
@@ -335,6 +349,10 @@ class Node:
             while not (value := predicate()):
                 await self._changed.wait()
         return value
+
+    async def changed_since(self, changes: int, seconds: float = 10.0) -> int:
+        """Return `self.changes` as soon as it is more than `changes`. Raises TimeoutError."""
+        return await self.until(lambda: self.changes > changes and self.changes, seconds)
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens from now on, without end."""
@@ -481,6 +499,7 @@ class Node:
     def _notify(self, event: Event) -> None:
         for queue in self._listeners:
             queue.put_nowait(event)
+        self.changes += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -12,6 +12,7 @@ import logging
 import os
 import stat
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,8 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 SUPPORTED_VERSION = "v1beta1"
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 _REGISTRATION = api.DESCRIPTOR.services_by_name["Registration"]
+
+BeforeRegister = Callable[[api.RegisterRequest], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,7 @@ class RegistrationServer:
         self.socket = socket
         self.registrations: Counter[str] = Counter()  # kubelet_device_plugin_registration_total
         self.is_healthy = False
+        self.before_register: BeforeRegister | None = None  # tests delay and refuse with it
         self._events = events
         self._timeouts = timeouts
         self._server: UnixServer | None = None
@@ -143,6 +147,8 @@ class RegistrationServer:
         """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
         self.registrations[request.resource_name] += 1
         try:
+            if self.before_register is not None:
+                await self.before_register(request)
             if request.version != SUPPORTED_VERSION:
                 raise RegistrationError(
                     f'requested API version "{request.version}" is not supported by kubelet.'
