@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -26,10 +27,12 @@ def show(config: Config, assignment: Assignment, problems: Sequence[Problem]) ->
 
 def _for_people(console: Console, config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
     for resource in config.resources:
-        devices = assignment.devices[resource.name]
-        console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource.shares)}", "dim")))
-        if devices:
+        if devices := assignment.devices[resource.name]:
+            console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource.shares)}", "dim")))
             console.print(_table((x.id, _about(x), "" if x.health.healthy else "bold red") for x in devices))
+    if empty := [resource.name for resource in config.resources if not assignment.devices[resource.name]]:
+        console.print(Text.assemble("\n", ("no device here", "bold yellow"), (f"  {len(empty)}", "dim")))
+        console.print(Padding(Text("  ".join(empty)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
         console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
@@ -64,7 +67,7 @@ def _for_pipes(config: Config, assignment: Assignment, problems: Sequence[Proble
 
 def _count(devices: Sequence[Device], shares: int) -> str:
     number = f"{len(devices)} device{'' if len(devices) == 1 else 's'}"
-    return f"{number}, {shares} shares each" if shares > 1 and devices else number
+    return f"{number}, {shares} shares each" if shares > 1 else number
 
 
 def _about(device: Device) -> str:

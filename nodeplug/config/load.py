@@ -1,6 +1,5 @@
 """From a file to a `Config`: read, check everything, and only then use it."""
 
-from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,8 @@ from nodeplug.config.errors import ConfigError, Finding
 from nodeplug.config.resources import check_settings, check_together, resource
 from nodeplug.config.schema import File, ResourceEntry, Settings
 from nodeplug.config.tree import SIZE_LIMIT, Unreadable, parse
+
+_BUILTIN = Path(__file__).parents[1] / "builtin.yaml"
 
 
 class Config(Struct, frozen=True):
@@ -68,8 +69,7 @@ def loads(data: bytes, source: str = "configuration") -> Config:
 
 def builtin() -> Config:
     """Return the configuration that comes with the program: a resource for each harmless class of devices."""
-    file = resources.files("nodeplug") / "builtin.yaml"
-    return loads(file.read_bytes(), "builtin.yaml")
+    return load(_BUILTIN)
 
 
 def _globs(item: Resource) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from hostdevices import device_id
 from nodeplug.cli import main
 from tests.hostdevices.tree import Tree
+from tests.nodeplug.test_discover_cli import on_a_terminal
 
 CONFIGURATION = """
 resources:
@@ -53,6 +54,15 @@ def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
         ["example.com/kvm", "-", "no device here"],
         ["-", "block-loop0", "example.com/serial: its node /dev/loop0 does not fit /dev/serial/by-id/*"],
     ]
+
+
+@pytest.mark.parametrize("columns", [50, 160])
+def test_who_owns_what_on_a_terminal(file: Path, root: Path, columns: int) -> None:
+    lines = on_a_terminal(columns, "check", file, "--root", root)
+    assert all(len(line) <= columns for line in lines)
+    words = " ".join(" ".join(lines).split())
+    assert "example.com/fuse 1 device, 10 shares each misc-fuse /dev/fuse" in words
+    assert "no device here 1 example.com/kvm no resource 1 block-loop0 example.com/serial" in words
 
 
 def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
