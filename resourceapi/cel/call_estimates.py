@@ -1,7 +1,7 @@
 """Estimates of calls by function: Kubernetes' libraries, cel-go's extensions, the standard functions that read strings.
 
-The counterpart of cost.py before the run; rules without a target or with the wrong number of arguments give no estimate,
-and then a call counts as one unit.
+The counterpart of cost.py before the run. A rule that lacks a target or arguments gives no estimate, and then a call
+counts as one unit.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _contains_cidr() -> Range:
 
 
 def _scan_elements(function: str) -> Rule:
-    def rule(target: Operand | None, args: list[Operand]) -> Estimate | None:
+    def rule(target: Operand | None, _args: list[Operand]) -> Estimate | None:
         if target is None:
             return None
         params = target.node.type.params
@@ -95,7 +95,7 @@ def _scan_elements(function: str) -> Rule:
     return rule
 
 
-def _read_first(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _read_first(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(scale_range(args[0].range, _TRAVERSAL)) if args else None
 
 
@@ -103,17 +103,17 @@ def _ip(target: Operand | None, args: list[Operand]) -> Estimate | None:
     return _read_first(target, args)
 
 
-def _read_first_twice(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _read_first_twice(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(scale_range(args[0].range, 2 * _TRAVERSAL)) if args else None
 
 
-def _url(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _url(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     if len(args) != 1:
         return None
     return Estimate(scale_range(args[0].range, _TRAVERSAL), args[0].range)
 
 
-def _transform(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _transform(target: Operand | None, _args: list[Operand]) -> Estimate | None:
     return None if target is None else Estimate(scale_range(target.range, _TRAVERSAL), target.range)
 
 
@@ -176,18 +176,18 @@ def _find(target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(_regex_cost(target.range, args[0].range), Range(0, target.range.maximum))
 
 
-def _validate(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _validate(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     if not args:
         return None
     read = scale_range(args[0].range, _TRAVERSAL)
     return Estimate(scale_range(read, _MAX_NAME_FORMAT_REGEX * _REGEX))
 
 
-def _unit(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _unit(_target: Operand | None, _args: list[Operand]) -> Estimate | None:
     return Estimate(_ONE)
 
 
-def _equals(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _equals(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     left, right = (arg.node.type for arg in args)
     if left != right:
         return None
@@ -242,11 +242,11 @@ def _slice(target: Operand | None, args: list[Operand]) -> Estimate | None:
     return _allocating(1, fixed((end - start) % 2**64))
 
 
-def _range(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _range(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return _allocating(1, fixed(_constant(args[0], UNLIMITED)))
 
 
-def _reverse(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _reverse(target: Operand | None, _args: list[Operand]) -> Estimate | None:
     return None if target is None else _allocating(1, target.range)
 
 
@@ -267,7 +267,7 @@ def _self_compare(factor: float, sorted_by_argument: bool = False) -> Rule:
 
 
 def _sets(factor: float) -> Rule:
-    def rule(target: Operand | None, args: list[Operand]) -> Estimate | None:
+    def rule(_target: Operand | None, args: list[Operand]) -> Estimate | None:
         return Estimate(add(scale_range(times(args[0].range, args[1].range), factor), _ONE))
 
     return rule
@@ -295,26 +295,26 @@ for _name in ("string", "bytes"):
 # --- the standard library
 
 
-def _read_target(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _read_target(target: Operand | None, _args: list[Operand]) -> Estimate | None:
     return None if target is None else Estimate(scale_range(target.range, _TRAVERSAL))
 
 
-def _to_bytes(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _to_bytes(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     size = args[0].range
     return Estimate(scale_range(size, _TRAVERSAL), Range(size.minimum, size.maximum * 4 % 2**64))
 
 
-def _to_string(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _to_string(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     size = args[0].range
     return Estimate(scale_range(size, _TRAVERSAL), Range(size.minimum // 4, size.maximum))
 
 
-def _quote(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _quote(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     size = args[0].range
     return Estimate(scale_range(size, _TRAVERSAL), Range((size.minimum + 2) % 2**64, (size.maximum * 2 + 2) % 2**64))
 
 
-def _in_list(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _in_list(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(args[1].range)
 
 
@@ -329,7 +329,7 @@ def _contains(target: Operand | None, args: list[Operand]) -> Estimate | None:
     return Estimate(times(scale_range(target.range, _TRAVERSAL), scale_range(args[0].range, _TRAVERSAL)))
 
 
-def _compare(target: Operand | None, args: list[Operand]) -> Estimate | None:
+def _compare(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     most = min(args[0].range.maximum, args[1].range.maximum)
     return Estimate(Range(scale(min(most, 1), _TRAVERSAL), scale(most, _TRAVERSAL)))
 

@@ -70,7 +70,7 @@ def _without_null(function: Function, overload: Overload) -> Implementation:
     return call
 
 
-def _unguarded(function: Function, overload: Overload) -> Implementation:
+def _unguarded(overload: Overload) -> Implementation:
     def call(*args: Any) -> Any:
         try:
             return overload.run(*args)
@@ -108,7 +108,7 @@ def implementation(function: Function, overloads: list[str], static: list[Type])
             return _without_null(function, overload), overload.late
         return overload.run, overload.late
     if not function.guarded:
-        return _unguarded(function, overload), overload.late
+        return _unguarded(overload), overload.late
     return _guarded(function, overload), overload.late
 
 

@@ -55,11 +55,13 @@ class Names:
         variables: Mapping[str, Type],
         types: Mapping[str, Type],
         fields: Mapping[str, Mapping[str, Type]],
+        opaque_types: frozenset[str] = frozenset(),
     ) -> None:
         self.functions = functions
         self.variables = variables
         self.types = types
         self.fields = fields
+        self.opaque_types = opaque_types  # known by name to the checker, but no values
 
 
 def check(root: Node, names: Names, issues: Issues) -> None:
@@ -125,7 +127,8 @@ class _Checker:
         if name in self._names.variables:
             return self._names.variables[name], None
         if name in self._names.types:
-            return type_of(self._names.types[name]), TypeValue(name)
+            constant = None if name in self._names.opaque_types else TypeValue(name)
+            return type_of(self._names.types[name]), constant
         return None
 
     def _ident(self, node: Ident) -> None:
@@ -141,10 +144,9 @@ class _Checker:
             # The name of a type can have dots: then the select is no access to a field.
             head = name.partition(".")[0]
             if not any(head in scope for scope in self._scopes) and (found := self._resolve(name)) is not None:
-                node.type, constant = found
-                assert constant is not None
                 node.operand = ident = Ident(node.position, name)
-                ident.type, ident.constant = node.type, constant
+                node.type, ident.constant = found
+                ident.type = node.type
                 return
         result = self._field(node, node.operand, node.field, optional=False)
         node.type = BOOL if node.test_only else substitute(self.bindings, result)

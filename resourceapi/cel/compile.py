@@ -149,8 +149,8 @@ class _Compiler:
         return Path(_closure(plan), _may_be_optional(node))
 
     def _select(self, node: Select) -> Constant | Path:
-        if isinstance(node.operand, Ident) and node.operand.constant is not None and not node.test_only:
-            return Constant(node.operand.constant)
+        if isinstance(node.operand, Ident) and node.operand.type.kind is Kind.TYPE and not node.test_only:
+            return self._ident(node.operand)
         path = self._path(node.operand)
         path.steps.append(access.Step(node.field, test=node.test_only))
         return path

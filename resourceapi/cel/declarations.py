@@ -20,9 +20,9 @@ Cost: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 class Overload:
     """One signature of a function.
 
-    `run` takes the arguments and returns the result or raises CelEvalError. `late` says that upstream calls the function
-    with an argument list (three arguments or more, or declared so): then a failing argument keeps the later ones
-    from being evaluated.
+    `run` takes the arguments and returns the result or raises CelEvalError. `late` says that upstream calls the
+    function with an argument list (three arguments or more, or declared so): then a failing argument keeps the later
+    ones from being evaluated.
     """
 
     __slots__ = ("args", "function", "id", "late", "member", "params", "result", "run")

@@ -15,7 +15,7 @@ from resourceapi.cel.estimate import Bounds
 from resourceapi.cel.library import lists, quantities
 from resourceapi.cel.macros import BINDINGS
 from resourceapi.cel.semver import Semver, SemverError
-from resourceapi.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Kind, Type, map_of
+from resourceapi.cel.types import ANY, BOOL, DURATION, DYN, QUANTITY, STRING, TIMESTAMP, Kind, Type, map_of
 from resourceapi.cel.values import DefaultMap
 from resourceapi.objects.quantity import Quantity
 from resourceapi.objects.v1 import Device, DeviceAttribute, DeviceCapacity
@@ -38,7 +38,7 @@ def device_environment(
 ) -> Environment:
     """The environment of device selectors.
 
-    `version` and the two feature gates only matter for new expressions (`stored=False`); stored ones may use everything.
+    `version` and the two feature gates only matter for new expressions (`stored=False`); stored ones may use all.
     """
     if stored:
         consumable_capacity = list_type_attributes = True
@@ -64,6 +64,7 @@ def device_environment(
         more_macros=BINDINGS,
         variables={"device": DEVICE},
         fields={DEVICE.name: fields},
+        opaque_types={"duration": DURATION, "timestamp": TIMESTAMP, DEVICE.name: DEVICE},
     )
 
 

@@ -131,15 +131,17 @@ def build_environment(
     more_macros: Mapping[MacroKey, Macro] | None = None,
     variables: Mapping[str, Type] | None = None,
     fields: Mapping[str, Mapping[str, Type]] | None = None,
+    opaque_types: Mapping[str, Type] | None = None,
 ) -> Environment:
     """The environment with everything up to a version, extended by the given declarations."""
+    opaque = opaque_types or {}
     functions: dict[str, Function] = {}
     for library in (*_libraries(available), *libraries):
         for function in library:
             known = functions.get(function.name)
             functions[function.name] = function if known is None else known.extended(function)
     return Environment(
-        names=Names(functions, variables or {}, _types(available), fields or {}),
+        names=Names(functions, variables or {}, _types(available) | dict(opaque), fields or {}, frozenset(opaque)),
         macros_=_macros(available) | dict(more_macros or {}),
         optional_syntax=available >= (1, 28),
         literal_validators=available >= (1, 29),

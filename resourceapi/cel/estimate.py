@@ -1,7 +1,7 @@
 """The estimate of an expression's cost before it runs: the range between its best and its worst case.
 
-Works on sizes: of constants exactly, of inputs from declared bounds, of results by rule. Source: cel-go's cost checker and
-Kubernetes' CostEstimator.EstimateCallCost, which this must equal, since API validation refuses by it.
+Works on sizes: of constants exactly, of inputs from declared bounds, of results by rule. Source: cel-go's cost checker
+and Kubernetes' CostEstimator.EstimateCallCost, which this must equal, since API validation refuses by it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Estimator:
             return local.entries
         return None
 
-    def element_size(self, path: tuple[str, ...], type_: Type) -> Range:
+    def element_size(self, path: tuple[str, ...]) -> Range:
         """The size of the elements of a list at a path."""
         declared = self._bounds.at((*path, "@items")) if path else None
         return UNKNOWN if declared is None else declared
@@ -161,7 +161,7 @@ class _Estimator:
     # --- nodes
 
     def _select(self, node: Select) -> Range:
-        if isinstance(node.operand, Ident) and node.operand.constant is not None:
+        if isinstance(node.operand, Ident) and node.operand.type.kind is Kind.TYPE and not node.test_only:
             return _ONE  # the name of a type
         operand = self.cost(node.operand)
         if node.test_only:
@@ -228,7 +228,7 @@ class _Estimator:
         if path and path[0] in ("@result", "__result__"):
             path = ()
         size = self.size(node)
-        elements = self.element_size(path, node.type) if node.type.params else None
+        elements = self.element_size(path) if node.type.params else None
         return Operand(node, size, elements)
 
     def _overload(

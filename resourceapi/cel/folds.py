@@ -56,7 +56,7 @@ def fold(
             if second is None:
                 locals_[first] = each
             else:
-                locals_[first], locals_[second] = each  # type: ignore[misc]  # pairs, by the line above
+                locals_[first], locals_[second] = each
             if condition is not None and not _continues(frame, condition):
                 break
             try:
@@ -92,7 +92,7 @@ def quantifier(range_: Run, slots: tuple[int, int | None, int], predicate: Run, 
             if second is None:
                 locals_[first] = each
             else:
-                locals_[first], locals_[second] = each  # type: ignore[misc]  # pairs, by the line above
+                locals_[first], locals_[second] = each
             frame.cost += testing
             if decided:
                 break

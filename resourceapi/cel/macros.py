@@ -19,7 +19,7 @@ _SORT_INPUT = "@__sortBy_input__"
 _ACCU_NAMES = (ACCU, "__result__")
 
 
-def _has(position: int, target: Node | None, args: list[Node]) -> Node:
+def _has(position: int, _target: Node | None, args: list[Node]) -> Node:
     if isinstance(args[0], Select):
         return Select(position, args[0].operand, args[0].field, test_only=True)
     raise MacroError(args[0].position, "invalid argument to has() macro")

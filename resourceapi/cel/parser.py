@@ -31,25 +31,10 @@ from resourceapi.cel.stack import headroom
 MAX_DEPTH = 250
 _FRAMES_PER_LEVEL = 12  # Python frames between one nested expression and the next, with room to spare
 _RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
+    {
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"),
+        *("namespace", "package", "return", "var", "void", "while"),
+    }
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%")}

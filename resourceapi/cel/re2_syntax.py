@@ -89,75 +89,18 @@ _SIMPLE_ESCAPES = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _ANY: Ranges = ((0, _MAX_CODE),)
 _NOT_NEWLINE: Ranges = ((0, 9), (11, _MAX_CODE))
 _CATEGORIES = frozenset(
-    [
-        "C",
-        "Cc",
-        "Cf",
-        "Co",
-        "Cs",
-        "L",
-        "Ll",
-        "Lm",
-        "Lo",
-        "Lt",
-        "Lu",
-        "M",
-        "Mc",
-        "Me",
-        "Mn",
-        "N",
-        "Nd",
-        "Nl",
-        "No",
-        "P",
-        "Pc",
-        "Pd",
-        "Pe",
-        "Pf",
-        "Pi",
-        "Po",
-        "Ps",
-        "S",
-        "Sc",
-        "Sk",
-        "Sm",
-        "So",
-        "Z",
-        "Zl",
-        "Zp",
-        "Zs",
-    ]
+    {
+        *("C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No"),
+        *("P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"),
+    }
 )
 # Scripts are told by the names of characters, which is as much as Python's standard library knows of them.
 _SCRIPTS = frozenset(
-    [
-        "Arabic",
-        "Armenian",
-        "Bengali",
-        "Cyrillic",
-        "Devanagari",
-        "Ethiopic",
-        "Georgian",
-        "Greek",
-        "Gujarati",
-        "Gurmukhi",
-        "Hangul",
-        "Hebrew",
-        "Hiragana",
-        "Kannada",
-        "Katakana",
-        "Khmer",
-        "Lao",
-        "Latin",
-        "Malayalam",
-        "Mongolian",
-        "Myanmar",
-        "Sinhala",
-        "Tamil",
-        "Telugu",
-        "Thai",
-        "Tibetan",
-    ]
+    {
+        *("Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati"),
+        *("Gurmukhi", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam"),
+        *("Mongolian", "Myanmar", "Sinhala", "Tamil", "Telugu", "Thai", "Tibetan"),
+    }
 )
 _REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}", re.ASCII)
 _NAMED_GROUP = re.compile(r"\(\?P?<([^>]*)>")
@@ -427,8 +370,6 @@ class _Parser:
             if not self._class_item(ranges, properties):
                 self._class_range(start, ranges)
         self._at += 1
-        if negated and not self._flags["s"]:
-            pass  # as in Perl, and unlike in some other engines, a negated class matches a newline
         return Chars(tuple(ranges), tuple(properties), negated, self._flags["i"])
 
     def _class_item(self, ranges: list[tuple[int, int]], properties: list[tuple[str, bool]]) -> bool:

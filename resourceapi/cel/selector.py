@@ -92,13 +92,16 @@ class Selector(Expression):
         self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[bool, int]:
         """Whether the device is selected, and the cost of finding out. Raises CelEvalError."""
-        value, cost = self._evaluate(Frame(device, None, self._slots, limit, interrupt))
+        result, cost = self._evaluate(Frame(device, None, self._slots, limit, interrupt))
+        if result is True or result is False:
+            return result, cost
+        value = result
         while type(value) is Optional and value.present:
             value = value.value
         if value is True or value is False:
             return value, cost
         error = CelEvalError(
-            f"CEL result of type {type_name(value)} could not be converted to bool: {_not_bool(value)}"
+            f"CEL result of type {type_name(result)} could not be converted to bool: {_not_bool(value)}"
         )
         error.cost = cost
         raise error
@@ -130,8 +133,11 @@ _SHORT_NAMES = {"kubernetes.NamedFormat": "Format"}
 
 def compile_expression(source: str, environment: Environment) -> Expression:
     """Compile an expression of any type. Raises CelCompileError."""
-    tree, program, depth = _compile(source, environment)
-    return Expression(source, tree, program, depth)
+    tree, depth = _check(source, environment)
+    try:
+        return Expression(source, tree, _build(tree, depth, environment), depth)
+    except ProgramError as error:
+        raise CelCompileError(f"program: {error}", "internal", tree.type.declared) from None
 
 
 def compile_selector(source: str, environment: Environment, estimate_cost: bool = True) -> Selector:
@@ -139,48 +145,43 @@ def compile_selector(source: str, environment: Environment, estimate_cost: bool 
 
     Without `estimate_cost` the maximum cost is reported as unlimited.
     """
-    try:
-        tree, program, depth = _compile(source, environment)
-    except _CompilationFailed as failed:
-        raise CelCompileError(f"compilation failed: {failed}") from None
-    except _ProgramFailed as failed:
-        raise CelCompileError(f"program instantiation failed: {failed.problem}", "internal") from None
+    tree, depth = _check(source, environment)
     if tree.type not in (BOOL, attribute_type(environment)):
         raise CelCompileError(f"must evaluate to bool or the unknown type, not {tree.type.declared}")
-    selector = Selector(source, tree, program, depth)
+    try:
+        selector = Selector(source, tree, _build(tree, depth, environment), depth)
+    except ProgramError as error:
+        raise CelCompileError(f"program instantiation failed: {error}", "internal", tree.type.declared) from None
     if estimate_cost:
         selector.max_cost = selector.estimate(device_bounds(environment))
     return selector
 
 
-class _CompilationFailed(CelCompileError):
-    pass
-
-
-class _ProgramFailed(CelCompileError):
-    def __init__(self, problem: str, output_type: str) -> None:
-        super().__init__(f"program: {problem}", "internal", output_type)
-        self.problem = problem
-
-
-def _compile(source: str, environment: Environment) -> tuple[Node, Program, int]:
+def _check(source: str, environment: Environment) -> tuple[Node, int]:
+    """The checked tree and how deeply it is nested. Raises CelCompileError."""
     issues = Issues(source)
     try:
         source.encode()
     except UnicodeEncodeError as error:
         issues.report(error.start, "Syntax error: the expression is not valid Unicode")
-        raise _CompilationFailed(issues.text()) from None
+        raise _refused(issues) from None
     tree = parse(source, environment.macros, issues, environment.optional_syntax).root
     if issues:
-        raise _CompilationFailed(issues.text())
+        raise _refused(issues)
     depth = depth_of(tree)
     with headroom(depth * _FRAMES_PER_LEVEL):
         check(tree, environment.names, issues)
         if not issues:
             validate(tree, environment, issues)
-        if issues:
-            raise _CompilationFailed(issues.text())
-        try:
-            return tree, compile_tree(tree, environment.names.functions), depth
-        except ProgramError as error:
-            raise _ProgramFailed(str(error), tree.type.declared) from None
+    if issues:
+        raise _refused(issues)
+    return tree, depth
+
+
+def _refused(issues: Issues) -> CelCompileError:
+    return CelCompileError(f"compilation failed: {issues.text()}")
+
+
+def _build(tree: Node, depth: int, environment: Environment) -> Program:
+    with headroom(depth * _FRAMES_PER_LEVEL):
+        return compile_tree(tree, environment.names.functions)

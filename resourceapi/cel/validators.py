@@ -91,7 +91,7 @@ class _BadArgument(FormatError):
 class _Types:
     """Applies clauses to the nodes of arguments instead of values."""
 
-    def clause(self, letter: str, precision: int | None) -> Clause:
+    def clause(self, letter: str, _precision: int | None) -> Clause:
         if letter == "s":
             return self._string
         allowed, message = _CLAUSES[letter]

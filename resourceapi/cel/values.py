@@ -1,11 +1,15 @@
 """The values of the language as Python values, and what holds for all of them: names of types, equality, order, size.
 
-| CEL | Python | | CEL | Python |
-|---|---|---|---|---|
-| null, bool, int, double, string, bytes | None, bool, int, float, str, bytes | | list | list, never changed once visible |
-| uint | Uint | | map | dict; bools, lists and maps as keys are wrapped (Key) |
-| duration, timestamp | Duration, Timestamp | | optional_type(T) | Optional |
-| type | TypeValue | | Kubernetes' types | Quantity, Semver, Address, Prefix, Url, NamedFormat |
+| CEL | Python |
+|---|---|
+| null, bool, int, double, string, bytes | None, bool, int, float, str, bytes |
+| uint | Uint |
+| list | list, never changed once it is visible |
+| map | dict; bools, lists and maps as keys are wrapped (Key) |
+| duration, timestamp | Duration, Timestamp |
+| optional_type(T) | Optional |
+| type | TypeValue |
+| Kubernetes' types | Quantity, Semver, Address, Prefix, Url, NamedFormat |
 
 Numbers of different types are equal where their values are (1 == 1u == 1.0), in Python as in CEL; bool is a number in
 Python only, hence Key.
@@ -284,10 +288,7 @@ def _equal_numbers(left: Any, right: Any) -> bool:
 def _equal_maps(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
     if len(left) != len(right):
         return False
-    for key, value in left.items():
-        if key not in right or _differ(value, right[key]):
-            return False
-    return True
+    return all(key in right and not _differ(value, right[key]) for key, value in left.items())
 
 
 def compare_numbers(left: Any, right: Any) -> int:
@@ -301,7 +302,7 @@ def compare_numbers(left: Any, right: Any) -> int:
         right = float(right)
     elif type(right) is float and type(left) is not float:
         return -compare_numbers(right, left)
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def compare(left: Any, right: Any) -> int:
@@ -314,9 +315,9 @@ def compare(left: Any, right: Any) -> int:
     if kind is not other:
         raise no_such_overload()
     if kind is str or kind is bytes or kind is bool:
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     if kind is Duration or kind is Timestamp:
-        return (left.nanos > right.nanos) - (left.nanos < right.nanos)
+        return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
     raise no_such_overload()
 
 

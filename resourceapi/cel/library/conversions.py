@@ -17,9 +17,10 @@ _FLOAT = re.compile(
     r"[+-]?(?:(?:\d+(?:_?\d)*)?\.?(?:\d+(?:_?\d)*)?(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
 )
 _HEX_FLOAT = re.compile(r"[+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+", re.ASCII)
-_BOOLS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(
-    ("0", "f", "F", "FALSE", "false", "False"), False
-)
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 
 
 def _failed(value: Any, target: str) -> CelEvalError:

@@ -114,7 +114,8 @@ def _qualified_name(text: str) -> list[str]:
     elif len(parts) > 2:
         message = _KEY_ERROR.removeprefix("name part must consist").strip()
         return [
-            f"a valid label key must consist {message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            f"a valid label key must consist {message} with an optional DNS subdomain prefix and '/'"
+            " (e.g. 'example.com/MyName')"
         ]
     name = parts[-1]
     if not name:

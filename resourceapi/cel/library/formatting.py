@@ -44,7 +44,7 @@ Clause: TypeAlias = Callable[[Any], str]
 class Interpolator(Protocol):
     """What is done for each clause with its argument."""
 
-    def clause(self, letter: str, precision: int | None) -> Clause:
+    def clause(self, letter: str, precision: int | None, /) -> Clause:
         """The function for a clause; it raises FormatError for an argument that does not fit."""
 
 
@@ -174,7 +174,8 @@ def _octal(value: Any) -> str:
 
 def _hex(value: Any, letter: str) -> str:
     if type(value) is str or type(value) is bytes:
-        text = (value.encode() if type(value) is str else value).hex()
+        raw: bytes = value.encode() if isinstance(value, str) else value
+        text = raw.hex()
         return text.upper() if letter == "X" else text
     if type(value) not in (int, Uint):
         raise FormatError(HEX.format(type_name(value)))

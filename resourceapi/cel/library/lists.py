@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
 
 from resourceapi.cel.declarations import Function, Overload, group, singleton
@@ -28,7 +29,7 @@ def _require_comparable(values: list[Any]) -> None:
 
 def _is_sorted(values: list[Any]) -> bool:
     _require_comparable(values)
-    return all(_order(left, right) != 1 for left, right in zip(values, values[1:], strict=False))
+    return all(_order(left, right) != 1 for left, right in pairwise(values))
 
 
 def _order(left: Any, right: Any) -> int | None:
@@ -150,8 +151,12 @@ def _sort_by_keys(values: Any, keys: Any) -> list[Any]:
         raise CelEvalError("list elements must be comparable")
     if len(keys) > 1 and any(type(key) is not type(keys[0]) for key in keys):
         raise CelEvalError("list elements must have the same type")
-    order = sorted(range(len(keys)), key=cmp_to_key(lambda left, right: _order(keys[left], keys[right]) or 0))
-    return [values[index] for index in order]
+
+    def by_key(left: int, right: int) -> int:
+        return _order(keys[left], keys[right]) or 0
+
+    order: list[int] = sorted(range(len(keys)), key=cmp_to_key(by_key))
+    return [values[position] for position in order]
 
 
 def _range(count: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 from resourceapi.cel.declarations import Function, Overload, group, singleton
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.library.standard import index
-from resourceapi.cel.values import NONE, Duration, Optional, Timestamp, Uint, display, is_map
+from resourceapi.cel.values import NONE, Duration, Optional, Timestamp, Uint, display
 
 _ZERO_INSTANT = -62135596800 * 10**9  # Go's zero time: the start of the year 1
 
@@ -21,9 +21,9 @@ def is_zero(value: Any) -> bool:
         return bool(value.nanos == 0)
     if kind is Timestamp:
         return bool(value.nanos == _ZERO_INSTANT)
-    if kind in (bool, int, Uint, float, str, bytes, list) or is_map(value):
+    if kind in (bool, int, Uint, float, str, bytes, list, dict):
         return not value
-    return False
+    return False  # so upstream thinks of the device's maps, even where they are empty
 
 
 def _of_non_zero(value: Any) -> Optional:

@@ -7,6 +7,7 @@ from typing import Any
 
 from resourceapi.cel.declarations import Function, Implementation, Overload, group, singleton
 from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.library.standard import unsupported
 from resourceapi.cel.re2 import Matcher, RegexError, RegexTooExpensive, compile_regex, find_all
 from resourceapi.cel.values import no_such_overload
 
@@ -63,7 +64,9 @@ _RUN: dict[str, Callable[..., Any]] = {
 
 
 def _matches(text: Any, pattern: Any) -> bool:
-    if type(text) is not str or type(pattern) is not str:
+    if type(text) is not str:
+        raise unsupported("matches", text)
+    if type(pattern) is not str:
         raise no_such_overload()
     return bool(_RUN["matches"](compile_pattern(pattern), text))
 

@@ -229,7 +229,7 @@ def _in(value: Any, container: Any) -> bool:
     return contains(container, value)
 
 
-def index(container: Any, key: Any) -> Any:
+def index(*_: Any) -> Any:
     """Only declared: the compiler turns indexing into access paths."""
     raise no_such_overload()
 

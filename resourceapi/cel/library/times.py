@@ -80,7 +80,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 def _calendar(value: Timestamp, offset: int) -> tuple[datetime, int]:
-    """Date and time at an offset, and the nanoseconds; years out of Python's range are moved by the calendar's cycle."""
+    """Date and time at an offset, and the nanoseconds; what Python cannot represent is moved by a cycle."""
     seconds, nanos = divmod(value.nanos, _NANOS)
     days = (seconds + offset) // 86400
     shift = 0
