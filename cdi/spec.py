@@ -104,7 +104,8 @@ class Device(_Object, frozen=True, kw_only=True):
         """Make a device whose name, `<unit>_<digest>`, never stands for other edits.
 
         Runtimes keep specs in memory and look again only for names that they do not know: a name that changed its
-        meaning could give a container what the device was before.
+        meaning could give a container what the device was before. The kubelet repeats old answers after a reboot, which
+        may renumber device nodes: edits without `major` and `minor` keep their name, the runtime looks the numbers up.
         """
         digest = blake2b(msgspec.json.encode(edits), digest_size=5).hexdigest()
         return cls(name=f"{unit}_{digest}", container_edits=edits)

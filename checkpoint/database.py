@@ -32,6 +32,12 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "ledger.sqlite3"
 _COMPANIONS = ("", "-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+_NOT_SOUND = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,  # the tables are not those that the record of migrations promises
+    0,  # the error is the Python module's own: text that is not UTF-8
+}
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
 
 
@@ -152,8 +158,7 @@ class Database:
             migrate(connection)
             return _load(connection)
         except sqlite3.DatabaseError as error:
-            # SQLITE_ERROR: the tables are not those that the record of migrations promises
-            if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            if _code(error) in _NOT_SOUND:
                 raise _Unsound("corrupt", str(error)) from error
             raise
 

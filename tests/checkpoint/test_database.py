@@ -74,6 +74,8 @@ UNSOUND = {
     "log without database": (lose_all_but_the_log, "corrupt"),
     "log with empty database": (empty_beside_a_log, "corrupt"),
     "nonsense in a row": (edit("UPDATE lease SET occupies = 'x'"), "corrupt"),
+    "text that is none": (edit("UPDATE lease SET holder = CAST(x'ff' AS TEXT)"), "corrupt"),
+    "migrations not recorded": (edit("DELETE FROM migration"), "corrupt"),
     "unknown phase": (edit("UPDATE lease SET phase = 'maybe'"), "corrupt"),
     "answer lost": (edit("DELETE FROM answer"), "corrupt"),
     "table lost": (edit("DROP TABLE withheld"), "corrupt"),
