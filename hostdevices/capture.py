@@ -18,8 +18,8 @@ from hostdevices.readers import READERS, Reader
 from hostdevices.recording import Entry
 from hostdevices.scan import scan
 
-# Readable by all, and yet not to be read for the asking: writing and reading of these is an action, can wait for a
-# driver (sriov_numvfs does while functions are being made), or gives what is no attribute.
+# Not read unasked, even where every user may: some drivers act on it, it can wait (sriov_numvfs does while functions
+# are being made), or it is no text.
 _NOT_ASKED = re.compile(r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*")
 
 

@@ -13,7 +13,8 @@ from hostdevices.recording import Entry
 
 # The names under which the kernel shows what identifies a single piece of hardware.
 _ATTRIBUTES = re.compile(
-    r"(.*_)?(serial|serial_number|serial_no|serialnr|unique_id|uniq|uid|wwid|wwn|eui|nguid|uuid|guid|asset_tag|vpd_pg8[03])"
+    r"(.*_)?(serial|serial_number|serial_no|serialnr|unique_id|uniq|uid|wwid|wwn|eui|nguid|uuid|guid|asset_tag|vpd_pg8[03]"
+    r"|phys_switch_id|phys_port_id)"
 )
 _VARIABLES = re.compile(r"^(?:[A-Z0-9_]*(?:SERIAL|UUID|UNIQ|WWN|WWID)[A-Z0-9_]*)=\"?([^\"\n]*)\"?$", re.MULTILINE)
 
@@ -27,7 +28,9 @@ _FORMS = re.compile(
     r"|(?:naa|eui|nvme|t10)\.[0-9A-Za-z._-]+"  # world-wide names of disks
     r")(?![0-9A-Za-z])"
 )
+_HARDWARE_ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}")
 _SHORTEST = 4  # a shorter "serial number" identifies nothing and would be found everywhere
+_SURE = 8  # a value of this length is itself also inside of words: nqn.2014...:<serial>, enx<MAC>
 _MOST_BYTES = 64  # of a binary file: the standard header of PCI configuration space; serial numbers come after it
 
 
@@ -38,8 +41,10 @@ class Mask:
         """Look for the values."""
         values = sorted({value for entry in entries for value in _values(entry)})
         self._instead = {value: _pseudonym(value, number) for number, value in enumerate(values, start=1)}
-        longest_first = sorted(map(re.escape, values), key=len, reverse=True)
-        self._pattern = re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(longest_first)})(?![0-9A-Za-z])")
+        for value in filter(_HARDWARE_ADDRESS.fullmatch, values):
+            self._instead[value.replace(":", "")] = self._instead[value].replace(":", "")
+        longest_first = sorted(self._instead, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_anywhere, longest_first)))
 
     def apply(self, entries: Iterable[Entry]) -> list[Entry]:
         """Return the entries without the values, sorted."""
@@ -66,6 +71,11 @@ def _values(entry: Entry) -> Iterator[str]:
         named.append(entry.content.strip())
     parents = set(entry.path.split("/"))  # a root hub gives its controller's address as its serial number
     yield from (value for value in named if len(value) >= _SHORTEST and value not in parents)
+
+
+def _anywhere(value: str) -> str:
+    """Return the expression that finds `value`; a short one as a whole word only."""
+    return re.escape(value) if len(value) >= _SURE else rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])"
 
 
 def _pseudonym(value: str, number: int) -> str:

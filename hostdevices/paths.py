@@ -168,4 +168,5 @@ def _subfolders(folder: str, part: str) -> list[str]:
         names = [name for name in os.listdir(folder) if _fits(name, part)] if _is_glob(part) else [part]
     except OSError:
         names = []
-    return [path for name in names if os.path.isdir(path := os.path.join(folder, name))]
+    paths = [os.path.join(folder, name) for name in names]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]

@@ -21,14 +21,11 @@ from hostdevices.uevents import Source, UdevEvents
 RESCAN_INTERVAL = 60.0  # seconds
 NEVER = float("inf")
 
-
-UDEVD = "/run/udev/control"
-
-_log = logging.getLogger(__name__)
-
-
+_UDEVD = "/run/udev/control"
 # Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
 _NVIDIA_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+
+_log = logging.getLogger(__name__)
 
 
 def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
@@ -43,7 +40,7 @@ def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
         sources.append(PathEvents(_NVIDIA_NODES, "drm", host.root))
     if host.is_live():
         sources.append(UdevEvents("kernel"))
-        if os.path.exists(UDEVD):
+        if os.path.exists(_UDEVD):
             sources.append(UdevEvents("udev"))
     return sources
 
@@ -124,7 +121,7 @@ class Watcher:
         self._everything = False  # the pending scan is a full one
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
-        self._scan: asyncio.Future[Inventory] | None = None
+        self._scan: asyncio.Future[Change | None] | None = None
         self.inventory: Inventory | None = None
 
     async def __aenter__(self) -> Self:
@@ -144,9 +141,11 @@ class Watcher:
         """Close the sources and end the thread, after the scan that may be running."""
         for source in self._sources:
             source.close()
-        if self._scan is not None:
-            await asyncio.wait([self._scan])
-        self._thread.shutdown()
+        try:
+            if self._scan is not None:
+                await asyncio.wait([self._scan])
+        finally:
+            self._thread.shutdown()
 
     def __aiter__(self) -> Self:
         """Return itself."""
@@ -160,14 +159,14 @@ class Watcher:
                 await self._until_due(loop)
                 self._scan = loop.run_in_executor(self._thread, self._read, self._take(loop.time()))
             try:
-                found = await asyncio.shield(self._scan)
+                change = await asyncio.shield(self._scan)
             finally:
                 if self._scan.done():
                     self._scan = None
-            last, self.inventory = self.inventory, found
-            self._pace.scanned(loop.time(), found != last)
-            if found != last:
-                return Change(found, diff(last or Inventory(), found))
+            self._pace.scanned(loop.time(), change is not None)
+            if change is not None:
+                self.inventory = change.inventory
+                return change
 
     def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
         """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
@@ -208,6 +207,9 @@ class Watcher:
         self._everything, self._full_scan_at = False, now + self._interval
         return None
 
-    def _read(self, subsystems: frozenset[str] | None) -> Inventory:
-        inventory = self._scanner.scan(subsystems)
-        return self._enrich(inventory) if self._enrich else inventory
+    def _read(self, subsystems: frozenset[str] | None) -> Change | None:
+        """Scan and compare, in the thread; nothing else writes `inventory` meanwhile."""
+        found = self._scanner.scan(subsystems)
+        if self._enrich:
+            found = self._enrich(found)
+        return None if found == self.inventory else Change(found, diff(self.inventory or Inventory(), found))

@@ -44,10 +44,9 @@ def test_a_replay_finds_the_same(tree: Tree, tmp_path: Path) -> None:
 def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
     found = scan(Host())
     again = replayed(capture(Host()), tmp_path / "node.jsonl.gz")
-    assert again.devices.keys() == found.devices.keys()
     for device in found.devices.values():
-        copy = again.devices[device.id]
-        assert (copy.devnodes, copy.within, copy.syspath) == (device.devnodes, device.within, device.syspath)
+        if device.kind in ("misc", "pci"):  # others come and go while tests run
+            assert again.devices[device.id] == device
 
 
 def test_no_process_number_is_recorded() -> None:

@@ -79,6 +79,20 @@ def test_the_same_value_becomes_the_same_everywhere_and_others_stay_apart() -> N
     )
 
 
+def test_values_inside_of_words_are_found_too() -> None:
+    assert masked(
+        text("/sys/class/nvme/nvme0/serial", "S4EVNX0R123\n"),
+        text("/sys/class/nvme/nvme0/subsysnqn", "nqn.2014.08.org.nvmexpress:144d144dS4EVNX0R123 SAMSUNG\n"),
+        text("/sys/devices/x/net/enx3cecef123456/address", "3c:ec:ef:12:34:56\n"),
+        text("/sys/devices/x/net/enx3cecef123456/phys_switch_id", "3cecef123456\n"),
+    ) == [
+        text("/sys/class/nvme/nvme0/serial", "00000000003\n"),
+        text("/sys/class/nvme/nvme0/subsysnqn", "nqn.2014.08.org.nvmexpress:144d144d00000000003 SAMSUNG\n"),
+        text("/sys/devices/x/net/enx000000000001/address", "00:00:00:00:00:01\n"),
+        text("/sys/devices/x/net/enx000000000001/phys_switch_id", "000000000001\n"),
+    ]
+
+
 def test_binary_files_that_could_hold_a_serial_number_lose_their_content() -> None:
     header, whole = Entry("/sys/a/config", "bytes", "A" * 88), Entry("/sys/b/config", "bytes", "A" * 5464)
     assert masked(header, whole) == [header, Entry("/sys/b/config", "there")]
