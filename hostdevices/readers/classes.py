@@ -86,7 +86,8 @@ def _chip_select(_host: Host, syspath: str) -> tuple[str, ...]:
 class SmallClass(Struct, frozen=True):
     """A row: where the class lies, which of its entries are meant, and what they say.
 
-    `role` tells devices at one place apart where the kernel numbers them by itself.
+    `role` tells devices at one place apart where the kernel numbers them by itself. `more_nodes` are handed out with
+    the device's own. `subsystems` are those whose events concern it besides its own.
     """
 
     kind: str
@@ -105,10 +106,10 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass("media", "/sys/bus/media/devices", r"media\d+", _model("model")),
     SmallClass("input", "/sys/class/input", r"event\d+", _input),
     SmallClass("hidraw", "/sys/class/hidraw", r"hidraw\d+", _hidraw),
-    SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name"), subsystems=("i2c-dev",)),
+    SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name")),
     SmallClass("spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), _chip_select),
     SmallClass("gpio", "/sys/bus/gpio/devices", r"gpiochip\d+", _model("label", "device/label")),
-    SmallClass("tpm", "/sys/class/tpm", r"tpm\d+", _tpm, more_nodes=_resource_manager),
+    SmallClass("tpm", "/sys/class/tpm", r"tpm\d+", _tpm, more_nodes=_resource_manager, subsystems=("tpmrm",)),
     SmallClass("watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity")),
     SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name")),
     SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name")),
@@ -128,10 +129,9 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
     def device(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
         place = places.of(syspath)
-        attributes = row.attributes(host, syspath)
         if place.attributes["bus"] == "virtual":
             # Without a place, what the driver says of itself is all that does not count up.
-            said = (attributes.get(x) for x in ("unique", "phys", "model"))
+            said = map(row.attributes(host, syspath).get, ("unique", "phys", "model"))
             place = structs.replace(place, facts=next(((str(x),) for x in said if x), place.facts))
         identity, within = places.identify(row.kind, place, *row.role(host, syspath))
         nodes = devnodes(host, syspath)
@@ -142,7 +142,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
             kind=row.kind,
             name=name,
             syspath=syspath,
-            attributes=known({"name": name, **place.attributes, **attributes}),
+            attributes=known({"name": name, **place.attributes, **row.attributes(host, syspath)}),
             devnodes=nodes + row.more_nodes(host, syspath),
             numa_nodes=place.numa_nodes,
             within=within,
@@ -155,7 +155,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
 
 def _reader(row: SmallClass) -> Reader:
     subsystem = row.folder.removeprefix("/sys/class/").removeprefix("/sys/bus/").removesuffix("/devices")
-    return Reader(row.kind, frozenset({subsystem, "usb"}), partial(read_class, row))
+    return Reader(row.kind, frozenset({subsystem, "usb", *row.subsystems}), partial(read_class, row))
 
 
 SMALL: tuple[Reader, ...] = tuple(map(_reader, SMALL_CLASSES))

@@ -24,9 +24,6 @@ def read(host: Host) -> Iterator[Finding]:
 
     def interface(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
-        link_type = number(host, f"{syspath}/type")
-        if link_type is None:
-            return None  # bonding_masters and its like, or gone
         place = places.of(syspath)
         port = natural(host, f"{syspath}/dev_port")
         label = text(host, f"{syspath}/phys_port_name") or ""
@@ -34,6 +31,9 @@ def read(host: Host) -> Iterator[Finding]:
         if _REPRESENTOR.fullmatch(label):
             role = (*role, label)
         identity, within = places.identify("nic", place, *role)
+        link_type = number(host, f"{syspath}/type")
+        if link_type is None:
+            return None  # bonding_masters and its like, or gone
         virtual = place.attributes["bus"] == "virtual"
         attributes: dict[str, AttributeValue | None] = {
             "name": name,

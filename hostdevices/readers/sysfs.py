@@ -11,6 +11,7 @@ from hostdevices.host import Host, UnreadableFile
 
 TEXT_LIMIT = 64  # bytes of a text attribute in DRA
 
+_LAST_NUMA_NODE = 1023  # the kernel's limit, and DRA's
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
@@ -43,7 +44,7 @@ def numa_nodes(host: Host, syspath: str) -> tuple[int, ...]:
     """Return the NUMA node of a device or of its nearest parent that has one; empty where none says (-1)."""
     while syspath.startswith(("/sys/devices/", "/sys/bus/")):
         node = number(host, f"{syspath}/numa_node")
-        if node is not None and node >= 0:
+        if node is not None and 0 <= node <= _LAST_NUMA_NODE:
             return (node,)
         syspath = syspath.rpartition("/")[0]
     return ()
@@ -104,8 +105,12 @@ def version(value: str | None) -> Version | None:
 
 
 def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    """Return the attributes that have a value."""
-    return {name: value for name, value in attributes.items() if value is not None and value != ""}
+    """Return the attributes that have a value which DRA can carry: not empty, and a number of 64 bits."""
+    return {name: value for name, value in attributes.items() if value is not None and value != "" and _fits(value)}
+
+
+def _fits(value: AttributeValue) -> bool:
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def natural_order(name: str) -> tuple[str, int, str]:

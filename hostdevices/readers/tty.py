@@ -18,7 +18,7 @@ def read(host: Host) -> Iterator[Finding]:
     places = Places(host)
 
     def port(syspath: str) -> Device | None:
-        if "/sys/devices/virtual/" in syspath or number(host, f"{syspath}/type") == 0:
+        if "/sys/devices/virtual/" in syspath:
             return None
         name = syspath.rpartition("/")[2]
         place = places.of(syspath)
@@ -28,7 +28,7 @@ def read(host: Host) -> Iterator[Finding]:
         if place.attributes["bus"] == "platform":
             identity = device_id("tty", name.lower())
         nodes = devnodes(host, syspath)
-        if not nodes:
+        if not nodes or number(host, f"{syspath}/type") == 0:
             return None
         return Device(
             id=identity,

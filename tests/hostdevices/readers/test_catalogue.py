@@ -145,3 +145,44 @@ def _concerned(device: Device, path: str) -> bool:
     places = {*ADDRESS.findall(device.syspath), device.attributes.get("pf")}
     named = set(ADDRESS.findall(path))
     return bool(places & named) or any(re.sub("[:.]", "-", f"pci-{address}") in device.within for address in named)
+
+
+def _siblings(tree: Tree) -> dict[str, list[str]]:
+    """Make two devices at one place for several classes; return their syspaths by class."""
+    card = tree.pci("0000:05:00.0")
+    keyboard = "/sys/devices/platform/i8042/serio0/input"
+    return {
+        "tty": [tree.child(card, f"tty/ttyS{n}", group="class/tty", node=f"ttyS{n}", type=4) for n in (4, 5)],
+        "nic": [
+            tree.child(
+                card, f"net/eth{n}", group="class/net", type=1, address="02:00:00:00:00:01", mtu=1500, dev_port=0
+            )
+            for n in (0, 1)
+        ],
+        "block": [
+            tree.child(card, f"host0/block/{name}", group="class/block", node=name, kind="b", size=8, ro=0)
+            for name in ("sda", "sdb")
+        ],
+        "input": [
+            tree.child(
+                tree.device(f"{keyboard}/input{n}", name="keys"),
+                f"event{n}",
+                group="class/input",
+                node=f"input/event{n}",
+            )
+            for n in (0, 1)
+        ],
+    }
+
+
+@pytest.mark.parametrize("kind", ["tty", "nic", "block", "input"])
+def test_a_broken_device_leaves_its_id_to_nobody(kind: str, tree: Tree) -> None:
+    first, second = _siblings(tree)[kind]
+    (reader,) = (x for x in READERS if x.kind == kind)
+    before = {device.syspath: device for device in _devices(reader.read(tree.host)).values()}
+    assert before[second].id == f"{before[first].id}-1"
+    for path in tree.path(first).iterdir():
+        if path.is_file():
+            with _Damaged(path, b"\x00"):
+                after = {device.syspath: device for device in _devices(reader.read(tree.host)).values()}
+            assert after[second] == before[second], path

@@ -109,3 +109,14 @@ def test_garbage_is_a_problem_that_names_the_file(name: str, tree: Tree) -> None
     (problem,) = inventory.problems
     assert problem.where == syspath
     assert f"{syspath}/{name}" in problem.reason
+
+
+@pytest.mark.parametrize("number", [1024, 99999999999999999999])
+def test_an_impossible_numa_node_is_none(number: int, tree: Tree) -> None:
+    tree.pci("0000:00:02.0", numa_node=number)
+    assert functions(tree)["0000:00:02.0"].numa_nodes == ()
+
+
+def test_numbers_beyond_64_bits_are_left_out(tree: Tree) -> None:
+    tree.pci("0000:00:02.0", sriov_totalvfs=99999999999999999999)
+    assert "totalVFs" not in functions(tree)["0000:00:02.0"].attributes
