@@ -154,9 +154,7 @@ def _siblings(tree: Tree) -> dict[str, list[str]]:
     return {
         "tty": [tree.child(card, f"tty/ttyS{n}", group="class/tty", node=f"ttyS{n}", type=4) for n in (4, 5)],
         "nic": [
-            tree.child(
-                card, f"net/eth{n}", group="class/net", type=1, address="02:00:00:00:00:01", mtu=1500, dev_port=0
-            )
+            tree.child(card, f"net/eth{n}", group="class/net", type=1, address="02:00:00:00:00:01", mtu=1500)
             for n in (0, 1)
         ],
         "block": [
