@@ -152,15 +152,18 @@ class ManagerImpl:
         endpoint.stop()
         self._on_change("disconnected", resource)
 
-    def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
-        """Replace the list of a resource."""
+    async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
+        """Replace the list of a resource, at once; it is told when it is on disk."""
         pods = self.state.update(resource, devices)
         if pods:
             try:
                 self._updates.put_nowait(pods)
             except asyncio.QueueFull:
                 log.warning("device update channel is full, discarding pod updates: %s", pods)
-        self._write_later()
+        try:
+            await self.checkpoint.write(self.state.checkpoint())
+        except AllocationError as error:
+            log.error("%s", error)
         self._on_change("devices", resource)
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:

@@ -46,7 +46,7 @@ class PluginEvents(Protocol):
         """The plugin of `resource` is gone."""
         ...
 
-    def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
+    async def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
         """A plugin of `resource` sent a list."""
         ...
 
@@ -88,7 +88,7 @@ class PluginClient:
                 if response is None:  # the library's way to say that the bytes are not this message
                     log.error("device plugin %s sent a list that cannot be read", self.resource)
                     return
-                events.plugin_list_received(self.resource, devices_of(response))
+                await events.plugin_list_received(self.resource, devices_of(response))
         except grpc.aio.AioRpcError as error:
             log.info("device plugin %s ended its stream: %s", self.resource, error.code().name)
 

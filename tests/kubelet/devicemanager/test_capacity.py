@@ -163,10 +163,10 @@ async def test_the_queue_of_health_changes_drops_when_it_is_full(kit: ManagerKit
     owners = {id_: owner[0] for id_, owner in kit.manager.state.records.owners(R1).items()}
     queue = kit.manager.updates()
     for _ in range(200):
-        kit.manager.plugin_list_received(R1, healthy("dev0"))
+        await kit.manager.plugin_list_received(R1, healthy("dev0"))
     assert queue.empty(), "the same health, and vanished devices, are no news"
     for id_ in ids:
-        kit.manager.plugin_list_received(R1, sick(id_))
+        await kit.manager.plugin_list_received(R1, sick(id_))
     changed = [queue.get_nowait() for _ in range(queue.qsize())]
     assert len(changed) == 100
     assert changed == [[owners[id_]] for id_ in ids[:100]]

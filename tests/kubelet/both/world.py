@@ -1,0 +1,182 @@
+"""What a scenario can do and see, whether the kubelet is the stand-in or the real one."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+import pytest
+from msgspec import Struct
+
+from checkpoint.kubelet_devices import DeviceCheckpoint, PodDevices, load
+from grpcunix import Client, connect
+from kubelet.devicemanager import Device
+from kubelet.plugin import DevicePluginStub
+from kubelet.pods import Pod
+from kubeletapi.podresources.v1 import api_pb2 as api
+
+_LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
+
+
+class ContainerView(Struct, frozen=True):
+    """A container as the pod's status shows it."""
+
+    state: str
+    reason: str = ""
+    message: str = ""
+    restarts: int = 0
+
+
+class PodView(Struct, frozen=True):
+    """A pod as its status shows it."""
+
+    uid: str
+    phase: str
+    reason: str = ""
+    message: str = ""
+    containers: Mapping[str, ContainerView] = {}
+
+
+class World(Protocol):
+    """A node with a kubelet."""
+
+    kubelet_folder: Path
+
+    async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
+        """Return when the node's status says so."""
+        ...
+
+    async def resources(self) -> Mapping[str, tuple[int, int]]:
+        """Resource -> (capacity, allocatable)."""
+        ...
+
+    async def run(self, pod: Pod, until: str = "Running") -> PodView:
+        """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason."""
+        ...
+
+    async def view(self, name: str) -> PodView:
+        """The pod's status now."""
+        ...
+
+    async def has_health(self, name: str, health: str) -> None:
+        """Return when the status shows this health of the first device of the pod's first container."""
+        ...
+
+    async def end_container(self, name: str, container: str, until: str) -> PodView:
+        """Let a container end well; return when the pod is `Succeeded`, or the container was `restarted`."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Delete a pod and wait until it is gone."""
+        ...
+
+    async def restart_kubelet(self) -> None:
+        """Restart the kubelet; pods keep running."""
+        ...
+
+
+class Stage:
+    """One scenario's resource, plugins and pods on a world. Pods of one scenario begin with its name."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.resource = f"both.example/{name}"
+        self.folder = world.kubelet_folder / "device-plugins"
+        self.registry = world.kubelet_folder / "plugins_registry"
+        self.socket = self.folder / "kubelet.sock"
+        self._stack = AsyncExitStack()
+        self._plugins = 0
+        self._pods: list[str] = []
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        for pod in self._pods:
+            await self.world.remove(pod)
+        await self._stack.aclose()
+
+    async def plugin(
+        self, devices: Sequence[Device], *, folder: Path | None = None, register: bool = True, **options: Any
+    ) -> DevicePluginStub:
+        """A plugin of the scenario's resource."""
+        self._plugins += 1
+        path = (folder or self.folder) / f"{self.name}{self._plugins}.sock"
+        plugin = DevicePluginStub(path, self.resource, devices, **options)
+        await self._stack.enter_async_context(plugin)
+        if register:
+            await plugin.register(self.socket)
+        return plugin
+
+    async def offering(self, devices: Sequence[Device], **options: Any) -> DevicePluginStub:
+        """A plugin whose devices the node offers."""
+        plugin = await self.plugin(devices, **options)
+        await self.offers(len(devices), sum(device.is_healthy for device in devices))
+        return plugin
+
+    async def offers(self, capacity: int, allocatable: int) -> None:
+        """Return when the node has so many of the scenario's devices."""
+        await self.world.offers(self.resource, capacity, allocatable)
+
+    async def refusal(self, plugin: DevicePluginStub, **fields: Any) -> str:
+        """The text with which the kubelet refuses a plugin."""
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await plugin.register(self.socket, **fields)
+        assert error.value.code() is grpc.StatusCode.UNKNOWN
+        return error.value.details() or ""
+
+    async def run(self, pod: Pod, until: str = "Running") -> PodView:
+        """Run a pod that is removed at the end."""
+        self._pods.append(pod.metadata.name)
+        return await self.world.run(pod, until)
+
+    async def rejection(self, pod: Pod) -> str:
+        """The text between the words that every rejected pod's message has."""
+        view = await self.run(pod, "Failed")
+        assert (view.phase, view.reason, view.containers) == ("Failed", "UnexpectedAdmissionError", {})
+        head, tail = "Pod was rejected: Allocate failed due to ", ", which is unexpected"
+        assert view.message.startswith(head)
+        assert view.message.endswith(tail)
+        return view.message[len(head) : -len(tail)]
+
+    def checkpoint(self) -> DeviceCheckpoint:
+        """What the kubelet wrote."""
+        return load((self.folder / "kubelet_internal_checkpoint").read_bytes())
+
+    def entries(self) -> list[PodDevices]:
+        """The checkpoint's entries of the scenario's resource."""
+        return [entry for entry in self.checkpoint().entries or () if entry.resource == self.resource]
+
+    async def held(self, pod: str) -> dict[str, list[str]] | None:
+        """Container -> ids of the scenario's resource, from pod resources; None if the pod is not listed."""
+        response = await self._ask("List", api.ListPodResourcesRequest())
+        for each in response.pod_resources:
+            if each.name == pod:
+                return {
+                    container.name: sorted(
+                        {id_ for d in container.devices if d.resource_name == self.resource for id_ in d.device_ids}
+                    )
+                    for container in each.containers
+                }
+        return None
+
+    async def placed(self, pod: str | None = None) -> list[tuple[str, int | None]]:
+        """(id, NUMA node) of each element that pod resources has for a pod, or as allocatable."""
+        if pod is None:
+            elements = (await self._ask("GetAllocatableResources", api.AllocatableResourcesRequest())).devices
+        else:
+            request = api.GetPodResourcesRequest(pod_name=pod, pod_namespace="default")
+            found = (await self._ask("Get", request)).pod_resources.containers
+            elements = [element for container in found for element in container.devices]
+        return sorted(
+            (
+                (each.device_ids[0], each.topology.nodes[0].ID if each.HasField("topology") else None)
+                for each in elements
+                if each.resource_name == self.resource
+            ),
+            key=str,
+        )
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        async with connect(self.world.kubelet_folder / "pod-resources" / "kubelet.sock") as channel:
+            return await Client(channel, _LISTER).call(method, request)
