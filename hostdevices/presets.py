@@ -46,6 +46,7 @@ PRESETS: Mapping[str, PresetEntry] = {
         _kind("video", _is("index", 0)), "what can be captured from: the first node of each video device"
     ),
     "cec": PresetEntry(_kind("cec"), "HDMI CEC adapters"),
+    "cuse": PresetEntry(_misc("cuse"), "/dev/cuse: character devices made in user space"),
     "dma-heap": PresetEntry(_kind("dma_heap"), "heaps of DMA buffers"),
     "dsa": PresetEntry(_kind("dsa", _is("type", "dsa")), "user work queues of Intel's Data Streaming Accelerator"),
     "fuse": PresetEntry(_misc("fuse"), "/dev/fuse: file systems in user space"),
@@ -62,6 +63,7 @@ PRESETS: Mapping[str, PresetEntry] = {
     "intel-gpu": PresetEntry(_gpu("8086"), "GPUs of Intel"),
     "kvm": PresetEntry(_misc("kvm"), "/dev/kvm: hardware virtualization"),
     "lirc": PresetEntry(_kind("lirc"), "infrared receivers and senders"),
+    "loop": PresetEntry(_kind("block", _is("name", "loop*")), "loop devices (dangerous)"),
     "loop-control": PresetEntry(_misc("loop-control"), "/dev/loop-control: makes loop devices (dangerous)"),
     "mdev": PresetEntry(_kind("mdev"), "mediated devices, e.g. vGPUs"),
     "media": PresetEntry(_kind("media"), "media controllers"),
@@ -88,6 +90,7 @@ PRESETS: Mapping[str, PresetEntry] = {
     "tpm": PresetEntry(_kind("tpm"), "TPMs, each with its resource manager's node"),
     "tun": PresetEntry(_misc("tun"), "/dev/net/tun: network interfaces in user space"),
     "udmabuf": PresetEntry(_misc("udmabuf"), "/dev/udmabuf: DMA buffers from memory"),
+    "uinput": PresetEntry(_misc("uinput"), "/dev/uinput: input devices made in user space (dangerous)"),
     "uio": PresetEntry(_kind("uio"), "user space I/O devices"),
     "usb": PresetEntry(_kind("usb", Not(_is("class", "09"))), "USB devices, without hubs"),
     "usb-serial": PresetEntry(_kind("tty", _is("bus", "usb")), "USB serial ports"),

@@ -36,7 +36,7 @@ def test_readers_give_attributes_of_the_table_and_of_its_types(machine: Host, li
 
 ON_THE_MACHINE = frozenset(
     """
-    accel amd-gpu block camera cec dma-heap dsa gpio gpu hidraw i2c iio input intel-gpu kvm lirc mdev media mig nic
+    accel amd-gpu block camera cec dma-heap dsa gpio gpu hidraw i2c iio input intel-gpu kvm lirc loop mdev media mig nic
     nvme pps ptp qat rdma rtc serial sound spi sriov-vf tpm tun uio usb usb-serial vfio video watchdog
     """.split()  # noqa: SIM905 - forty names one below the other hide what they are for
 )
@@ -56,10 +56,11 @@ def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
     assert [device.attributes["type"] for device in found["x/mig"]] == ["mig", "mig"]
 
 
-def test_dangerous_presets_offer_nothing_unless_the_resource_says_so(machine: Host) -> None:
+def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
     inventory = scan(machine)
-    for name in ("block", "nvme", "rtc", "watchdog"):
-        assert "(dangerous)" in PRESETS[name].help
+    dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
+    assert dangerous == {"block", "loop", "loop-control", "nvme", "rtc", "uinput", "watchdog"}
+    for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
-    for name in PRESETS.keys() - {"block", "nvme", "rtc", "watchdog", "loop-control"}:
-        assert "dangerous" not in PRESETS[name].help
+    for name in ON_THE_MACHINE - dangerous:
+        assert assign(inventory, [Resource("x/y", preset(name))]).devices["x/y"], name
