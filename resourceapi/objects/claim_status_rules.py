@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from resourceapi.objects import names, v1
 from resourceapi.objects.claim_rules import RequestNames, request_names, request_reference, request_references
-from resourceapi.objects.errors import ErrorList, quoted_text
+from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
     conditions,
@@ -42,7 +42,7 @@ class _AllocatedDevice(NamedTuple):
 def claim_status(errors: ErrorList, path: str, new: v1.ResourceClaim, old: v1.ResourceClaim) -> None:
     """What a claim's status may become. An allocation is checked when it is new and cannot be changed, only removed."""
     status, before = new.status, old.status
-    each(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: user.uid)
+    each(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: Token(user.uid))
     _devices(errors, f"{path}.devices", status)
     if status.reserved_for:
         if status.allocation is None:

@@ -16,12 +16,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from resourceapi.objects.meta import Record, Unknown
+from resourceapi.objects.meta import Record, Unknown, WrittenEmpty
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 R = TypeVar("R", bound=Record)
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_GROUP = "resource.k8s.io"  # stands for the version of that group in the names of types
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -52,7 +53,7 @@ class _Mismatch(Exception):
         self.steps.append(step)
         return self
 
-    def to_error(self) -> DecodeError:
+    def to_error(self, version: str) -> DecodeError:
         steps = self.steps[::-1]
         path = "".join(step if step.startswith("[") else f".{step}" for step in steps).removeprefix(".")
         if self.reason:
@@ -62,7 +63,8 @@ class _Mismatch(Exception):
             found = f"number {_number(self.value)}"
         names = ".".join(step for step in steps if not step.startswith("["))
         field = f"struct field {self.struct}.{names}" if names else "value"
-        return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {self.wanted}", path)
+        wanted = self.wanted.replace(_GROUP, version)
+        return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {wanted}", path)
 
 
 class _Kind(NamedTuple):
@@ -82,15 +84,16 @@ class _Field(NamedTuple):
     always: bool
 
 
-def from_dict(record_type: type[R], value: object) -> R:
+def from_dict(record_type: type[R], value: object, version: str = "v1") -> R:
     """The record that a plain JSON value stands for; raises DecodeError with the path of the first mismatch.
 
-    The value is not changed, and free-form parts (opaque parameters) are shared with it.
+    The value is not changed, and free-form parts (opaque parameters) are shared with it. `version` is the one of
+    resource.k8s.io that errors speak of.
     """
     try:
         return typing.cast("R", _kind_of(record_type).read(value))
     except _Mismatch as mismatch:
-        raise mismatch.to_error() from None
+        raise mismatch.to_error(version) from None
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -150,10 +153,10 @@ def _fields_of(record_type: type[Record]) -> tuple[_Field, ...]:
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, bool]:
-    """An annotation without its marks, and whether the field is always written."""
+    """An annotation without its mark, and whether the field is always written."""
     if typing.get_origin(annotation) is Annotated:
-        inner, *marks = typing.get_args(annotation)
-        return inner, any(isinstance(mark, msgspec.Meta) for mark in marks)
+        inner, mark = typing.get_args(annotation)
+        return inner, "written" in mark.extra
     return annotation, False
 
 
@@ -181,7 +184,8 @@ def _record_kind(record_type: type[Record]) -> _Kind:
     def by_json_name() -> dict[str, _Field]:
         return {field.json_name: field for field in _fields_of(record_type)}
 
-    wanted = f"{record_type.GO_PACKAGE}.{record_type.__name__}"
+    package = _GROUP if record_type.__module__.endswith((".v1", ".older")) else "v1"
+    wanted = f"{package}.{record_type.__name__}"
 
     def read(value: Any) -> Record:
         if not isinstance(value, dict):
@@ -212,7 +216,8 @@ def _record_kind(record_type: type[Record]) -> _Kind:
         for field in _fields_of(record_type):
             value = getattr(record, field.name)
             if field.always or value != field.default:
-                result[field.json_name] = None if value is None or value == () else field.kind.write(value)
+                is_null = value is None or (field.always and value == ())
+                result[field.json_name] = None if is_null else field.kind.write(value)
         if record.unknown_fields:
             result.update((name, item) for name, item in record.unknown_fields.items() if name not in result)
         return result
@@ -227,6 +232,8 @@ def _list_kind(item_kind: _Kind) -> _Kind:
         if not isinstance(value, list | tuple):
             raise _Mismatch(value, wanted)
         items = []
+        if not value:
+            return WrittenEmpty()
         for index, item in enumerate(value):
             try:
                 items.append(item_kind.zero() if item is None else item_kind.read(item))
@@ -307,13 +314,24 @@ def _read_time(value: Any) -> datetime:
     if isinstance(value, datetime):  # YAML knows times
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if not isinstance(value, str):
-        raise _Mismatch(value, "v1.Time")
+        raise _Mismatch(value, "string")
     try:
         if _RFC3339.fullmatch(value):
             return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         pass  # a day or an hour that does not exist
-    raise _Mismatch(reason=f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"')
+    raise _Mismatch(reason=_time_complaint(value))
+
+
+def _time_complaint(text: str) -> str:
+    """Go's words for what is no time: the first part of the layout that does not fit."""
+    rest = text
+    for layout, pattern in _TIME_LAYOUT:
+        match = re.match(pattern, rest, re.ASCII)
+        if match is None:
+            return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{layout}"'
+        rest = rest[match.end() :]
+    return f'parsing time "{text}": extra text: "{rest}"' if rest else f'parsing time "{text}": out of range'
 
 
 def _described(value: object) -> str:
@@ -334,10 +352,24 @@ def _number(value: object) -> str:
     return repr(value)
 
 
+_TIME_LAYOUT = (
+    ("2006", r"\d{4}"),
+    ("-", "-"),
+    ("01", r"\d\d"),
+    ("-", "-"),
+    ("02", r"\d\d"),
+    ("T", "T"),
+    ("15", r"\d\d"),
+    (":", ":"),
+    ("04", r"\d\d"),
+    (":", ":"),
+    ("05", r"\d\d([.,]\d+)?"),
+    ("Z07:00", r"Z|[+-]\d\d:\d\d"),
+)
 _PLAIN: dict[Any, _Kind] = {
     str: _Kind(_read_str, lambda value: value, str, "string"),
     bool: _Kind(_read_bool, lambda value: value, bool, "bool"),
     int: _Kind(_read_int, lambda value: value, int, "int64"),
     Quantity: _Kind(_read_quantity, str, lambda: Quantity.of(0), "resource.Quantity"),
-    datetime: _Kind(_read_time, format_time, lambda: None, "v1.Time"),
+    datetime: _Kind(_read_time, format_time, lambda: None, "string"),
 }

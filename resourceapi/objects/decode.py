@@ -83,8 +83,9 @@ def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None
 def read_with_unknown(value: object, *, defaults_at: datetime | None = None) -> Decoded:
     """Like `read_object`, and says which members have no field in that version."""
     members = _members(value)
-    served = _served(members.pop("apiVersion"), members.pop("kind"))
-    obj = from_dict(served.form, members)
+    api_version = members.pop("apiVersion")
+    served = _served(api_version, members.pop("kind"))
+    obj = from_dict(served.form, members, api_version.rpartition("/")[2])
     unknown = tuple(unknown_paths(obj))
     if defaults_at is not None:
         obj = with_defaults(obj, defaults_at)

@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from resourceapi.objects import older, v1
-from resourceapi.objects.meta import KubernetesObject
+from resourceapi.objects.meta import KubernetesObject, mapped
 from resourceapi.objects.quantity import Quantity
 
 K = TypeVar("K", bound=KubernetesObject)
@@ -30,11 +30,11 @@ def with_defaults(obj: K, now: datetime) -> K:
         case older.ResourceClaimTemplate():
             result = replace(obj, spec=replace(obj.spec, spec=_claim_spec(obj.spec.spec)))
         case v1.ResourceSlice():
-            devices = tuple(_device(device, now) for device in obj.spec.devices)
+            devices = mapped(lambda device: _device(device, now), obj.spec.devices)
             result = replace(obj, spec=replace(obj.spec, devices=devices))
         case older.ResourceSlice():
-            older_devices = tuple(
-                replace(device, basic=device.basic and _device(device.basic, now)) for device in obj.spec.devices
+            older_devices = mapped(
+                lambda device: replace(device, basic=device.basic and _device(device.basic, now)), obj.spec.devices
             )
             result = replace(obj, spec=replace(obj.spec, devices=older_devices))
         case v1.DeviceTaintRule():
@@ -43,12 +43,12 @@ def with_defaults(obj: K, now: datetime) -> K:
 
 
 def _claim_spec(spec: S) -> S:
-    requests = tuple(_request(request) for request in spec.devices.requests)
+    requests = mapped(_request, spec.devices.requests)
     return replace(spec, devices=replace(spec.devices, requests=requests))
 
 
 def _request(request: v1.DeviceRequest | older.DeviceRequest) -> v1.DeviceRequest | older.DeviceRequest:
-    alternatives = tuple(_mode_and_count(alternative) for alternative in request.first_available)
+    alternatives = mapped(_mode_and_count, request.first_available)
     request = replace(request, first_available=alternatives)
     if isinstance(request, v1.DeviceRequest):
         return replace(request, exactly=request.exactly and _mode_and_count(request.exactly))
@@ -67,19 +67,19 @@ def _claim_status(status: v1.ResourceClaimStatus) -> v1.ResourceClaimStatus:
     allocation = status.allocation
     if allocation is None:
         return status
-    results = tuple(replace(x, tolerations=_tolerations(x.tolerations)) for x in allocation.devices.results)
+    results = mapped(lambda x: replace(x, tolerations=_tolerations(x.tolerations)), allocation.devices.results)
     return replace(status, allocation=replace(allocation, devices=replace(allocation.devices, results=results)))
 
 
 def _tolerations(tolerations: tuple[v1.DeviceToleration, ...]) -> tuple[v1.DeviceToleration, ...]:
-    return tuple(replace(toleration, operator=toleration.operator or v1.EQUAL) for toleration in tolerations)
+    return mapped(lambda toleration: replace(toleration, operator=toleration.operator or v1.EQUAL), tolerations)
 
 
 def _device(device: B, now: datetime) -> B:
     if not device.taints and not device.node_allocatable_resources:
         return device
     resources = {name: _allocatable(resource) for name, resource in device.node_allocatable_resources.items()}
-    taints = tuple(_taint(taint, now) for taint in device.taints)
+    taints = mapped(lambda taint: _taint(taint, now), device.taints)
     return replace(device, taints=taints, node_allocatable_resources=resources)
 
 

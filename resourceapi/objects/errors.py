@@ -5,14 +5,15 @@ Rules add to a list and never raise; whoever needs a refusal turns the list into
 
 import enum
 import json
+import typing
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from resourceapi.objects.codec import format_time, to_dict
-from resourceapi.objects.meta import KubernetesObject, ObjectMeta, Record
+from resourceapi.objects.meta import KubernetesObject, ObjectMeta, OwnerReference, Record, WrittenEmpty
 from resourceapi.objects.quantity import Quantity
 
 
@@ -49,6 +50,12 @@ class FieldError(NamedTuple):
         return f"{self.path}: {self.message}"
 
 
+class Token(str):
+    """A text that is of a named type in the API server, such as an operator: errors show it as JSON does."""
+
+    __slots__ = ()
+
+
 class ErrorList(list[FieldError]):
     """Field errors in the order in which they were found."""
 
@@ -67,7 +74,7 @@ class ErrorList(list[FieldError]):
     def not_supported(self, path: str, value: str, supported: list[str]) -> None:
         """A value is none of those that exist."""
         quoted = ", ".join(quoted_text(item) for item in supported)
-        self._add(ErrorType.NOT_SUPPORTED, path, value, f"supported values: {quoted}")
+        self._add(ErrorType.NOT_SUPPORTED, path, Token(value), f"supported values: {quoted}")
 
     def forbidden(self, path: str, detail: str) -> None:
         """A value is possible, but not here."""
@@ -154,29 +161,32 @@ _ESCAPES = {
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Token):
         return quoted_text(value)
     if isinstance(value, Quantity):
         return quoted_text(str(value))
-    if isinstance(value, tuple | list):
-        value = [_internal_form(item) for item in value]  # an empty list at the top is shown as such
-    elif not isinstance(value, dict):  # those come with their members in the order to show
+    if not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return text.translate(_JSON_ESCAPES)
 
 
 def _internal_form(value: Any) -> Any:
     """A value as the API server's own structs print it: Go's field names, null for what is empty."""
-    if isinstance(value, ObjectMeta):
-        return to_dict(value)
+    if isinstance(value, ObjectMeta | OwnerReference):
+        return to_dict(value)  # the same struct inside and outside
     if isinstance(value, Record):
         form: dict[str, Any] = {}
         for info in msgspec.structs.fields(type(value)):
             if info.name == "unknown_fields":
                 continue
             item = getattr(value, info.name)
-            if isinstance(item, ObjectMeta):
+            plain, mark = _plain_and_mark(info.type)
+            if not item and "alpha" in mark:
+                continue
+            if plain is Any:
+                form[_go_name(info.name)] = item
+            elif isinstance(item, ObjectMeta):
                 form.update(to_dict(item))  # embedded without a name
             else:
                 form[_go_name(info.name)] = _internal_form(item)
@@ -186,14 +196,24 @@ def _internal_form(value: Any) -> Any:
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, tuple | list):
-        return [_internal_form(item) for item in value] or None
+        shown = [_internal_form(item) for item in value]
+        return shown if shown or isinstance(value, list | WrittenEmpty) else None
     if isinstance(value, Mapping):
         return {key: _internal_form(value[key]) for key in sorted(value)} or None
     return value
+
+
+def _plain_and_mark(annotation: Any) -> tuple[Any, dict[str, Any]]:
+    """A field's type, and what its annotation says besides."""
+    if typing.get_origin(annotation) is not Annotated:
+        return annotation, {}
+    plain, mark = typing.get_args(annotation)
+    return plain, mark.extra
 
 
 def _go_name(name: str) -> str:
     return "".join(_ACRONYMS.get(word, word.capitalize()) for word in name.split("_"))
 
 
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (ord("&"), ord("<"), ord(">"), 0x2028, 0x2029)}
 _ACRONYMS = {"api": "API", "cel": "CEL", "id": "ID", "ips": "IPs", "uid": "UID"}

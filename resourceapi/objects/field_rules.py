@@ -11,7 +11,7 @@ import msgspec
 
 from resourceapi.objects import names
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement
-from resourceapi.objects.errors import ErrorList, quoted_text
+from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.meta import Condition
 from resourceapi.objects.v1 import OpaqueDeviceConfiguration
 
@@ -87,7 +87,7 @@ def fully_qualified_name(errors: ErrorList, path: str, name: str) -> None:
     """`domain/identifier`: attributes in constraints."""
     qualified_name(errors, path, name)
     if "/" not in name:
-        errors.invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+        errors.invalid(path, Token(name), "a fully qualified name must be a domain and a name separated by a slash")
 
 
 def _identifier(errors: ErrorList, path: str, name: str) -> None:
@@ -223,7 +223,7 @@ def _label_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
             if len(values) != 1:
                 errors.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case other:
-            errors.invalid(f"{path}.operator", other, "not a valid selector operator")
+            errors.invalid(f"{path}.operator", Token(other), "not a valid selector operator")
     label_name(errors, f"{path}.key", requirement.key)
     for index, value in enumerate(values):
         complaints(errors, f"{path}.values[{index}]", value, names.label_value(value))
@@ -231,7 +231,7 @@ def _label_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
 
 def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRequirement) -> None:
     if requirement.operator not in ("In", "NotIn"):
-        errors.invalid(f"{path}.operator", requirement.operator, "not a valid selector operator")
+        errors.invalid(f"{path}.operator", Token(requirement.operator), "not a valid selector operator")
     elif len(requirement.values) != 1:
         text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
         errors.required(f"{path}.values", text)

@@ -5,16 +5,31 @@ field is a pointer), and what a struct does not know is kept in `unknown_fields`
 of a newer server loses nothing. `decode` fills the structs, `encode` writes them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 Always = Annotated[T, msgspec.Meta(extra={"written": "always"})]
 """A field that is written even when it is empty, as Go does for fields without `omitempty`."""
+
+
+Alpha = Annotated[T, msgspec.Meta(extra={"alpha": "1.37"})]
+"""A field that is alpha in 1.37. Where an error shows a whole struct, it is left out when it is empty."""
+
+
+class WrittenEmpty(tuple[Any, ...]):
+    """An empty list that was written out as `[]`: the same as an absent one, but errors show it as it was written."""
+
+
+def mapped(change: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
+    """The items changed one by one; an empty list stays as it was written."""
+    return tuple(change(item) for item in items) if items else cast("tuple[B, ...]", items)
 
 
 class Unknown(dict[str, Any]):
@@ -23,8 +38,6 @@ class Unknown(dict[str, Any]):
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of all structs of the API. Immutable: change with `msgspec.structs.replace`."""
-
-    GO_PACKAGE: ClassVar[str] = "v1"  # for error texts
 
     unknown_fields: Unknown | None = None
 

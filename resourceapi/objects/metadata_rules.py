@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resourceapi.objects import names
-from resourceapi.objects.codec import to_dict
-from resourceapi.objects.errors import ErrorList, quoted_text
+from resourceapi.objects.codec import to_dict, without_unknown
+from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference
 
@@ -18,10 +18,13 @@ _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 
 def metadata_on_create(
-    errors: ErrorList, meta: ObjectMeta, *, namespaced: bool, check_generate_name: bool = True, path: str = "metadata"
+    errors: ErrorList, meta: ObjectMeta, *, namespaced: bool, newer: bool = False, path: str = "metadata"
 ) -> None:
-    """A new object's metadata; its name has been generated already where that was wanted."""
-    if meta.generate_name and check_generate_name:
+    """A new object's metadata; its name has been generated already where that was wanted.
+
+    `newer` is how the reference checks the kinds that it has moved to newer code: device classes.
+    """
+    if meta.generate_name and not newer:
         masked = meta.generate_name
         if len(masked) > 1 and masked.endswith("-"):
             masked = masked[:-2] + "a"  # something will follow the dash
@@ -29,7 +32,9 @@ def metadata_on_create(
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        complaints(errors, f"{path}.name", meta.name, names.dns_subdomain(meta.name))
+        complaints(
+            errors, f"{path}.name", meta.name, names.dns_subdomain(meta.name, "bytes" if newer else "characters")
+        )
     if not namespaced:
         if meta.namespace:
             errors.forbidden(f"{path}.namespace", "not allowed on this type")
@@ -57,7 +62,7 @@ def metadata_on_update(errors: ErrorList, new: ObjectMeta, old: ObjectMeta, path
     for name, value, before in (
         ("name", new.name, old.name),
         ("namespace", new.namespace, old.namespace),
-        ("uid", new.uid, old.uid),
+        ("uid", Token(new.uid), old.uid),
         ("creationTimestamp", new.creation_timestamp, old.creation_timestamp),
         ("deletionTimestamp", new.deletion_timestamp, old.deletion_timestamp),
         ("deletionGracePeriodSeconds", new.deletion_grace_period_seconds, old.deletion_grace_period_seconds),
@@ -70,7 +75,7 @@ def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
     """Metadata of objects to be made: labels and annotations only."""
     _annotations(errors, f"{path}.annotations", meta.annotations)
     _labels(errors, f"{path}.labels", meta.labels)
-    for name in to_dict(meta):
+    for name in to_dict(without_unknown(meta)):
         if name not in ("annotations", "labels"):
             errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")  # the reference's spelling
 
@@ -110,19 +115,19 @@ def _annotations(errors: ErrorList, path: str, annotations: Mapping[str, str]) -
 def _owner_references(errors: ErrorList, path: str, references: Sequence[OwnerReference]) -> None:
     controller = ""
     for reference in references:
-        if not reference.api_version.rpartition("/")[2]:
+        if not reference.api_version.rpartition("/")[2] or reference.api_version.count("/") > 1:
             errors.invalid(f"{path}.apiVersion", reference.api_version, "version must not be empty")
         for name in ("kind", "name", "uid"):
             if not getattr(reference, name):
                 errors.invalid(f"{path}.{name}", "", "must not be empty")
         if (reference.api_version, reference.kind) == ("v1", "Event"):
             text = "/v1, Kind=Event is disallowed from being an owner"
-            errors.invalid(path, to_dict(reference), text)
+            errors.invalid(path, reference, text)
         if reference.controller:
             this = f"{reference.kind}/{reference.name}"
             if controller:
                 text = 'Only one reference can have Controller set to true. Found "true" in references for'
-                errors.invalid(path, [to_dict(x) for x in references], f"{text} {controller} and {this}")
+                errors.invalid(path, references, f"{text} {controller} and {this}")
             else:
                 controller = this
 
@@ -131,7 +136,7 @@ def _managed_fields(errors: ErrorList, path: str, entries: Sequence[ManagedField
     for index, entry in enumerate(entries):
         here = f"{path}[{index}]"
         if entry.operation not in ("Apply", "Update"):
-            errors.invalid(f"{here}.operation", entry.operation, "must be `Apply` or `Update`")
+            errors.invalid(f"{here}.operation", Token(entry.operation), "must be `Apply` or `Update`")
         if entry.fields_type not in ("", "FieldsV1"):
             errors.invalid(f"{here}.fieldsType", entry.fields_type, "must be `FieldsV1`")
         field_manager(errors, f"{here}.manager", entry.manager)

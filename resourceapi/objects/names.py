@@ -34,7 +34,7 @@ def size(text: str) -> int:
 
 def dns_label(name: str) -> list[str]:
     """Complaints about an RFC 1123 label: names of devices, requests, counters, namespaces."""
-    complaints = _too_long(name, MAX_LABEL)
+    complaints = _too_long(name, MAX_LABEL, "characters")
     if not _IS_LABEL.fullmatch(name):
         if _is_subdomain(name):
             complaints.append("must not contain dots")
@@ -47,9 +47,12 @@ def dns_label(name: str) -> list[str]:
     return complaints
 
 
-def dns_subdomain(name: str) -> list[str]:
-    """Complaints about an RFC 1123 subdomain: names of objects, nodes, classes."""
-    complaints = _too_long(name, MAX_SUBDOMAIN)
+def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
+    """Complaints about an RFC 1123 subdomain: names of objects, nodes, classes.
+
+    The length is in bytes, and only the reference's newer code calls them so: hence `unit`.
+    """
+    complaints = _too_long(name, MAX_SUBDOMAIN, unit)
     if not _is_subdomain(name):
         rule = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
@@ -67,7 +70,7 @@ def label_key(key: str) -> list[str]:
         told = _told(f"a valid label key {_KEY_CHARACTERS}", _LABEL_KEY, "MyName", "my.name", "123-abc")
         return [f"{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     if slash:
-        about = dns_subdomain(prefix) if prefix else ["must be non-empty"]
+        about = dns_subdomain(prefix, "bytes") if prefix else ["must be non-empty"]
         complaints = [f"prefix part {complaint}" for complaint in about]
     if not name:
         complaints.append("name part must be non-empty")
@@ -80,7 +83,7 @@ def label_key(key: str) -> list[str]:
 
 def label_value(value: str) -> list[str]:
     """Complaints about a label's value; also for taints and tolerations."""
-    complaints = _too_long(value, MAX_LABEL)
+    complaints = _too_long(value, MAX_LABEL, "bytes")
     if not _IS_LABEL_VALUE.fullmatch(value):
         rule = (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
@@ -129,8 +132,8 @@ def _is_subdomain(name: str) -> bool:
     return all(_IS_LABEL.fullmatch(label) for label in name.split("."))
 
 
-def _too_long(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} bytes"] if size(text) > limit else []
+def _too_long(text: str, limit: int, unit: str) -> list[str]:
+    return [f"must be no more than {limit} {unit}"] if size(text) > limit else []
 
 
 def _told(rule: str, expression: str, *examples: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from resourceapi.objects import v1
 from resourceapi.objects.core import NodeSelector
-from resourceapi.objects.meta import Always, KubernetesObject, ObjectMeta, Record, Unknown
+from resourceapi.objects.meta import Always, KubernetesObject, ObjectMeta, Record, Unknown, mapped
 
 R = TypeVar("R", bound=Record)
 
@@ -20,10 +20,8 @@ R = TypeVar("R", bound=Record)
 class DeviceRequest(Record, frozen=True):
     """One request: either its own fields are set or `first_available`."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
-
     name: Always[str] = ""
-    device_class_name: str = ""
+    device_class_name: Always[str] = ""
     selectors: tuple[v1.DeviceSelector, ...] = ()
     allocation_mode: str = ""
     count: int = 0
@@ -37,8 +35,6 @@ class DeviceRequest(Record, frozen=True):
 class DeviceClaim(Record, frozen=True):
     """Requests, what binds them together, and their configuration."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
-
     requests: Always[tuple[DeviceRequest, ...]] = ()
     constraints: tuple[v1.DeviceConstraint, ...] = ()
     config: tuple[v1.DeviceClaimConfiguration, ...] = ()
@@ -47,15 +43,12 @@ class DeviceClaim(Record, frozen=True):
 class ResourceClaimSpec(Record, frozen=True):
     """What is wanted."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
-
     devices: Always[DeviceClaim] = DeviceClaim()
 
 
 class ResourceClaim(KubernetesObject, frozen=True):
     """A request for devices."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
     KIND: ClassVar[str] = "ResourceClaim"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
 
@@ -66,8 +59,6 @@ class ResourceClaim(KubernetesObject, frozen=True):
 class ResourceClaimTemplateSpec(Record, frozen=True):
     """Labels, annotations and spec of the claims to make."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
-
     metadata: Always[ObjectMeta] = ObjectMeta()
     spec: Always[ResourceClaimSpec] = ResourceClaimSpec()
 
@@ -75,7 +66,6 @@ class ResourceClaimTemplateSpec(Record, frozen=True):
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
     """From which a claim is made for each pod that refers to it."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
     KIND: ClassVar[str] = "ResourceClaimTemplate"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
 
@@ -84,8 +74,6 @@ class ResourceClaimTemplate(KubernetesObject, frozen=True):
 
 class BasicDevice(Record, frozen=True):
     """All of a device but its name."""
-
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
 
     attributes: Mapping[str, v1.DeviceAttribute] = {}
     capacity: Mapping[str, v1.DeviceCapacity] = {}
@@ -104,16 +92,12 @@ class BasicDevice(Record, frozen=True):
 class Device(Record, frozen=True):
     """One device of a pool."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
-
     name: Always[str] = ""
     basic: BasicDevice | None = None
 
 
 class ResourceSliceSpec(Record, frozen=True):
     """Devices or shared counters of a pool, and where they can be used."""
-
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
 
     driver: Always[str] = ""
     pool: Always[v1.ResourcePool] = v1.ResourcePool()
@@ -130,7 +114,6 @@ class ResourceSliceSpec(Record, frozen=True):
 class ResourceSlice(KubernetesObject, frozen=True):
     """What a driver offers."""
 
-    GO_PACKAGE: ClassVar[str] = "v1beta1"
     KIND: ClassVar[str] = "ResourceSlice"
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta1"
 
@@ -167,7 +150,7 @@ def slice_to_v1(resource_slice: ResourceSlice) -> v1.ResourceSlice:
         v1.ResourceSliceSpec,
         node_name=old.node_name or None,
         all_nodes=old.all_nodes or None,
-        devices=tuple(_device_to_v1(device) for device in old.devices),
+        devices=mapped(_device_to_v1, old.devices),
     )
     return _copied(resource_slice, v1.ResourceSlice, spec=spec)
 
@@ -180,18 +163,18 @@ def slice_from_v1(resource_slice: v1.ResourceSlice) -> ResourceSlice:
         ResourceSliceSpec,
         node_name=new.node_name or "",
         all_nodes=new.all_nodes or False,
-        devices=tuple(_device_from_v1(device) for device in new.devices),
+        devices=mapped(_device_from_v1, new.devices),
     )
     return _copied(resource_slice, ResourceSlice, spec=spec)
 
 
 def _claim_spec_to_v1(spec: ResourceClaimSpec) -> v1.ResourceClaimSpec:
-    requests = tuple(_request_to_v1(request) for request in spec.devices.requests)
+    requests = mapped(_request_to_v1, spec.devices.requests)
     return _copied(spec, v1.ResourceClaimSpec, devices=_copied(spec.devices, v1.DeviceClaim, requests=requests))
 
 
 def _claim_spec_from_v1(spec: v1.ResourceClaimSpec) -> ResourceClaimSpec:
-    requests = tuple(_request_from_v1(request) for request in spec.devices.requests)
+    requests = mapped(_request_from_v1, spec.devices.requests)
     return _copied(spec, ResourceClaimSpec, devices=_copied(spec.devices, DeviceClaim, requests=requests))
 
 

@@ -71,9 +71,12 @@ class Quantity:
         self._format = parts.format
         self._text = self._canonical = parts.text
         # Nearly every comparison is between moderate amounts: one integer each makes it a single operation.
-        self._nanos = (
-            parts.unscaled * 10 ** (parts.exponent - _NANO) if _NANO <= parts.exponent <= _MAX_EXPONENT else None
-        )
+        if parts.exponent < _NANO:  # only a zero adds more places, and its sums end in zeros
+            self._nanos = parts.unscaled // 10 ** (_NANO - parts.exponent)
+        elif parts.exponent <= _MAX_EXPONENT:
+            self._nanos = parts.unscaled * 10 ** (parts.exponent - _NANO)
+        else:
+            self._nanos = None
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
@@ -193,7 +196,7 @@ class Quantity:
         try:
             base = float(self._unscaled)
         except OverflowError:
-            base = math.copysign(math.inf, self._unscaled)
+            base = math.copysign(math.inf, self.sign)
         if self._exponent == 0:
             return base
         return base * _power_of_ten(self._exponent)
@@ -292,17 +295,19 @@ def _parse_wide(unscaled: int, exponent: int, fmt: Format) -> Quantity:
     """The reference's second way: a decimal with nine places, rounded away from zero."""
     if exponent > _MAX_EXPONENT:
         raise QuantityError(_WRONG_NUMBER)
+    if not unscaled:  # is not rounded, and keeps its places for sums
+        return Quantity(_Parts(0, max(exponent, -_MAX_EXPONENT), True, fmt, None))
     sign, amount = -1 if unscaled < 0 else 1, abs(unscaled)
     if exponent >= _NANO:
         amount *= 10 ** (exponent - _NANO)
     elif _NANO - exponent > len(str(amount)):
-        amount = min(amount, 1)
+        amount = 1
     else:
         amount = -(-amount // 10 ** (_NANO - exponent))
     if fmt == "BinarySI":
         if amount > _MAX_INT64 * 10**9:
             return Quantity(_Parts(sign * _MAX_INT64, 0, True, fmt, None))
-        if 0 < amount < 10**9:
+        if amount < 10**9:
             fmt = "DecimalSI"
     return Quantity(_Parts(sign * amount, _NANO, True, fmt, None))
 

@@ -101,10 +101,10 @@ def binding_conditions(
             errors.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions")
     if failure_conditions and not conditions:
         text = "bindingConditions are required to use bindingFailureConditions"
-        errors.invalid(f"{path}.bindingConditions", None, text)
+        errors.invalid(f"{path}.bindingConditions", conditions, text)
     if conditions and not failure_conditions:
         text = "bindingFailureConditions are required to use bindingConditions"
-        errors.invalid(f"{path}.bindingFailureConditions", None, text)
+        errors.invalid(f"{path}.bindingFailureConditions", failure_conditions, text)
 
 
 def _where(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:

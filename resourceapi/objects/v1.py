@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from resourceapi.objects.core import NodeSelector
-from resourceapi.objects.meta import Always, Condition, KubernetesObject, ObjectMeta, Record
+from resourceapi.objects.meta import Alpha, Always, Condition, KubernetesObject, ObjectMeta, Record
 from resourceapi.objects.quantity import Quantity
 
 GROUP = "resource.k8s.io"
@@ -124,7 +124,7 @@ class ExactDeviceRequest(Record, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+    derived_attributes: Alpha[tuple[DeviceDerivedAttribute, ...]] = ()
 
 
 class DeviceSubRequest(Record, frozen=True):
@@ -137,7 +137,7 @@ class DeviceSubRequest(Record, frozen=True):
     count: int = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+    derived_attributes: Alpha[tuple[DeviceDerivedAttribute, ...]] = ()
 
 
 class DeviceRequest(Record, frozen=True):
@@ -190,7 +190,7 @@ class DeviceRequestAllocationResult(Record, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: Mapping[str, Quantity] = {}
-    skip_node_operations: tuple[str, ...] = ()
+    skip_node_operations: Alpha[tuple[str, ...]] = ()
 
 
 class DeviceAllocationConfiguration(Record, frozen=True):
@@ -297,7 +297,7 @@ class DeviceCounterConsumption(Record, frozen=True):
 
     counter_set: Always[str] = ""
     counters: Mapping[str, Counter] = {}
-    compatibility_groups: tuple[str, ...] = ()
+    compatibility_groups: Alpha[tuple[str, ...]] = ()
 
 
 class CapacityRequestPolicyRange(Record, frozen=True):
@@ -382,7 +382,7 @@ class Device(Record, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
+    node_allocatable_resources: Alpha[Mapping[str, NodeAllocatableResource]] = msgspec.field(default_factory=dict)
 
 
 class ResourcePool(Record, frozen=True):
@@ -404,8 +404,8 @@ class ResourceSliceSpec(Record, frozen=True):
     devices: tuple[Device, ...] = ()
     per_device_node_selection: bool | None = None
     shared_counters: tuple[CounterSet, ...] = ()
-    partition_type_attribute: str | None = None
-    skip_node_operations: tuple[str, ...] = ()
+    partition_type_attribute: Alpha[str | None] = None
+    skip_node_operations: Alpha[tuple[str, ...]] = ()
 
 
 class ResourceSlice(KubernetesObject, frozen=True):

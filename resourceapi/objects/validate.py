@@ -33,8 +33,7 @@ def validate_create(
         _admin_request(errors, obj.spec)
     if isinstance(obj, v1.ResourceClaimTemplate) and not admin_access_allowed:
         _admin_request(errors, obj.spec.spec)
-    check_generate_name = not isinstance(obj, v1.DeviceClass)
-    metadata_on_create(errors, obj.metadata, namespaced=namespaced, check_generate_name=check_generate_name)
+    metadata_on_create(errors, obj.metadata, namespaced=namespaced, newer=isinstance(obj, v1.DeviceClass))
     match obj:
         case v1.ResourceClaim():
             claim_spec(errors, "spec", obj.spec, check_selector)
@@ -58,8 +57,7 @@ def validate_update(
     metadata_on_update(errors, new.metadata, old.metadata)  # once for all kinds, and again with the kind's own rules
     if isinstance(new, v1.ResourceClaim | v1.DeviceClass):
         namespaced = isinstance(new, NAMESPACED)
-        check_generate_name = not isinstance(new, v1.DeviceClass)
-        metadata_on_create(errors, new.metadata, namespaced=namespaced, check_generate_name=check_generate_name)
+        metadata_on_create(errors, new.metadata, namespaced=namespaced, newer=isinstance(new, v1.DeviceClass))
     metadata_on_update(errors, new.metadata, old.metadata)
     match new, old:
         case v1.ResourceClaim(), v1.ResourceClaim():

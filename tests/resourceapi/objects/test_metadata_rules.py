@@ -37,7 +37,7 @@ def test_names() -> None:
     assert created(name="a.b-c.0") == []
     assert created(name="A") == [f'metadata.name: Invalid value: "A": {SUBDOMAIN}']
     assert created(name="a" * 254) == [
-        f'metadata.name: Invalid value: "{"a" * 254}": must be no more than 253 bytes',
+        f'metadata.name: Invalid value: "{"a" * 254}": must be no more than 253 characters',
     ]
     assert created(generateName="gen-") == []
     assert created(generateName="Gen-") == [f'metadata.generateName: Invalid value: "Gen-": {SUBDOMAIN}']

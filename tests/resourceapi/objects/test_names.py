@@ -35,8 +35,8 @@ def test_labels(name: str) -> None:
         ("\u00e4", [LABEL]),
         ("a.b", ["must not contain dots"]),
         ("a.-b", [LABEL]),
-        ("a" * 64, ["must be no more than 63 bytes"]),
-        ("A" * 64, ["must be no more than 63 bytes", LABEL]),
+        ("a" * 64, ["must be no more than 63 characters"]),
+        ("A" * 64, ["must be no more than 63 characters", LABEL]),
     ],
 )
 def test_what_is_no_label(name: str, complaints: list[str]) -> None:

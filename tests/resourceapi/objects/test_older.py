@@ -22,7 +22,7 @@ OLD_CLAIM = {
         "devices": {
             "requests": [
                 {"name": "a", "deviceClassName": "c", "allocationMode": "All", "adminAccess": True},
-                {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]},
+                {"name": "b", "deviceClassName": "", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]},
             ]
         }
     },

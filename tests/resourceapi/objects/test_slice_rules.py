@@ -259,7 +259,7 @@ def test_slices_of_counters(path: str, value: Any, expected: list[str]) -> None:
         (
             "bindingConditions",
             [],
-            [f"{AT}.bindingConditions: Invalid value: null: bindingConditions are required to use bindingFailureC"],
+            [f"{AT}.bindingConditions: Invalid value: []: bindingConditions are required to use bindingFailureC"],
         ),
         (
             "nodeAllocatableResources",

@@ -72,6 +72,7 @@ def test_how_values_are_shown() -> None:
     )
     for value in values:
         errors.invalid("x", value, "")
+    errors.not_supported("x", "<\x01>", ["a", "b"])
     errors.duplicate("x", "y")
     errors.not_found("x", "y")
     errors.internal("x", "broken")
@@ -83,6 +84,7 @@ def test_how_values_are_shown() -> None:
         "Invalid value: []",
         'Invalid value: "1536Mi"',
         'Invalid value: {"b":1,"a":"\\u003c\\u0026\\u003e"}',
+        'Unsupported value: "\\u003c\\u0001\\u003e": supported values: "a", "b"',
         'Duplicate value: "y"',
         'Not found: "y"',
         "Internal error: broken",
@@ -98,9 +100,27 @@ def test_changed_specs_of_claims_are_shown_as_the_server_holds_them() -> None:
     errors = validate_update(stored(new), stored(old))
     assert told(errors) == [
         'spec: Invalid value: {"Devices":{"Requests":[{"Name":"x","Exactly":{"DeviceClassName":"c","Selectors":null,'
-        '"AllocationMode":"","Count":0,"AdminAccess":null,"Tolerations":null,"Capacity":null,"DerivedAttributes":null},'
+        '"AllocationMode":"","Count":0,"AdminAccess":null,"Tolerations":null,"Capacity":null},'
         '"FirstAvailable":null}],"Constraints":null,"Config":null}}: field is immutable'
     ]
+
+
+def test_empty_lists_are_shown_as_they_were_written() -> None:
+    old = read_object(samples.CLAIM)
+    written: list[tuple[dict[str, Any], str]] = [
+        ({}, '"Requests":null,"Constraints":null,"Config":null'),
+        ({"requests": [], "config": []}, '"Requests":[],"Constraints":null,"Config":[]'),
+    ]
+    for devices, shown in written:
+        for version in ("v1", "v1beta1"):
+            sample = samples.changed(samples.CLAIM, "spec.devices", devices) | {
+                "apiVersion": f"resource.k8s.io/{version}"
+            }
+            errors = validate_update(stored(read_object(sample, defaults_at=NOW)), stored(old))
+            assert told(errors) == [f'spec: Invalid value: {{"Devices":{{{shown}}}}}: field is immutable']
+    assert samples.made(samples.CLAIM, "spec.devices", {"requests": []}) == samples.made(
+        samples.CLAIM, "spec.devices", {}
+    )
 
 
 def test_template_specs_are_immutable_too() -> None:
