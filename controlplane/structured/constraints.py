@@ -11,10 +11,10 @@ from controlplane.structured.layout import Attribute
 class Match:
     """All devices have a common value."""
 
-    __slots__ = ("_attribute", "_stack", "accepts")
+    __slots__ = ("_stack", "accepts", "attribute")
 
     def __init__(self, attribute: Attribute) -> None:
-        self._attribute = attribute
+        self.attribute = attribute
         self.accepts = attribute.present
         self._stack: list[tuple[int, frozenset[int] | None]] = [(attribute.present, None)]
 
@@ -25,13 +25,13 @@ class Match:
 
     def add(self, position: int) -> None:
         """Take a device that is accepted."""
-        values = frozenset(self._attribute.values[position])
+        values = frozenset(self.attribute.values[position])
         accepts, common = self._stack[-1]
         if common is None or not common <= values:
             common = values if common is None else common & values
             accepts = 0
             for value in common:
-                accepts |= self._attribute.with_value[value]
+                accepts |= self.attribute.with_value[value]
         self._stack.append((accepts, common))
         self.accepts = accepts
 
@@ -44,10 +44,10 @@ class Match:
 class Distinct:
     """No two devices have a common value."""
 
-    __slots__ = ("_attribute", "_stack", "accepts")
+    __slots__ = ("_stack", "accepts", "attribute")
 
     def __init__(self, attribute: Attribute) -> None:
-        self._attribute = attribute
+        self.attribute = attribute
         self.accepts = attribute.present
         self._stack: list[tuple[int, frozenset[int] | None]] = [(attribute.present, None)]
 
@@ -58,11 +58,11 @@ class Distinct:
 
     def add(self, position: int) -> None:
         """Take a device that is accepted."""
-        values = self._attribute.values[position]
+        values = self.attribute.values[position]
         accepts, used = self._stack[-1]
-        accepts &= self._attribute.valued  # the first device may have a value of unknown type, no other may
+        accepts &= self.attribute.valued  # the first device may have a value of unknown type, no other may
         for value in values:
-            accepts &= ~self._attribute.with_value[value]
+            accepts &= ~self.attribute.with_value[value]
         self._stack.append((accepts, (used or frozenset()).union(values)))
         self.accepts = accepts
 

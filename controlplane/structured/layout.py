@@ -6,7 +6,7 @@ claims or on what is allocated; what it learns of selectors serves every later s
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from controlplane.structured.capacity import Amounts, CapacityError, consumption
@@ -263,12 +263,14 @@ class Suitability:
             raise self.faults[position].with_traceback(None)
         return bool(self.yes & bit)
 
-    def evaluate_all(self) -> None:
-        """Decide every device; faults are kept, not raised."""
+    def evaluate_all(self, check: Callable[[], None] | None) -> None:
+        """Decide every device; faults are kept, not raised, but `check` may stop it."""
         unknown = ~self.known & ((1 << self._layout.size) - 1)
         while unknown:
             low = unknown & -unknown
             unknown ^= low
+            if check is not None:
+                check()
             try:
                 self.evaluate(low.bit_length() - 1)
             except Fault:

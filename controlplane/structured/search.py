@@ -120,7 +120,7 @@ class Search:
         self._first_pick = [0] * (len(claims) + 1)
         self._full_claim = -1  # whose limit the last TOO_MANY was about
         self.is_list = features.list_type_attributes
-        self._check = check
+        self.check = check
         self._pruner = None if pruning is None else pruning(self)
 
     def run(self) -> bool:
@@ -143,8 +143,8 @@ class Search:
         """One step, and those that follow from it without a decision."""
         while True:
             self.steps += 1
-            if self._check is not None:
-                self._check()
+            if self.check is not None:
+                self.check()
             if claim == len(self.claims):
                 return Verdict.SOLVED
             requests = self.claims[claim].requests

@@ -31,7 +31,8 @@ def random_problem(seed: int) -> Json:
 class _Maker:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.wild = rng.random() < 0.2  # breaks rules
+        self.tight = rng.random() < 0.35  # more is wanted than there is, nearly
+        self.wild = not self.tight and rng.random() < 0.3  # breaks rules
         self.with_counters = rng.random() < 0.4
         self.with_capacity = rng.random() < 0.4
         self.with_taints = rng.random() < 0.4
@@ -248,7 +249,7 @@ class _Maker:
         return classes
 
     def claim(self, name: str) -> Json:
-        count = self.rng.choice((1, 1, 2, 2, 3))
+        count = self.rng.choice((2, 3, 4) if self.tight else (1, 1, 2, 2, 3))
         requests = [self.request(f"r{number}") for number in range(count)]
         devices: Json = {"requests": requests}
         if self.chance(0.4):
@@ -307,7 +308,7 @@ class _Maker:
             "noSuchVar",
             "false",
         ]
-        return self.rng.choice(risky if self.chance(0.15) else safe)
+        return self.rng.choice(risky if self.chance(0.05 if self.tight else 0.15) else safe)
 
     def toleration(self) -> Json:
         toleration: Json = {"operator": self.rng.choice(("Exists", "Equal"))}

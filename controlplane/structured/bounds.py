@@ -1,0 +1,208 @@
+"""Looking ahead: can the requests that are still to come be served at all?
+
+Necessary conditions only, each ignoring most of what the search has to respect:
+
+- every request has enough devices that suit it, are free, and that the constraints so far would accept;
+- all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
+  the smallest of the requests could be put on it;
+- a match constraint needs a value that enough devices have, a distinct constraint enough values.
+
+A request that might raise an error ends the look ahead, because an error is what the search would find there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from controlplane.structured.capacity import consumption
+from controlplane.structured.constraints import Match
+from controlplane.structured.problem import Task
+from controlplane.structured.search import Frame, Search
+
+
+class Demand(NamedTuple):
+    """Places of one request, and the devices that could take them."""
+
+    devices: int
+    places: int
+    constraints: frozenset[int]  # of the current claim, those that bind every alternative
+
+
+class Bounds:
+    """The conditions for one search whose selectors have all been evaluated."""
+
+    def __init__(self, search: Search, tasks: Iterable[Task]) -> None:
+        self._search = search
+        self._least = _least_amounts(search, tasks)
+
+    def allow(self, frame: Frame) -> bool:
+        """Whether the decision that is about to be opened, and the requests after it, could succeed."""
+        demands = self._demands(frame)
+        return demands is not None and self._constraints_allow(frame, demands) and self._can_match(demands)
+
+    def allow_place(self, frame: Frame) -> bool:
+        """Whether enough values are left for the other places of a request that is half done."""
+        task = frame.task
+        assert task is not None
+        demand = Demand(frame.remaining, task.count - frame.index, frozenset(task.constraints))
+        return self._constraints_allow(frame, [demand])
+
+    def _demands(self, frame: Frame) -> list[Demand] | None:
+        """What is still wanted, up to the first request that could raise an error; None if one has too few devices."""
+        demands = []
+        for claim, tasks in self._tasks_from(frame):
+            if any(may_raise(task) for task in tasks):
+                break
+            options = [option for task in tasks if (option := self._option(task, claim)) is not None]
+            if not options:
+                return None
+            if any(task.admin_access for task in tasks):
+                continue  # takes devices from nobody
+            union = 0
+            for devices, _ in options:
+                union |= devices
+            bound = frozenset[int]()
+            if claim == frame.claim:
+                bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
+            demands.append(Demand(union, min(places for _, places in options), bound))
+        return demands
+
+    def _tasks_from(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
+        """The alternatives of the request that is being decided (the chosen one) and of all after it."""
+        assert frame.task is not None
+        yield frame.claim, [frame.task]
+        first = frame.request + 1
+        for claim in range(frame.claim, len(self._search.claims)):
+            for request in self._search.claims[claim].requests[first:]:
+                yield claim, request.tasks
+            first = 0
+
+    def _option(self, task: Task, claim: int) -> tuple[int, int] | None:
+        """The devices that a task can still choose from and how many it needs; None if there are too few."""
+        search = self._search
+        if task.positions is not None and not task.positions:
+            return None
+        devices = task.suitability.yes & task.allowed & search.everything
+        if not task.admin_access:
+            devices &= ~(search.taken | search.holdings.exclusive)
+        for number in task.constraints:
+            devices &= search.constraints[claim][number].accepts
+        return (devices, task.count) if devices.bit_count() >= task.count else None
+
+    def _constraints_allow(self, frame: Frame, demands: Sequence[Demand]) -> bool:
+        for number, constraint in enumerate(self._search.constraints[frame.claim]):
+            bound = [demand for demand in demands if number in demand.constraints]
+            places = sum(demand.places for demand in bound)
+            devices = 0
+            for demand in bound:
+                devices |= demand.devices
+            masks = [mask & devices for mask in constraint.attribute.with_value.values() if mask & devices]
+            if not isinstance(constraint, Match):
+                # The first device may have a value of unknown type.
+                if len(masks) + (constraint.state is None) < places:
+                    return False
+            elif (
+                constraint.state is None
+                and places > 1
+                and not devices & self._search.multi
+                and not any(mask.bit_count() >= places for mask in masks)
+            ):
+                return False
+        return True
+
+    def _can_match(self, demands: Iterable[Demand]) -> bool:
+        search = self._search
+        free = search.everything
+        copies: dict[int, int] = {}
+        wanted = []
+        for devices, places, _ in demands:
+            shared = devices & search.multi
+            mask: int | None = devices & ~search.multi
+            while shared and mask is not None:
+                low = shared & -shared
+                shared ^= low
+                position = low.bit_length() - 1
+                if position not in copies:
+                    seats = self._seats(position)
+                    # Seats on shared devices are bits beyond those of the devices.
+                    copies[position] = -1 if seats is None else ((1 << seats) - 1) << free.bit_length()
+                    free |= max(copies[position], 0)
+                mask = None if copies[position] < 0 else mask | copies[position]
+            if mask is not None:
+                wanted.append((mask, places))
+        return _can_match(wanted, free)
+
+    def _seats(self, position: int) -> int | None:
+        """On how many places the smallest request could use a shared device; None if nothing limits that."""
+        search = self._search
+        device = search.layout.device(position)
+        held = [*search.sharing.get(position, ()), search.holdings.capacity.get(position, {})]
+        seats = None
+        for name, least in self._least.get(position, {}).items():
+            value = device.capacity[name].value.nanos
+            used = [amounts[name].nanos for amounts in held if name in amounts]
+            if least > 0 and value is not None and None not in used:
+                left = max(0, value - sum(amount or 0 for amount in used)) // least
+                seats = left if seats is None else min(seats, left)
+        return seats
+
+
+def may_raise(task: Task) -> bool:
+    """Whether the search could meet an error at this task."""
+    return bool(task.suitability.failed) or (task.positions is not None and bool(task.constraints))
+
+
+def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str, int]]:
+    """For each shared device, the least that any task takes of its capacities, in billionths."""
+    least: dict[int, dict[str, int]] = {}
+    for task in tasks:
+        shared = task.suitability.yes & search.multi
+        while shared:
+            low = shared & -shared
+            shared ^= low
+            position = low.bit_length() - 1
+            amounts = consumption(search.layout.device(position).capacity, task.choice.capacity_requests) or {}
+            known = least.setdefault(position, {})
+            for name, amount in amounts.items():
+                known[name] = min(known.get(name, amount.nanos or 0), amount.nanos or 0)
+    return least
+
+
+def _can_match(demands: Sequence[tuple[int, int]], free: int) -> bool:
+    """Whether every demand (devices to choose from, places) can have devices of its own."""
+    owned = [0] * len(demands)
+    for number, (mask, places) in enumerate(demands):
+        for _ in range(places):
+            low = mask & free
+            if low:
+                low &= -low
+                free ^= low
+                owned[number] |= low
+            else:
+                free, is_found = _augment(demands, owned, free, number)
+                if not is_found:
+                    return False
+    return True
+
+
+def _augment(demands: Sequence[tuple[int, int]], owned: list[int], free: int, start: int) -> tuple[int, bool]:
+    """Get one more device for a demand by moving others to free devices, if that is possible."""
+    gives: dict[int, tuple[int, int]] = {}  # who would give which device to whom
+    queue = [start]
+    for number in queue:
+        mask = demands[number][0]
+        device = mask & free
+        if device:
+            device &= -device
+            owned[number] |= device
+            while number != start:
+                receiver, given = gives[number]
+                owned[number] ^= given
+                owned[receiver] |= given
+                number = receiver
+            return free ^ device, True
+        for other in range(len(demands)):
+            shared = mask & owned[other]
+            if shared and other != start and other not in gives:
+                gives[other] = (number, shared & -shared)
+                queue.append(other)
+    return free, False

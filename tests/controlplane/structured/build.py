@@ -1,0 +1,128 @@
+"""Small builders for claims, slices and the rest; everything has a default that the test at hand does not care about."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from controlplane.structured import AllocatedState, Allocator, DeviceClasses, DeviceID, Features
+from resourceapi.objects import from_dict
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+
+Json = dict[str, Any]
+DRIVER = "drv"
+
+
+def device(name: str, **fields: Any) -> Json:
+    """A device; `attributes` may be given as plain values."""
+    attributes = {key: _attribute(value) for key, value in fields.pop("attributes", {}).items()}
+    return {"name": name, **({"attributes": attributes} if attributes else {}), **fields}
+
+
+def alike(count: int, prefix: str = "d", **fields: Any) -> list[Json]:
+    """Devices that differ in their names only."""
+    return [device(f"{prefix}{number:03}", **fields) for number in range(count)]
+
+
+def slice_(
+    name: str, devices: Iterable[Json] = (), *, pool: str = "pool", count: int = 1, **fields: Any
+) -> ResourceSlice:
+    """A slice for the node `node` unless `fields` say otherwise; `generation` and `driver` may be among them."""
+    driver, generation = fields.pop("driver", DRIVER), fields.pop("generation", 1)
+    place = {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection"}
+    spec = {
+        "driver": driver,
+        "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+        "devices": list(devices),
+        **({} if place & fields.keys() else {"nodeName": "node"}),
+        **fields,
+    }
+    return from_dict(ResourceSlice, {"metadata": {"name": name}, "spec": spec})
+
+
+def counters(slice_name: str, *, pool: str = "pool", count: int = 2, **amounts: str) -> ResourceSlice:
+    """A slice with the counter set `set`."""
+    shared = [{"name": "set", "counters": {name: {"value": amount} for name, amount in amounts.items()}}]
+    return slice_(slice_name, pool=pool, count=count, sharedCounters=shared)
+
+
+def consumes(**amounts: str) -> Json:
+    """A device's draw on the counter set `set`."""
+    drawn = {name: {"value": amount} for name, amount in amounts.items()}
+    return {"consumesCounters": [{"counterSet": "set", "counters": drawn}]}
+
+
+def wants(count: int | None = 1, *selectors: str, **fields: Any) -> Json:
+    """What a request or alternative asks for; None is mode All."""
+    mode: Json = {"allocationMode": "All"} if count is None else {"allocationMode": "ExactCount", "count": count}
+    chosen = {"selectors": [{"cel": {"expression": x}} for x in selectors]} if selectors else {}
+    return {"deviceClassName": "any", **mode, **chosen, **fields}
+
+
+def request(name: str, wanted: Json | None = None) -> Json:
+    """A request without alternatives."""
+    return {"name": name, "exactly": wanted or wants()}
+
+
+def first_of(name: str, *wanted: Json) -> Json:
+    """A request with alternatives s0, s1, ..."""
+    return {"name": name, "firstAvailable": [{"name": f"s{n}", **each} for n, each in enumerate(wanted)]}
+
+
+def claim(*requests: Json, name: str = "claim", **fields: Any) -> ResourceClaim:
+    """A claim in the namespace `ns`; `constraints` and `config` may be given."""
+    devices = {"requests": list(requests), **fields}
+    return from_dict(ResourceClaim, {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": devices}})
+
+
+def match(attribute: str, *requests: str) -> Json:
+    """A matchAttribute constraint."""
+    return {"matchAttribute": f"{DRIVER}/{attribute}", **({"requests": list(requests)} if requests else {})}
+
+
+def distinct(attribute: str, *requests: str) -> Json:
+    """A distinctAttribute constraint."""
+    return {"distinctAttribute": f"{DRIVER}/{attribute}", **({"requests": list(requests)} if requests else {})}
+
+
+def node(name: str = "node", **labels: str) -> Node:
+    """A node."""
+    return from_dict(Node, {"metadata": {"name": name, "labels": labels}})
+
+
+def class_(name: str = "any", *selectors: str, **fields: Any) -> DeviceClass:
+    """A device class."""
+    spec = {"selectors": [{"cel": {"expression": x}} for x in selectors], **fields}
+    return from_dict(DeviceClass, {"metadata": {"name": name}, "spec": spec})
+
+
+def held(*names: str, pool: str = "pool") -> AllocatedState:
+    """The state in which devices are in exclusive use."""
+    return AllocatedState(allocated_devices=frozenset(DeviceID(DRIVER, pool, name) for name in names))
+
+
+def allocator(
+    slices: Iterable[ResourceSlice],
+    *,
+    state: AllocatedState | None = None,
+    classes: Iterable[DeviceClass] = (),
+    features: Features | None = None,
+    **options: Any,
+) -> Allocator:
+    """An allocator; there is always a class `any` that selects everything."""
+    known = DeviceClasses([*classes, class_()])
+    return Allocator(features or Features(), state or AllocatedState(), known, tuple(slices), **options)
+
+
+def names(results: list[AllocationResult] | None) -> list[list[str]] | None:
+    """The devices of each claim as `request=pool/device`."""
+    if results is None:
+        return None
+    return [[f"{x.request}={x.pool}/{x.device}" for x in result.devices.results] for result in results]
+
+
+def _attribute(value: Any) -> Json:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        return {{int: "ints", bool: "bools", str: "strings"}[type(value[0])]: value}
+    return {{int: "int", bool: "bool", str: "string"}[type(value)]: value}
