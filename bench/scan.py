@@ -21,6 +21,7 @@ from hostdevices import Host, Scanner
 from hostdevices.watch import NEVER, Pace, Watcher, default_sources
 
 EVENTS = 200
+BURST = 512
 RUNS = 10
 CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).resolve().parents[2] / "shared" / "cases"))
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
@@ -58,7 +59,11 @@ def run() -> dict[str, object]:
         ("event -> diff", "events", "p50 ms", "p99 ms", "max ms"),
         [(name, len(x), _quantile(x, 0.5), _quantile(x, 0.99), max(x)) for name, x in events.items()],
     )
-    return {"scan": scans, "events": events}
+    burst = asyncio.run(_burst())
+    print(
+        f"\n{BURST} links by one command: {burst['changes']} changes, the last {burst['last_ms']:.0f} ms after its end"
+    )
+    return {"scan": scans, "events": events, "burst": burst}
 
 
 def _machines(folder: Path) -> list[tuple[str, Path]]:
@@ -160,6 +165,30 @@ async def _when(watcher: Watcher, name: str, there: bool, act: Callable[[], obje
     moment = time.monotonic()
     await acting
     return moment
+
+
+async def _burst() -> dict[str, float]:
+    """Add many links at once and count the changes until all are there."""
+    host = Host()
+    lines = "".join(f"link add burst{n} group {NUMBER} type veth peer burst{n}p\n" for n in range(BURST // 2))
+    names = {f"burst{n}" for n in range(BURST // 2)}
+    async with Watcher(Scanner(host), default_sources(host), interval=NEVER) as watcher:
+        await anext(watcher)
+        adding = asyncio.ensure_future(asyncio.to_thread(_ip_batch, lines))
+        changes = 0
+        async for change in watcher:
+            changes += 1
+            if names <= {device.name for device in change.inventory.devices.values()}:
+                break
+        last = time.monotonic()
+        ended = await adding
+        subprocess.run(["ip", "link", "del", "group", str(NUMBER)], check=True)  # noqa: ASYNC221 - nothing else runs
+    return {"changes": changes, "last_ms": (last - ended) * 1000}
+
+
+def _ip_batch(lines: str) -> float:
+    subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True)
+    return time.monotonic()
 
 
 def _ioctl(control: int, request: int, number: int) -> Callable[[], object]:
