@@ -21,6 +21,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = re.compile(r"LD_.*|PATH|KUBERNETES_.*|NODEPLUG_.*")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _FIELDS = ("ids", "devnodes")
+_LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
 _NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
@@ -39,6 +40,8 @@ def check_settings(document: Document, settings: Settings) -> None:
     if longest > _SOCKET_PATH:
         message = f"socket paths below {settings.kubelet_root} may have {longest} bytes; the limit is {_SOCKET_PATH}"
         document.at(("settings", "kubeletRoot"), message)
+    if (port := settings.metrics_address.rpartition(":")[2]) and int(port) > _LAST_PORT:
+        document.at(("settings", "metricsAddress"), f"{port} is no port; the last is {_LAST_PORT}")
     for i, folder in enumerate(settings.allowed_mounts):
         place = ("settings", "allowedMounts", i)
         if not check_path(document, place, folder):
@@ -56,6 +59,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     selector = _selector(document, path, entry, group)
     if why := why_too_long(1, entry.shares):
         document.at((*path, "shares"), why)
+    if entry.reset and entry.shares > 1:
+        document.at((*path, "reset"), "a reset would hit the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
         document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
     nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes

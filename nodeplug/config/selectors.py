@@ -53,6 +53,9 @@ def selection(document: Document, path: Path, entry: str | Select) -> Selection:
         selectors.append(AnyOf(tuple(selection(document, (*path, "any", i), x) for i, x in enumerate(entry.any))))
     if entry.negated is not UNSET:
         selectors.append(Not(selection(document, (*path, "not"), entry.negated)))
+    for name in ("preset", "kind", "id", "path", "any"):
+        if getattr(entry, name) == ():
+            document.at((*path, name), "an empty list selects nothing")
     if not selectors:
         document.at(path, "this selects every device", "say which ones; `all: []` for really all of them")
     return selectors[0] if len(selectors) == 1 else AllOf(tuple(selectors))
@@ -108,6 +111,8 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
         document.at(path, f"{glob} is not below /dev", "device nodes are")
     elif not _is_plain(glob):
         document.at(path, f"{glob} has empty, `.` or `..` components")
+    elif glob.endswith("/**"):
+        document.at(path, f"{glob} says nothing of the names in these folders", f"for all of them: {glob}/*")
     elif path_pattern(glob).groups > _WILDCARDS:
         document.at(path, f"{glob} has more than {_WILDCARDS} wildcards")
     else:

@@ -31,7 +31,7 @@ LEAVES = (
 VALUES: st.SearchStrategy[Any] = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=5), inner, max_size=4),
-    max_leaves=25,
+    max_leaves=12,
 )
 
 
@@ -63,7 +63,7 @@ def test_texts_of_yamls_own_characters(text: str) -> None:
     accepted_or_refused(text.encode())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.dictionaries(KEYS, VALUES, max_size=8), max_size=3),
     st.dictionaries(KEYS, VALUES, max_size=3),

@@ -58,7 +58,6 @@ def test_a_resource_with_everything() -> None:
           - name: example.com/gps
             select: usb-serial
             nodes: /dev/ttyUSB*
-            shares: 4
             permissions: rwm
             env: {GPS: "{devnodes}", PLACE: "{{ {pciBusID} }} {serial}"}
             mounts:
@@ -73,7 +72,7 @@ def test_a_resource_with_everything() -> None:
             dangerous: true
     """)
     (gps,) = config.resources
-    assert (gps.nodes, gps.shares, gps.permissions) == (("/dev/ttyUSB*",), 4, "rwm")
+    assert (gps.nodes, gps.shares, gps.permissions) == (("/dev/ttyUSB*",), 1, "rwm")
     assert gps.env == {"GPS": "{devnodes}", "PLACE": "{{ {resource.kubernetes.io/pciBusID} }} {serial}"}
     assert gps.mounts == (
         Mount("/usr/lib/firmware/a", "/usr/lib/firmware/a", False),
@@ -96,6 +95,7 @@ def test_access_says_only_what_is_given() -> None:
             "1 device(s) with 100000 share(s) make a list of up to 9100000 bytes; the kubelet takes 4194304",
         ),
         ("permissions: rr", "rr says a permission twice"),
+        ("reset: true\nshares: 2", "a reset would hit the other containers that share the device"),
         ("nodes: [/dev/a, dri/*]", "dri/* is not below /dev; device nodes are"),
         ("nodes: /dev/../etc", "/dev/../etc has empty, `.` or `..` components"),
         ("env: {1A: x}", "1A cannot be the name of a variable; letters, digits, underscores"),
@@ -178,6 +178,7 @@ def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None
         ("stateDirectory: /a/../b", "/a/../b is not an absolute path"),
         ("cdiDirectory: /cdi/", "/cdi/ is not an absolute path"),
         ("metricsAddress: 127.0.0.1", '"127.0.0.1" does not fit'),
+        ('metricsAddress: "[::1]:70000"', "70000 is no port; the last is 65535"),
         ("rescanSeconds: 0", "0 is less than 1"),
         ("allowedMounts: [/]", "is not an absolute path"),
         ("allowedMounts: [/etc]", "/etc holds what no container should have; name a folder for devices only"),

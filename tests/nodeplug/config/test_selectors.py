@@ -62,6 +62,12 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
         ("{path: ttyUSB0}", "ttyUSB0 is not below /dev; device nodes are"),
         ("{path: /dev/./x}", "/dev/./x has empty, `.` or `..` components"),
         ("{path: /dev/*a*a*a*a*a*a*a}", "/dev/*a*a*a*a*a*a*a has more than 6 wildcards"),
+        (
+            "{path: /dev/dri/**}",
+            "/dev/dri/** says nothing of the names in these folders; for all of them: /dev/dri/**/*",
+        ),
+        ("{kind: []}", "an empty list selects nothing"),
+        ("{any: []}", "an empty list selects nothing"),
         ("{attributes: {vendr: x}}", "unknown attribute vendr; did you mean vendor?"),
         (
             "{attributes: {vendor: 8086}}",
