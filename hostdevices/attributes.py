@@ -23,7 +23,9 @@ _NAMES: Mapping[AttributeType, str] = {
         computeInstance devPort functions gpuInstance index interface iommuGroup memory memoryNode module mtu numVFs
         partition ports priority size speed totalVFs version vfIndex
     """,
-    "boolean": "capture carrier iommufd noiommu partitioned playback readOnly removable render uplink viable virtual",
+    "boolean": """
+        capture carrier console iommufd noiommu partitioned playback readOnly removable render uplink viable virtual
+    """,
     "version": "driverVersion firmware",
 }
 

@@ -52,6 +52,8 @@ def why_dangerous(device: Device) -> str:
     for node in device.devnodes:
         if reason := _why_node(node):
             return f"{node.path} {reason}"
+    if device.attributes.get("console") is True:
+        return f"it {_CONSOLE}"
     if device.attributes.get("uplink") is True:
         return "it carries the node's default route"
     return ""

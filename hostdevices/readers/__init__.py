@@ -23,7 +23,7 @@ Kinds that sit on a USB device (`bus` "usb") also: `vendor`, `product`, `serial`
 | vfio | IOMMU group held by a vfio driver, or vfio cdev | `class`, `iommuGroup`, `functions` (int), `noiommu`?, `viable`?, `iommufd`? |
 | mdev | mediated device | `uuid`, `type`, `model`, `iommuGroup` |
 | usb | USB device, no root hubs | `manufacturer`, `model`, `class`, `interfaceClasses` "03,0e", `speed` (Mbit/s), `revision` |
-| tty | serial port with hardware behind it | - |
+| tty | serial port with hardware behind it | `console` (true: it is the node's console) |
 | video | video4linux node | `model`, `index` |
 | media | media controller | `model` |
 | sound | sound card, all its nodes | `card` (the card's id), `capture`?, `playback`? |

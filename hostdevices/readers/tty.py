@@ -8,7 +8,7 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, natural, number
+from hostdevices.readers.sysfs import devnodes, known, natural, number
 
 _PORT = re.compile(r"[a-zA-Z]+[0-9]+")
 
@@ -16,6 +16,7 @@ _PORT = re.compile(r"[a-zA-Z]+[0-9]+")
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per serial port that has a node."""
     places = Places(host)
+    consoles = (host.read("/sys/class/tty/console/active") or "").split()
 
     def port(syspath: str) -> Device | None:
         if "/sys/devices/virtual/" in syspath:
@@ -35,13 +36,28 @@ def read(host: Host) -> Iterator[Finding]:
             kind="tty",
             name=name,
             syspath=syspath,
-            attributes={"name": name, **place.attributes},
+            attributes=known(
+                {
+                    "name": name,
+                    **place.attributes,
+                    "driver": _driver(host, syspath),
+                    "console": True if name in consoles else None,
+                }
+            ),
             devnodes=nodes,
             numa_nodes=place.numa_nodes,
             within=within,
         )
 
     yield from each(entries(host, "/sys/class/tty", lambda name: _PORT.fullmatch(name) is not None), port)
+
+
+def _driver(host: Host, syspath: str) -> str | None:
+    """Return the hardware's driver; since Linux 6.5 a controller and a port of the serial core lie in between."""
+    device = host.resolve(f"{syspath}/device") or ""
+    while host.link(f"{device}/subsystem") == "serial-base":
+        device = device.rpartition("/")[0]
+    return host.link(f"{device}/driver")
 
 
 TTY = Reader("tty", frozenset({"tty", "usb"}), read)

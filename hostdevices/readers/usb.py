@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host, UnreadableFile
@@ -103,14 +103,9 @@ def _with_unique_serials(
 ) -> dict[str, UsbIdentity | UnreadableFile]:
     known_ones = [x for x in found.values() if isinstance(x, UsbIdentity)]
     holders = Counter((x.vendor, x.product, x.serial) for x in known_ones)
+    unique = {key for key, count in holders.items() if count == 1 and _is_plausible(key[2])}
     return {
-        path: UsbIdentity(
-            x.vendor,
-            x.product,
-            x.serial,
-            x.port,
-            _is_plausible(x.serial) and holders[x.vendor, x.product, x.serial] == 1,
-        )
+        path: structs.replace(x, serial_is_unique=(x.vendor, x.product, x.serial) in unique)
         if isinstance(x, UsbIdentity)
         else x
         for path, x in found.items()

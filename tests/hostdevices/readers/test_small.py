@@ -3,6 +3,7 @@
 import pytest
 
 from hostdevices import Device, Inventory, scan
+from hostdevices.danger import why_dangerous
 from hostdevices.readers.tty import read as read_ttys
 from tests.hostdevices.machine import sound
 from tests.hostdevices.tree import Tree
@@ -16,6 +17,17 @@ def test_ports_without_hardware_are_no_devices(inventory: Inventory) -> None:
     # ttyS1 is an empty slot of the 8250 driver, tty1 a virtual console.
     assert {x.name for x in inventory.devices.values() if x.kind == "tty"} == {"ttyS0", "ttyUSB0"}
     assert inventory.devices["tty-ttys0"].attributes.items() >= {"bus": "platform", "driver": "serial"}.items()
+
+
+def test_the_nodes_console_says_so(tree: Tree) -> None:
+    uart = tree.device("/sys/devices/pnp0/00:05", driver="pnp/serial")
+    base = tree.device(f"{uart}/00:05:0", group="bus/serial-base/devices", driver="serial-base/ctrl")
+    port = tree.device(f"{base}/00:05:0.0", group="bus/serial-base/devices", driver="serial-base/port")
+    tree.child(port, "tty/ttyS0", group="class/tty", node="ttyS0", numbers="4:64", type=4)
+    tree.device("/sys/devices/virtual/tty/console", group="class/tty", active="tty0 ttyS0")
+    (device,) = (x for x in read_ttys(tree.host) if isinstance(x, Device))
+    assert device.attributes == {"name": "ttyS0", "bus": "platform", "driver": "serial", "console": True}
+    assert why_dangerous(device) == "it gives the node's console"
 
 
 def test_ports_of_one_serial_card_are_told_apart(tree: Tree) -> None:
