@@ -20,6 +20,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n"})
 _TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
 _MISSING: Any = object()
@@ -125,8 +126,8 @@ class Document:
         return number
 
     def _text(self, text: str, wanted: list[mi.StrType | mi.LiteralType], path: Path, help_text: str) -> Any:
-        if any(character < " " and character not in "\n\t" for character in text):
-            return self._wrong_type(path, "this text has a control character", "")
+        if _CONTROL.search(text):
+            return self._wrong_type(path, "this text has a control character", "line breaks are some, too")
         choices: list[str] = []
         for option in wanted:
             if isinstance(option, mi.LiteralType):

@@ -202,6 +202,11 @@ def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> No
     assert reason in why_dangerous(device("x", "path", node, numbers=numbers))
 
 
+def test_dangerous_by_what_the_node_uses_them_for() -> None:
+    assert "console" in why_dangerous(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
+    assert "default route" in why_dangerous(device("nic", "nic", attributes={"uplink": True}))
+
+
 @pytest.mark.parametrize(
     "harmless",
     [

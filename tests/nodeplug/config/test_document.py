@@ -82,6 +82,7 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("preferred: pack", 'unknown value "pack"; did you mean packed?'),
         ("group: siblings", 'unknown value "siblings"; known are functions, parent'),
         ('env: {A: "\\x01"}', "this text has a control character"),
+        ("permissions: |\n  rw", "this text has a control character; line breaks are some, too"),
         ("access: {uid: -1}", "-1 is less than 0; The owner. Without: as on the host."),
         ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; The owner. Without: as on the host."),
     ],
