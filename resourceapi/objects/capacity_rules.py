@@ -8,6 +8,7 @@ from resourceapi.objects.field_rules import each
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 MAX_VALID_VALUES = 10
+_MAX_BOUND = Quantity.of(2**63 - 1)  # since 1.37
 
 
 def capacity_of_shared_device(errors: ErrorList, path: str, capacity: v1.DeviceCapacity) -> None:
@@ -60,6 +61,9 @@ def _valid_range(
     if low is None:
         errors.required(f"{path}.min", "required when validRange is defined")
         return
+    for name, bound in (("min", low), ("max", high), ("step", step)):
+        if bound is not None and bound > _MAX_BOUND:
+            errors.invalid(f"{path}.{name}", bound, f"must not be larger than {_MAX_BOUND}")
     if low > capacity:
         errors.invalid(f"{path}.min", low, f"min is larger than capacity value: {capacity}")
     if default < low:

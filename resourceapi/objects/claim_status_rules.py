@@ -17,6 +17,7 @@ from resourceapi.objects.field_rules import (
     pool_name,
     raw_object,
     share_id,
+    skipped_operations,
 )
 from resourceapi.objects.metadata_rules import immutable
 from resourceapi.objects.slice_rules import binding_conditions
@@ -74,6 +75,7 @@ def _allocation(errors: ErrorList, path: str, allocation: v1.AllocationResult, k
         binding_conditions(errors, path, result.binding_conditions, result.binding_failure_conditions)
         if result.share_id is not None:
             share_id(errors, f"{path}.shareID", result.share_id)
+        skipped_operations(errors, f"{path}.skipNodeOperations", result.skip_node_operations)
 
     def config(errors: ErrorList, path: str, config: v1.DeviceAllocationConfiguration) -> None:
         if not config.source:

@@ -13,7 +13,7 @@ from resourceapi.objects import names
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.meta import Condition
-from resourceapi.objects.v1 import OpaqueDeviceConfiguration
+from resourceapi.objects.v1 import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, OpaqueDeviceConfiguration
 
 T = TypeVar("T")
 
@@ -194,6 +194,18 @@ def _shortened(key: str) -> str:
         return key
     kept = _MAX_KEY_SHOWN - len("...")
     return f"{key[: (kept + 1) // 2]}...{key[len(key) - kept // 2 :]}"
+
+
+def skipped_operations(errors: ErrorList, path: str, operations: Sequence[str]) -> None:
+    """What the kubelet leaves out (alpha in 1.37): preparing only together with unpreparing."""
+    known = (NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES)
+    for index, operation in enumerate(operations):
+        if operation not in known:
+            errors.not_supported(f"{path}[{index}]", operation, list(known))
+    unique(errors, path, operations)
+    if NODE_PREPARE_RESOURCES in operations and NODE_UNPREPARE_RESOURCES not in operations:
+        text = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+        errors.invalid(path, list(operations), text)
 
 
 def node_selector(errors: ErrorList, path: str, selector: NodeSelector) -> None:

@@ -144,7 +144,8 @@ def parse_field_selector(text: str) -> FieldSelector:
         if found is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         value = _unescaped(part[found.end() :])
-        terms.append(FieldTerm(part[: found.start()], found.group() != "!=", value))
+        if found.start() or value:  # nothing compared with nothing is no condition
+            terms.append(FieldTerm(part[: found.start()], found.group() != "!=", value))
     return FieldSelector(tuple(terms))
 
 

@@ -16,6 +16,7 @@ from resourceapi.objects.field_rules import (
     node_selector,
     pool_name,
     qualified_name,
+    skipped_operations,
     unique,
 )
 from resourceapi.objects.metadata_rules import immutable
@@ -65,6 +66,7 @@ def slice_spec(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec, old: v1
     each(errors, f"{path}.devices", spec.devices, limit, device, lambda device: device.name)
     counter_sets = spec.shared_counters
     each(errors, f"{path}.sharedCounters", counter_sets, MAX_COUNTER_SETS, _counter_set, lambda x: x.name)
+    skipped_operations(errors, f"{path}.skipNodeOperations", spec.skip_node_operations)
     if spec.partition_type_attribute is not None:
         _partition_type(errors, path, spec)
 

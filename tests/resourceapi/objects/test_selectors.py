@@ -113,6 +113,7 @@ def test_any_text_is_a_label_selector_or_refused(text: str) -> None:
     [
         ("", True),
         (",", True),
+        ("!=", True),
         ("metadata.name=x", True),
         ("metadata.name==x", True),
         ("metadata.name!=x", False),

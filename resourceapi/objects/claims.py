@@ -1,0 +1,67 @@
+"""Questions about claims that the scheduler, the kubelet and drivers all ask (allocator.md 1.6)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from resourceapi.objects import v1
+from resourceapi.objects.core import Pod, PodResourceClaim
+
+
+class ClaimLookupError(ValueError):
+    """A pod's reference to a claim leads nowhere, or to a claim that is not the pod's."""
+
+
+class ClaimName(NamedTuple):
+    """The claim behind a pod's reference: None if none was needed; `must_own` if it has to be made for the pod."""
+
+    name: str | None
+    must_own: bool
+
+
+def claim_name(pod: Pod, reference: PodResourceClaim) -> ClaimName:
+    """Which claim a pod's reference means; raises ClaimLookupError, also while it is not made yet."""
+    if reference.resource_claim_name is not None:
+        return ClaimName(reference.resource_claim_name, must_own=False)
+    if reference.resource_claim_template_name is not None:
+        for status in pod.status.resource_claim_statuses:
+            if status.name == reference.name:
+                return ClaimName(status.resource_claim_name, must_own=True)
+        raise ClaimLookupError(f'pod "{_path(pod)}": ResourceClaim not created yet')
+    raise ClaimLookupError(
+        f'pod "{_path(pod)}", spec.resourceClaim "{reference.name}": none of the supported fields are set'
+    )
+
+
+def check_made_for(claim: v1.ResourceClaim, pod: Pod) -> None:
+    """That a claim was made for a pod: same namespace, and the pod controls it; raises ClaimLookupError."""
+    if claim.metadata.namespace != pod.metadata.namespace:
+        raise ClaimLookupError(f"ResourceClaim {_path(claim)} is not in the same namespace as Pod {_path(pod)}")
+    owners = (owner for owner in claim.metadata.owner_references if owner.controller)
+    if not any(owner.uid == pod.metadata.uid for owner in owners):
+        raise ClaimLookupError(f"ResourceClaim {_path(claim)} was not created for Pod {_path(pod)} (Pod is not owner)")
+
+
+def is_reserved_for(claim: v1.ResourceClaim, pod: Pod) -> bool:
+    """Whether the pod is among the claim's users."""
+    return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+
+
+def config_for_result(
+    configs: Sequence[v1.DeviceAllocationConfiguration], result: v1.DeviceRequestAllocationResult
+) -> list[v1.DeviceAllocationConfiguration]:
+    """The opaque configuration that concerns a result, in the order in which it applies."""
+    names = {result.request, result.request.partition("/")[0]}
+    return [x for x in configs if x.opaque is not None and (not x.requests or not names.isdisjoint(x.requests))]
+
+
+def tolerates(toleration: v1.DeviceToleration, taint: v1.DeviceTaint) -> bool:
+    """Whether a toleration puts up with a taint."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", v1.EQUAL):
+        return toleration.value == taint.value
+    return toleration.operator == v1.EXISTS
+
+
+def _path(obj: Pod | v1.ResourceClaim) -> str:
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
