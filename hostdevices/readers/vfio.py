@@ -12,7 +12,7 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.pci import ADDRESS, PciFunctions, function_above, pci_id
 from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural_order, numa_nodes, shared_node, text
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, numa_nodes, shared_node, text
 
 _GROUPS = "/sys/kernel/iommu_groups"
 _GROUP = re.compile(r"(noiommu-)?([0-9]+)")
@@ -21,26 +21,28 @@ _BRIDGE = "06"  # PCI base class; bridges do not hinder a group
 
 
 def read_vfio(host: Host) -> Iterator[Finding]:
-    """Yield one device per IOMMU group with a vfio node, and per vfio cdev whose group has none."""
+    """Yield one device per IOMMU group with a vfio node or with vfio cdevs, and per cdev without an IOMMU."""
     functions = PciFunctions(host)
-    groups = [name for name in host.list("/sys/class/vfio") if _GROUP.fullmatch(name)]
     cdevs = {host.resolve(f"{path}/device") or "": path for path in entries(host, "/sys/class/vfio-dev")}
-    covered: set[str] = set()
+    # Each group once, by its number; the value is its node's folder, which kernels may leave out.
+    groups = {found[2]: name for name in host.list("/sys/class/vfio") if (found := _GROUP.fullmatch(name))}
+    for function in cdevs:
+        if (number := host.link(f"{function}/iommu_group")) and number.isdecimal():
+            groups.setdefault(number, "")
 
     def group(syspath: str) -> Device | None:
-        name = syspath.rpartition("/")[2]
-        found = _GROUP.fullmatch(name)
-        assert found is not None
-        members = group_members(host, found[2])
+        number = syspath.rpartition("/")[2]
+        members = group_members(host, number)
         if not members or all(_UUID.fullmatch(x.rpartition("/")[2]) for x in members):
             return None  # mediated devices have a reader of their own
-        covered.update(members)
-        nodes = devnodes(host, syspath) + shared_node(host, "/dev/vfio/vfio")
-        return _device(host, functions, members, nodes, cdevs, {"iommuGroup": int(found[2]), "noiommu": bool(found[1])})
+        name = groups[number]
+        nodes = devnodes(host, f"/sys/class/vfio/{name}") + shared_node(host, "/dev/vfio/vfio") if name else ()
+        facts: dict[str, AttributeValue | None] = {"iommuGroup": int(number), "noiommu": name.startswith("noiommu")}
+        return _device(host, functions, members, nodes, cdevs, facts)
 
-    yield from each((f"/sys/class/vfio/{name}" for name in sorted(groups, key=natural_order)), group)
-    alone = sorted(member for member in cdevs if member and member not in covered)
-    yield from each(alone, lambda member: _device(host, functions, (member,), (), cdevs, {"noiommu": False}))
+    yield from each((f"{_GROUPS}/{number}" for number in sorted(groups, key=int)), group)
+    alone = sorted(function for function in cdevs if function and host.link(f"{function}/iommu_group") is None)
+    yield from each(alone, lambda function: _device(host, functions, (function,), (), cdevs, {"noiommu": True}))
 
 
 def group_members(host: Host, group: str) -> tuple[str, ...]:

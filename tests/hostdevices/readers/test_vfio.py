@@ -76,6 +76,16 @@ def test_a_cdev_comes_with_its_group_or_alone(group: list[str], tree: Tree) -> N
     assert all(device.attributes["iommufd"] is True for device in found.values())
 
 
+def test_cdevs_of_one_group_are_one_device_without_the_groups_node_too(group: list[str], tree: Tree) -> None:
+    tree.path("/sys/class/vfio/7").unlink()
+    for number, function in enumerate(group):
+        tree.child(function, f"vfio-dev/vfio{number}", group="class/vfio-dev", node=f"vfio/devices/vfio{number}")
+    (device,) = devices(tree)
+    assert device.id == "vfio-0000-41-00-0"
+    assert [node.path for node in device.devnodes] == ["/dev/vfio/devices/vfio0", "/dev/vfio/devices/vfio1"]
+    assert device.attributes.items() >= {"iommuGroup": 7, "functions": 2, "iommufd": True}.items()
+
+
 def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
     device = inventory.devices[f"mdev-{MDEV_UUID}"]
     assert [node.path for node in device.devnodes] == ["/dev/vfio/52", "/dev/vfio/vfio"]
