@@ -13,8 +13,7 @@ import click
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.assignment import Assignment, assign
 from hostdevices.readers import READERS, paths_reader
-from nodeplug.config import Config, ConfigError, load, reference
-from nodeplug.config.limits import why_too_long
+from nodeplug.config import Config, ConfigError, load, reference, why_too_long
 
 Output: TypeAlias = Literal["text", "json"]
 CONFIGURATION = 2
