@@ -191,9 +191,12 @@ def _general(base: Run, units: int, steps: list[Step]) -> Run:
 
 
 def _test_step(frame: Frame, value: Any, step: Step, optional: bool) -> bool:
-    found = lookup_optional(value, step.constant) is not _ABSENT
-    if found or not optional:
-        frame.cost += 1
+    try:
+        found = lookup_optional(value, step.constant) is not _ABSENT
+    except CelEvalError:
+        frame.cost += not optional
+        raise
+    frame.cost += found or not optional
     return found
 
 

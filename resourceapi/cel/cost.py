@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from resourceapi.cel.declarations import Cost
-from resourceapi.cel.values import is_map, items_of, size
+from resourceapi.cel.values import Optional, is_map, items_of, size
 
 IDENT = 1
 LIST = 10
@@ -21,18 +21,6 @@ TRAVERSAL = 0.1  # per character
 REGEX = 0.25  # per character of the pattern
 
 _TABLE = [math.ceil(length * TRAVERSAL) for length in range(1024)]
-
-# Kubernetes' equality of these types is charged one unit, whatever their size.
-_UNIT_EQUALITY = frozenset(
-    {
-        "kubernetes.Quantity",
-        "kubernetes.Semver",
-        "kubernetes.NamedFormat",
-        "kubernetes.URL",
-        "net.IP",
-        "net.CIDR",
-    }
-)
 
 
 def traversal(length: int) -> int:
@@ -72,12 +60,7 @@ def _result_twice(_: tuple[Any, ...], result: Any) -> int:
 
 def _plain_size(value: Any) -> int:
     # Kubernetes' part of the rules does not look into optional values.
-    kind = type(value)
-    return len(value) if kind is str or kind is bytes or kind is list or is_map(value) else _byte_size(value)
-
-
-def _byte_size(value: Any) -> int:
-    return getattr(value, "byte_size", 1)
+    return 1 if type(value) is Optional else size(value)
 
 
 def _regex_parts(text: Any, pattern_size: int) -> int:
@@ -229,6 +212,6 @@ def call_cost(function: str, overload: str) -> Cost | int:
 
 def equality_cost(left: Any, right: Any, unequal: bool = False) -> int:
     """What `==`, or with `unequal` `!=`, is charged."""
-    if not unequal and getattr(left, "unit_equality", False):
-        return 1
+    if not unequal and hasattr(left, "byte_size"):
+        return 1  # Kubernetes' own rule for addresses and networks
     return traversal(min(size(left), size(right)))

@@ -31,7 +31,7 @@ def go_quote(text: str) -> str:
 
 
 def format_double(value: float) -> str:
-    """A double as Go's %g and %v print it."""
+    """A double as Go's %g and %v print it: as short as possible, with an exponent from the seventh digit on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -47,7 +47,7 @@ def format_double(value: float) -> str:
     if not stripped:
         return sign + "0"
     power = point - 1
-    if power < -4 or power >= 21:
+    if power < -4 or power >= 6:
         tail = f".{stripped[1:]}" if len(stripped) > 1 else ""
         return f"{sign}{stripped[0]}{tail}e{'-' if power < 0 else '+'}{abs(power):02d}"
     if point <= 0:

@@ -126,7 +126,6 @@ class _Parser:
         self._pattern = pattern
         self._at = 0
         self._flags = {"i": False, "m": False, "s": False, "U": False}
-        self._names: set[str] = set()
         self._depth = 0
 
     def parse(self) -> Regex:
@@ -249,9 +248,6 @@ class _Parser:
                 raise RegexError("invalid named capture", self._rest())
             if not _GROUP_NAME.fullmatch(named[1]):
                 raise RegexError("invalid named capture", named.group())
-            if named[1] in self._names:
-                raise RegexError("duplicate capture group name", named[1])
-            self._names.add(named[1])
             self._at = named.end()
             return True
         start = self._at
@@ -271,7 +267,7 @@ class _Parser:
                 return char == ":"
             else:
                 raise RegexError("invalid or unsupported Perl syntax", self._pattern[start : self._at])
-        raise RegexError("missing closing )", self._pattern)
+        raise RegexError("invalid or unsupported Perl syntax", self._pattern[start:])
 
     # --- escapes and classes
 

@@ -7,7 +7,6 @@ would otherwise be lost.
 from __future__ import annotations
 
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MacroCall, MapExpr, Node, Select, Struct
-from resourceapi.cel.gotext import format_double
 from resourceapi.cel.parser import SyntaxTree
 from resourceapi.cel.stack import depth_of, headroom
 from resourceapi.cel.values import Uint
@@ -82,9 +81,7 @@ class _Printer:
         if isinstance(value, int):
             return _UNARY if value < 0 else _MEMBER, str(value)
         if isinstance(value, float):
-            text = format_double(value)
-            if "." not in text and "e" not in text:
-                text += ".0"
+            text = repr(value)
             return _UNARY if text.startswith("-") else _MEMBER, text
         if isinstance(value, bytes):
             return _MEMBER, 'b"' + "".join(f"\\x{byte:02x}" for byte in value) + '"'

@@ -129,7 +129,7 @@ def _formats(nodes: list[Node], issues: Issues) -> None:
             continue
         args = node.args[0].elements
         try:
-            _, used = interpolate(node.target.value, _TYPES, args)
+            _, used = interpolate(node.target.value, _TYPES, args, is_checking=True)
         except _BadArgument as error:
             issues.report(error.position, str(error))
         except FormatError as error:

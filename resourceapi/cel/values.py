@@ -374,7 +374,7 @@ def size(value: Any) -> int:
         return len(value)
     if kind is Optional and value.present:
         return size(value.value)
-    return 1
+    return getattr(value, "byte_size", 1)
 
 
 def display(value: Any) -> str:

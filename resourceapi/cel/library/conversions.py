@@ -14,9 +14,11 @@ from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timesta
 
 _NANOS = 10**9
 _FLOAT = re.compile(
-    r"[+-]?(?:(?:\d+(?:_?\d)*)?\.?(?:\d+(?:_?\d)*)?(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
+    r"[+-]?(?:(?:\d(?:_?\d)*)?\.?(?:\d(?:_?\d)*)?(?:e[+-]?\d(?:_?\d)*)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
 )
-_HEX_FLOAT = re.compile(r"[+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+", re.ASCII)
+_HEX_FLOAT = re.compile(
+    r"[+-]?0x_?[0-9a-f]*(?:_?[0-9a-f])*\.?(?:_?[0-9a-f])*p[+-]?\d(?:_?\d)*", re.IGNORECASE | re.ASCII
+)
 _BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -40,10 +42,10 @@ def _string_to_bool(text: str) -> bool:
 def _string_to_double(text: str) -> float:
     if _HEX_FLOAT.fullmatch(text):
         try:
-            return float.fromhex(text)
+            return float.fromhex(text.replace("_", ""))
         except (ValueError, OverflowError):
             raise _failed(text, "double") from None
-    if not _FLOAT.fullmatch(text) or "_" in text:
+    if not _FLOAT.fullmatch(text):
         raise _failed(text, "double")
     try:
         value = float(text)

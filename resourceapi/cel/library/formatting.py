@@ -48,8 +48,13 @@ class Interpolator(Protocol):
         """The function for a clause; it raises FormatError for an argument that does not fit."""
 
 
-def interpolate(text: str, interpolator: Interpolator, args: Sequence[Any]) -> tuple[str, int]:
-    """Replace all clauses; returns the text and the number of arguments used. Raises FormatError."""
+def interpolate(
+    text: str, interpolator: Interpolator, args: Sequence[Any], is_checking: bool = False
+) -> tuple[str, int]:
+    """Replace all clauses; returns the text and the number of arguments used. Raises FormatError.
+
+    While a literal is checked, a clause without an end is noticed before a missing argument.
+    """
     parts: list[str] = []
     used, position = 0, 0
     while (percent := text.find("%", position)) >= 0:
@@ -58,10 +63,11 @@ def interpolate(text: str, interpolator: Interpolator, args: Sequence[Any]) -> t
             parts.append("%")
             position = percent + 2
             continue
-        if used >= len(args):
-            raise FormatError(f"index {used} out of range")
-        if percent + 1 >= len(text):
+        missing, unfinished = used >= len(args), percent + 1 >= len(text)
+        if unfinished and (is_checking or not missing):
             raise FormatError("unexpected end of string")
+        if missing:
+            raise FormatError(f"index {used} out of range")
         clause, position = _parse_clause(text, percent + 1, interpolator)
         try:
             parts.append(clause(args[used]))
@@ -146,14 +152,14 @@ def _special(value: float) -> str | None:
 
 
 def _fixed(value: float, precision: int) -> str:
-    return _special(value) or f"{Decimal(value):,.{precision}f}"
+    return _special(value) or f"{Decimal(value or 0.0):,.{precision}f}"
 
 
 def _scientific(value: float) -> str:
     special = _special(value)
     if special is not None:
         return special
-    mantissa, _, exponent = f"{value:.6e}".partition("e")
+    mantissa, _, exponent = f"{value or 0.0:.6e}".partition("e")
     sign = "⁻" if exponent.startswith("-") else ""
     return f"{mantissa}×10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"
 

@@ -10,9 +10,9 @@ from typing import Any
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import go_quote
-from resourceapi.cel.values import register_type
+from resourceapi.cel.values import no_such_overload, register_type
 
-_PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
 
 class Address:
@@ -69,38 +69,34 @@ class _AddressError(Exception):
     pass
 
 
-def _parse_ipv4(text: str) -> IPv4Address:
-    quoted = go_quote(text)
+def _ipv4_problem(text: str) -> str | None:
+    """What Go says is wrong with the text of an IPv4 address, or None."""
     fields = text.split(".")
+    at = 0
     for index, field in enumerate(fields):
         if bad := re.search(r"[^0-9]", field):
-            rest = text[sum(len(each) + 1 for each in fields[:index]) + bad.start() :]
-            raise _AddressError(f"ParseAddr({quoted}): unexpected character (at {go_quote(rest)})")
+            return f"unexpected character (at {go_quote(text[at + bad.start() :])})"
         if not field:
-            at = sum(len(each) + 1 for each in fields[:index])
-            if index == len(fields) - 1 and index:
-                raise _AddressError(
-                    f"ParseAddr({quoted}): IPv4 field must have at least one digit (at {go_quote(text[at - 1 :])})"
-                ) from None
-            raise _AddressError(
-                f"ParseAddr({quoted}): IPv4 field must have at least one digit (at {go_quote(text[at:])})"
-            )
+            shown = text[at - 1 :] if index == len(fields) - 1 and index else text[at:]
+            return f"IPv4 field must have at least one digit (at {go_quote(shown)})"
         if len(field) > 1 and field[0] == "0":
-            raise _AddressError(f"ParseAddr({quoted}): IPv4 field has octet with leading zero")
+            return "IPv4 field has octet with leading zero"
         if len(field) > 3 or int(field) > 255:
-            raise _AddressError(f"ParseAddr({quoted}): IPv4 field has value >255")
+            return "IPv4 field has value >255"
         if index > 3:
-            raise _AddressError(f"ParseAddr({quoted}): IPv4 address too long")
-    if len(fields) < 4:
-        raise _AddressError(f"ParseAddr({quoted}): IPv4 address too short")
-    return IPv4Address(text)
+            return "IPv4 address too long"
+        at += len(field) + 1
+    return "IPv4 address too short" if len(fields) < 4 else None
 
 
 def _parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
     """The address and its zone, as Go's netip.ParseAddr reads them."""
     for char in text:
         if char == ".":
-            return _parse_ipv4(text), ""
+            problem = _ipv4_problem(text)
+            if problem is not None:
+                raise _AddressError(f"ParseAddr({go_quote(text)}): {problem}")
+            return IPv4Address(text), ""
         if char == ":":
             body, percent, zone = text.partition("%")
             if percent and not zone:
@@ -132,7 +128,7 @@ def _ipv6_problem(body: str) -> str:
         if after.startswith("."):
             if not has_ellipsis and groups != 12:
                 return f"embedded IPv4 address must replace the final 2 fields of the address (at {go_quote(rest)})"
-            return f"IPv4 field has octet with leading zero (at {go_quote(rest)})"
+            return _ipv4_problem(rest) or "address string too short"
         groups += 2
         rest = after
         if not rest:
@@ -215,7 +211,11 @@ def _is_cidr(text: str) -> bool:
 
 
 def _contains_ip(prefix: Prefix, other: Address | str) -> bool:
-    address = other if isinstance(other, Address) else _ip(other)
+    try:
+        address = other if isinstance(other, Address) else _ip(other)
+    except CelEvalError:
+        # Upstream loses the reason here, though not in the function below.
+        raise no_such_overload() from None
     return address.value in prefix.network
 
 

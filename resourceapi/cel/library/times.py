@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from resourceapi.cel.declarations import Function, Overload, group
@@ -27,6 +28,8 @@ _UNITS = {
 _TERM = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DAY, _LAST_DAY = -719162, 2932896  # what Python can represent
+_CYCLE_DAYS = 146097  # after 400 years the calendar repeats, weekdays included
 
 
 def parse_duration(text: str) -> int | None:
@@ -52,10 +55,7 @@ def format_duration(value: Duration) -> str:
     """Seconds with as many decimals as a double of them needs, and an `s`."""
     seconds = value.nanos // _NANOS if value.nanos >= 0 else -(-value.nanos // _NANOS)
     double = seconds + (value.nanos - seconds * _NANOS) / 1e9
-    text = repr(float(double))
-    if "e" in text:
-        text = f"{double:.30f}".rstrip("0")
-    return text.removesuffix(".0").removesuffix(".") + "s"
+    return f"{Decimal(repr(float(double))):f}".removesuffix(".0") + "s"
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
@@ -66,7 +66,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
     year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
     offset = 0
     if match[8]:
-        if int(match[9]) > 24 or int(match[10]) > 59:
+        if int(match[9]) > 24 or int(match[10]) > 60:
             return None
         offset = (int(match[9]) * 3600 + int(match[10]) * 60) * (-1 if match[8] == "-" else 1)
     try:
@@ -74,29 +74,35 @@ def parse_timestamp(text: str) -> Timestamp | None:
         moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
-    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset - (0 if year else 146097 * 86400)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset - (0 if year else _CYCLE_DAYS * 86400)
     nanos = int((match[7] or "0")[:9].ljust(9, "0"))
     return Timestamp(seconds * _NANOS + nanos, offset)
 
 
-def _calendar(value: Timestamp, offset: int) -> tuple[datetime, int]:
-    """Date and time at an offset, and the nanoseconds; what Python cannot represent is moved by a cycle."""
+class _Moment(NamedTuple):
+    """Date and time at an offset. `date` is moved by the calendar's cycle where Python cannot represent the year."""
+
+    year: int
+    date: datetime
+    nanos: int
+
+
+def _calendar(value: Timestamp, offset: int) -> _Moment:
     seconds, nanos = divmod(value.nanos, _NANOS)
     days = (seconds + offset) // 86400
-    shift = 0
-    if not -719162 <= days <= 2932896:
-        shift = 400 if days < 0 else -400
-    moment = _EPOCH + timedelta(days=days + (shift // 400) * 146097, seconds=(seconds + offset) % 86400)
-    return moment, nanos
+    cycles = 0
+    if not _FIRST_DAY <= days <= _LAST_DAY:
+        cycles = 1 if days < 0 else -1
+    date = _EPOCH + timedelta(days=days + cycles * _CYCLE_DAYS, seconds=(seconds + offset) % 86400)
+    return _Moment(date.year - cycles * 400, date, nanos)
 
 
 def format_timestamp(value: Timestamp) -> str:
     """RFC 3339 with the decimals that are needed, in the zone that the timestamp was written in."""
-    moment, nanos = _calendar(value, value.offset)
-    text = moment.strftime("%m-%dT%H:%M:%S")
-    text = f"{moment.year:04d}-{text}"
-    if nanos:
-        text += f".{nanos:09d}".rstrip("0")
+    moment = _calendar(value, value.offset)
+    text = f"{moment.year:04d}-{moment.date.strftime('%m-%dT%H:%M:%S')}"
+    if moment.nanos:
+        text += f".{moment.nanos:09d}".rstrip("0")
     if value.offset == 0:
         return text + "Z"
     minutes = abs(value.offset) // 60
@@ -109,7 +115,7 @@ def _offset(value: Timestamp, zone: str) -> int:
         hours_text, _, minutes_text = zone.partition(":")
         hours, minutes = _atoi(hours_text), _atoi(minutes_text)
         return (hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes) * 60
-    if zone in ("", "UTC"):
+    if zone in ("", "UTC", "Local"):
         return 0
     try:
         info = ZoneInfo(zone)
@@ -126,17 +132,17 @@ def _atoi(text: str) -> int:
     return int(text)
 
 
-_PARTS: dict[str, tuple[str, Callable[[datetime, int], int]]] = {
-    "getFullYear": ("year", lambda moment, _: moment.year),
-    "getMonth": ("month", lambda moment, _: moment.month - 1),
-    "getDayOfYear": ("day_of_year", lambda moment, _: moment.timetuple().tm_yday - 1),
-    "getDayOfMonth": ("day_of_month", lambda moment, _: moment.day - 1),
-    "getDate": ("day_of_month_1_based", lambda moment, _: moment.day),
-    "getDayOfWeek": ("day_of_week", lambda moment, _: moment.isoweekday() % 7),
-    "getHours": ("hours", lambda moment, _: moment.hour),
-    "getMinutes": ("minutes", lambda moment, _: moment.minute),
-    "getSeconds": ("seconds", lambda moment, _: moment.second),
-    "getMilliseconds": ("milliseconds", lambda _, nanos: nanos // 10**6),
+_PARTS: dict[str, tuple[str, Callable[[_Moment], int]]] = {
+    "getFullYear": ("year", lambda moment: moment.year),
+    "getMonth": ("month", lambda moment: moment.date.month - 1),
+    "getDayOfYear": ("day_of_year", lambda moment: moment.date.timetuple().tm_yday - 1),
+    "getDayOfMonth": ("day_of_month", lambda moment: moment.date.day - 1),
+    "getDate": ("day_of_month_1_based", lambda moment: moment.date.day),
+    "getDayOfWeek": ("day_of_week", lambda moment: moment.date.isoweekday() % 7),
+    "getHours": ("hours", lambda moment: moment.date.hour),
+    "getMinutes": ("minutes", lambda moment: moment.date.minute),
+    "getSeconds": ("seconds", lambda moment: moment.date.second),
+    "getMilliseconds": ("milliseconds", lambda moment: moment.nanos // 10**6),
 }
 _DURATION_PARTS = {
     "getHours": ("hours", 3600 * _NANOS),
@@ -146,10 +152,10 @@ _DURATION_PARTS = {
 }
 
 
-def _part(read: Callable[[datetime, int], int]) -> Callable[..., int]:
+def _part(read: Callable[[_Moment], int]) -> Callable[..., int]:
     def run(value: Timestamp, zone: str = "UTC") -> int:
         try:
-            return read(*_calendar(value, _offset(value, zone)))
+            return read(_calendar(value, _offset(value, zone)))
         except OverflowError:
             raise CelEvalError("timestamp overflow") from None
 

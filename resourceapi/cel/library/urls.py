@@ -14,6 +14,7 @@ _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 _PATH = _UNRESERVED | frozenset(b"$&+,/:;=@")
 _ENCODED_PATH = _PATH | frozenset(b"!'()*[]%")
 _HOST = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
+_FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*'")
 _USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -21,23 +22,40 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 class Url:
     """A parsed URL; `host` includes the port, `path` is unescaped and `raw_path` as written."""
 
-    __slots__ = ("fragment", "host", "path", "query", "raw_path", "scheme", "text", "user")
+    __slots__ = (
+        *("fragment", "has_authority", "has_query", "host", "opaque", "path", "query", "raw_path", "scheme", "user"),
+    )
 
     def __init__(self, text: str) -> None:
         """Read a URL as a request would: absolute, or starting with a slash. Raises UrlError."""
-        self.text = text
-        self.scheme = self.user = self.host = self.path = self.raw_path = self.query = self.fragment = ""
+        self.has_authority = self.has_query = False
+        self.scheme = self.user = self.host = self.opaque = self.path = self.raw_path = self.query = ""
         _parse(self, text)
+        # A request has no fragment, but the value has.
+        without, _, self.fragment = text.partition("#")
+        if without != text:
+            _parse(self, without)
 
     def __str__(self) -> str:
-        return self.text
+        text = f"{self.scheme}:" if self.scheme else ""
+        if self.opaque:
+            text += self.opaque
+        else:
+            if self.has_authority or (self.scheme and self.host):
+                text += "//" + (f"{self.user}@" if self.user else "") + _escape(self.host, _HOST)
+            text += _escaped_path(self)
+        if self.has_query:
+            text += f"?{self.query}"
+        if self.fragment:
+            text += "#" + _escape(_unescape(self.fragment), _FRAGMENT)
+        return text
 
 
 class UrlError(Exception):
     """The text is not a URL; the message is Go's."""
 
 
-register_type(Url, "kubernetes.URL", "cel.URL", lambda left, right: bool(left.text == right.text))
+register_type(Url, "kubernetes.URL", "cel.URL", lambda left, right: str(left) == str(right))
 
 
 def _parse(url: Url, text: str) -> None:
@@ -57,14 +75,16 @@ def _parse_parts(url: Url, text: str) -> None:
         return
     rest = _take_scheme(url, text)
     rest, question, query = rest.partition("?")
-    url.query = query if question else ""
+    url.has_query, url.query = bool(question), query
     if not rest.startswith("/"):
         if url.scheme:
-            return  # an opaque URL such as mailto:x
+            url.opaque = rest  # such as mailto:x
+            return
         raise UrlError("invalid URI for request")
     if rest.startswith("//") and (url.scheme or not rest.startswith("///")):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
+        url.has_authority = True
         _take_authority(url, authority)
     url.raw_path = rest
     url.path = _unescape(rest)
@@ -106,7 +126,7 @@ def _parse_host(host: str) -> str:
             raise UrlError("missing ']' in host")
         _check_port(host[closing + 1 :])
     else:
-        colon = host.rfind(":")
+        colon = host.find(":")
         if colon >= 0:
             _check_port(host[colon:])
     for char in host.encode():
@@ -135,9 +155,9 @@ def _unescape(text: str) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _escape(path: str) -> str:
-    raw = path.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if byte in _PATH else f"%{byte:02X}" for byte in raw)
+def _escape(text: str, allowed: frozenset[int]) -> str:
+    raw = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in allowed else f"%{byte:02X}" for byte in raw)
 
 
 def _url(text: str) -> Url:
@@ -168,12 +188,12 @@ def _host_and_port(url: Url) -> tuple[str, str]:
 def _escaped_path(url: Url) -> str:
     if url.raw_path and all(byte in _ENCODED_PATH for byte in url.raw_path.encode()):
         return url.raw_path
-    return "*" if url.path == "*" else _escape(url.path)
+    return "*" if url.path == "*" else _escape(url.path, _PATH)
 
 
 def _query(url: Url) -> dict[Any, Any]:
     values: dict[Any, Any] = {}
-    for pair in url.query.split("#")[0].split("&"):
+    for pair in url.query.split("&"):
         if not pair or ";" in pair:
             continue
         key, _, value = pair.partition("=")
