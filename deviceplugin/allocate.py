@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.release import Releaser
-from deviceplugin.response import answer
+from deviceplugin.response import container_response
 from deviceplugin.units import API, Unit
 from hostdevices import Host
 from hostdevices.resource import Resource
@@ -82,10 +82,10 @@ class Allocator:
     async def allocate(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Lease units to a container and return its answer. Raises `AllocationRefused`."""
         units = self.check(unit_ids)
-        response = answer(self.resource, units)
+        response = container_response(self.resource, units)
         encoded = response.SerializeToString(deterministic=True)
         now = time.time()
-        wanted = [self._lease(unit, encoded, now) for unit in units]
+        wanted = [self._lease(unit, now, answer=encoded) for unit in units]
         try:
             try:
                 granted = await self._ledger.grant(wanted)
@@ -105,7 +105,12 @@ class Allocator:
         log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
         return response
 
-    def _lease(self, unit: Unit, encoded: bytes, now: float) -> Lease:
+    def lease_of(self, unit_id: str, holder: str) -> Lease | None:
+        """Return the lease that `holder` of a unit should have; None for a unit that is not offered."""
+        unit = self.units.get(unit_id)
+        return None if unit is None else self._lease(unit, time.time(), holder=holder)
+
+    def _lease(self, unit: Unit, now: float, answer: bytes = b"", holder: str = "") -> Lease:
         device = unit.device
         return Lease(
             resource=self.resource.name,
@@ -113,7 +118,8 @@ class Allocator:
             api=API,
             occupies=frozenset((device.id, *device.members)),
             touches=frozenset(device.within),
-            answer=encoded,
+            holder=holder,
+            answer=answer,
             boot_id=self._ledger.boot_id,
             since=now,
         )

@@ -17,6 +17,8 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
+from checkpoint.ledger import ANSWER_GRACE
+
 
 class State(Enum):
     """Where a resource stands."""
@@ -93,6 +95,7 @@ class Timings(Struct, frozen=True):
     register: float = 15.0  # for Register's answer; the kubelet dials back for up to 10 s within the call
     stream: float = 10.0  # from the answer to ListAndWatch; a kubelet takes a millisecond
     stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
+    record: float = ANSWER_GRACE  # from our answer to Allocate until pod-resources names the device
 
 
 class Backoff:

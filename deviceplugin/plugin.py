@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 import cdi
-from checkpoint import Ledger
+from checkpoint import Lease, Ledger
 from deviceplugin.folder import PluginFolder, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
@@ -56,7 +56,9 @@ class DevicePlugins:
         self._timings = timings
         self._folder = PluginFolder(paths.device_plugins)
         self._cdi = cdi.CdiDirectory(paths.cdi, API)
-        self._releaser = Releaser(ledger, paths.pod_resources, {r.name for r in resources}, self._refresh)
+        self._releaser = Releaser(
+            ledger, paths.pod_resources, {r.name for r in resources}, self._refresh, self._lease_of, timings
+        )
         self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
         self._started = False
 
@@ -112,6 +114,9 @@ class DevicePlugins:
             registry = self._paths.plugins_registry
             return WatcherRegistration(name, registry, serving, lambda: servicer.streaming, self._timings)
         return Registration(name, self._folder, serving, servicer.options, lambda: servicer.streaming, self._timings)
+
+    def _lease_of(self, resource: str, unit_id: str, holder: str) -> Lease | None:
+        return self._plugins[resource].adopt(unit_id, holder)
 
     def _without_cdi(self, reason: str) -> None:
         for plugin in self._plugins.values():

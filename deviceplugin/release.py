@@ -7,12 +7,14 @@ either; `Ledger.reconcile` leaves leases alone that are younger than the look.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc.aio
 
-from checkpoint import Ledger, LedgerUnavailable
+from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from deviceplugin.lifecycle import Timings
 from deviceplugin.units import API
 from grpcunix import Client, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
@@ -20,19 +22,33 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 INTERVAL = 30.0  # seconds between looks while something is leased
 TIMEOUT = 5.0  # seconds
 log = logging.getLogger("nodeplug.deviceplugin")
+LeaseOf: TypeAlias = Callable[[str, str, str], Lease | None]
 _SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
 
 class Releaser:
     """Ends the leases of pods that are gone."""
 
-    def __init__(self, ledger: Ledger, socket: Path, resources: Collection[str], released: Callable[[], None]) -> None:
-        """Prepare. `socket` is pod-resources' own; `released` is called after leases of `resources` ended."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        socket: Path,
+        resources: Collection[str],
+        released: Callable[[], None],
+        lease_of: LeaseOf,
+        timings: Timings,
+    ) -> None:
+        """Prepare. `socket` is pod-resources' own; `released` is called after leases of `resources` ended.
+
+        `lease_of(resource, unit, holder)` makes the lease of a holder whose lease was lost; None for an unknown unit.
+        """
         self._ledger = ledger
         self._socket = socket
         self._resources = resources
         self._released = released
-        self._missing: frozenset[tuple[str, str]] = frozenset()
+        self._lease_of = lease_of
+        self._timings = timings
+        self._unadopted: frozenset[tuple[str, str]] = frozenset()
         self._leased = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._periodic: asyncio.Task[None] | None = None
@@ -61,13 +77,11 @@ class Releaser:
 
     async def _repeat(self) -> None:
         while True:
-            if any(lease.api == API for lease in self._ledger.leases()):
-                await self.reconcile()
-                await asyncio.sleep(INTERVAL)
-            else:
+            await self.reconcile()
+            if not any(lease.api == API for lease in self._ledger.leases()):
                 self._leased.clear()
                 await self._leased.wait()
-                await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(INTERVAL)
 
     async def _look(self) -> None:
         began = time.time()
@@ -82,7 +96,9 @@ class Releaser:
                 listed: podresources.ListPodResourcesResponse = await Client(channel, _SERVICE).call(
                     "List", request, timeout=TIMEOUT
                 )
-            done = await self._ledger.reconcile(API, held_units(listed, self._resources), began)
+            held = held_units(listed, self._resources)
+            done = await self._ledger.reconcile(API, held, began, self._timings.record)
+            await self._adopt({key: held[key] for key in done.missing})
         except grpc.aio.AioRpcError as error:
             self._failed(f"pod-resources: {error.details()}")
             return
@@ -95,14 +111,24 @@ class Releaser:
                 "released, its pod is gone",
                 extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
             )
-        for resource, unit in sorted(done.missing - self._missing):
-            log.warning(
-                "the kubelet holds a device without a lease of ours: given by somebody else, or the state was lost",
-                extra={"resource": resource, "device": unit},
-            )
-        self._missing = done.missing
         if done.ended:
             self._released()
+
+    async def _adopt(self, holders: Mapping[tuple[str, str], str]) -> None:
+        """Give leases to the holders that have none, because the state was lost: nobody else must get their devices."""
+        for (resource, unit), holder in sorted(holders.items()):
+            extra = {"resource": resource, "device": unit, "holder": holder}
+            lease = self._lease_of(resource, unit, holder)
+            try:
+                if lease is None:
+                    raise LeaseRefused("it is not offered here any more", unit)
+                await self._ledger.grant([lease])
+            except LeaseRefused as refusal:
+                if (resource, unit) not in self._unadopted:
+                    log.warning("the kubelet holds a device without a lease of ours: %s", refusal, extra=extra)
+            else:
+                log.warning("lease made anew: the kubelet holds the device, our record was lost", extra=extra)
+        self._unadopted = frozenset(holders)
 
     def _failed(self, reason: str) -> None:
         if reason != self.last_error:

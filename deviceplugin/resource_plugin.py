@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 import cdi
-from checkpoint import Ledger
+from checkpoint import Lease, Ledger
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
 from deviceplugin.release import Releaser
@@ -64,6 +64,7 @@ class ResourcePlugin:
         self.resource = resource
         self._ledger = ledger
         self._advertised = Advertised()
+        self._gone: dict[str, Device] = {}  # leased devices that are not there any more
         self._allocator = Allocator(resource, host, ledger, releaser)
         self._servicer = DevicePluginServicer(
             host, self._allocator, self._advertised, lambda: self.registration.stream_changed()
@@ -72,6 +73,10 @@ class ResourcePlugin:
 
     def update(self, devices: tuple[Device, ...]) -> None:
         """Take over which devices there are now; `refresh` sends them."""
+        leased = {device_of(unit_id) for unit_id in self._leased()}
+        known = {unit.device.id: unit.device for unit in self._allocator.units.values()} | self._gone
+        present = {device.id for device in devices}
+        self._gone = {i: device for i, device in known.items() if i in leased and i not in present}
         self._allocator.update(units_of(self.resource, devices))
 
     def refresh(self) -> None:
@@ -83,15 +88,23 @@ class ResourcePlugin:
             self._servicer.publish()
 
     def cdi_spec(self) -> cdi.Spec | None:
-        """Describe the resource's devices to the container runtime; None where nothing needs it."""
+        """Describe the resource's devices to the container runtime; None where nothing needs it.
+
+        What a container still holds stays described: the kubelet restarts the container with the name that it has.
+        """
         if not self.resource.cdi:
             return None
-        spec = cdi_spec(self.resource, {u.device.id: u.device for u in self._allocator.units.values()}.values())
+        devices = {unit.device.id: unit.device for unit in self._allocator.units.values()}
+        spec = cdi_spec(self.resource, (self._gone | devices).values())
         return spec if spec.devices else None
 
     def without_cdi(self, reason: str) -> None:
         """Hand out nothing that needs a CDI spec while there is a reason; empty: all is well."""
         self._allocator.unavailable = reason if self.resource.cdi else ""
+
+    def adopt(self, unit_id: str, holder: str) -> Lease | None:
+        """Return the lease for a unit that the kubelet holds without one; None for a unit that is not offered."""
+        return self._allocator.lease_of(unit_id, holder)
 
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""

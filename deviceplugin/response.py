@@ -17,7 +17,7 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def answer(resource: Resource, units: Sequence[Unit]) -> api.ContainerAllocateResponse:
+def container_response(resource: Resource, units: Sequence[Unit]) -> api.ContainerAllocateResponse:
     """Build the answer for one container."""
     devices = list({unit.device.id: unit.device for unit in units}.values())
     response = api.ContainerAllocateResponse(
@@ -73,14 +73,13 @@ def cdi_spec(resource: Resource, devices: Iterable[Device]) -> cdi.Spec:
 
 
 def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
+    # Paths without numbers: the runtime looks the numbers up, and a reboot that renumbers a device does not rename it,
+    # for the kubelet replays the names of old answers.
     access = resource.access
     nodes = tuple(
         cdi.DeviceNode(
             path=node.container_path or node.path,
             host_path=node.path if node.container_path not in ("", node.path) else "",
-            type=node.kind,
-            major=node.major,
-            minor=node.minor,
             permissions=resource.permissions,
             uid=access.uid if access else None,
             gid=access.gid if access else None,

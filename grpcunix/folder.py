@@ -26,7 +26,7 @@ class FolderWatch(FileSystemEventHandler):
 
     def __init__(self, folder: Path, changed: Callable[[], None]) -> None:
         """Prepare a watch; nothing is watched yet."""
-        self._folder = folder
+        self._folder = folder.resolve()  # inotify would watch a link and not what it leads to
         self._changed = changed
         self._observer = Observer()
         self._pending = False

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from checkpoint import Lease, Ledger
 from deviceplugin import Paths
+from hostdevices import Device, Health
 from hostdevices.resource import Mount, NodeAccess
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.deviceplugin.conftest import StartPlugins, resource
@@ -62,17 +64,22 @@ async def test_with_cdi_the_nodes_travel_by_a_name_that_the_spec_explains(start:
         assert '"gid":44' in spec.replace(" ", "")
 
 
-async def test_a_cdi_name_never_comes_back_with_other_content(
-    start: StartPlugins, paths: Paths, made_up: MadeUpHost
-) -> None:
+async def test_a_cdi_name_stands_for_one_content(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         plugins = await start([resource(cdi=True)])
         await kubelet.lists.get()
-        before = (await allocate(kubelet, "misc-fuse")).cdi_devices[0].name
+
+        async def name_with(device: Device) -> str:
+            await plugins.update({"example.com/fuse": (device,)})
+            return (await allocate(kubelet, "misc-fuse")).cdi_devices[0].name
+
+        first = await name_with(made_up.devices()["misc-fuse"])
         (made_up.root / "sys/devices/virtual/misc/fuse/dev").write_text("10:99\n")
         made_up.renumber("fuse", 99)
-        await plugins.update({"example.com/fuse": (made_up.devices()["misc-fuse"],)})
-        assert (await allocate(kubelet, "misc-fuse")).cdi_devices[0].name != before
+        renumbered = made_up.devices()["misc-fuse"]
+        assert await name_with(renumbered) == first  # the runtime looks numbers up
+        moved = replace(renumbered, devnodes=(replace(renumbered.devnodes[0], container_path="/dev/other"),))
+        assert await name_with(moved) != first
 
 
 async def test_the_lease_is_on_disk_when_the_answer_arrives(
@@ -144,10 +151,6 @@ async def test_a_node_that_is_another_devices_now_is_refused(
 async def test_an_unhealthy_device_is_refused_with_its_reason(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
-    from msgspec.structs import replace
-
-    from hostdevices import Health
-
     async with kubelet_end(paths.device_plugins) as kubelet:
         plugins = await start([resource()])
         await kubelet.lists.get()
