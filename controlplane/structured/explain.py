@@ -282,6 +282,7 @@ def _shortage(report: RequestReport) -> str:
         if removal.detail:
             details.setdefault(removal.rule, []).append(removal.detail)
     told = ", ".join(f"{count} {rule}{_first_of(details.get(rule, []))}" for rule, count in counts.items())
+    told = told or "nothing against them"
     return f"{where}: needs {wanted}, {report.left} of {report.considered} devices left ({told})"
 
 

@@ -1,4 +1,4 @@
-"""Small builders for claims, slices and the rest; everything has a default that the test at hand does not care about."""
+"""Small builders for claims, slices and the rest, with defaults for what a test does not care about."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -39,10 +39,10 @@ def slice_(
     return from_dict(ResourceSlice, {"metadata": {"name": name}, "spec": spec})
 
 
-def counters(slice_name: str, *, pool: str = "pool", count: int = 2, **amounts: str) -> ResourceSlice:
-    """A slice with the counter set `set`."""
+def counters(slice_name: str, **amounts: str) -> ResourceSlice:
+    """The second of two slices of a pool, with the counter set `set`."""
     shared = [{"name": "set", "counters": {name: {"value": amount} for name, amount in amounts.items()}}]
-    return slice_(slice_name, pool=pool, count=count, sharedCounters=shared)
+    return slice_(slice_name, count=2, sharedCounters=shared)
 
 
 def consumes(**amounts: str) -> Json:

@@ -1,0 +1,294 @@
+"""The interface: what goes in, what comes out, and the texts of refusals."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from controlplane.structured import (
+    AllocatedState,
+    AllocationAborted,
+    AllocationError,
+    Allocator,
+    Cancelled,
+    DeviceClasses,
+    DeviceID,
+    Features,
+    NodeError,
+    PoolID,
+    SharedDeviceID,
+    new_allocator,
+)
+from resourceapi.objects import from_dict
+from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
+from tests.controlplane.structured.build import (
+    alike,
+    allocator,
+    claim,
+    class_,
+    consumes,
+    counters,
+    device,
+    first_of,
+    held,
+    match,
+    names,
+    node,
+    request,
+    slice_,
+    wants,
+)
+
+
+class Lister:
+    """Claims and slices, as a cache of the API server would list them."""
+
+    def __init__(self, slices: Sequence[ResourceSlice] = (), allocated: Sequence[ResourceClaim] = ()) -> None:
+        self._slices = slices
+        self._allocated = allocated
+
+    def list(self) -> Sequence[ResourceSlice]:
+        return self._slices
+
+    def list_all_allocated(self) -> Sequence[ResourceClaim]:
+        return self._allocated
+
+
+class Broken(Lister):
+    def list_all_allocated(self) -> Sequence[ResourceClaim]:
+        raise ConnectionError("the cache is gone")
+
+
+def test_identities_are_written_as_paths() -> None:
+    assert str(PoolID("drv", "pool")) == "drv/pool"
+    assert str(DeviceID("drv", "pool", "dev")) == "drv/pool/dev"
+    assert str(SharedDeviceID(DeviceID("drv", "pool", "dev"), "uid")) == "drv/pool/dev/uid"
+
+
+def test_the_seed_interface() -> None:
+    taken = from_dict(
+        ResourceClaim,
+        {
+            "metadata": {"name": "old"},
+            "status": {
+                "allocation": {
+                    "devices": {"results": [{"request": "r", "driver": "drv", "pool": "pool", "device": "d000"}]}
+                }
+            },
+        },
+    )
+    claims = [claim(request("r"))]
+    lister = Lister([slice_("s", alike(2))], [taken, claim(request("not allocated"))])
+    made = new_allocator(claims, lister, DeviceClasses([class_()]), lister)
+    assert made.claims_to_allocate() is claims
+    assert names(made.allocate(node())) == [["r=pool/d001"]]
+
+
+def test_a_claim_lister_that_fails_is_told() -> None:
+    lister = Broken([slice_("s", alike(1))])
+    made = new_allocator([claim(request("r"))], lister, DeviceClasses([class_()]), lister)
+    with pytest.raises(AllocationError, match=r"^list allocated claims: the cache is gone$"):
+        made.allocate(node())
+
+
+def test_no_claims_need_nothing() -> None:
+    assert allocator([]).allocate(node(), []) == []
+
+
+def test_devices_are_taken_in_order() -> None:
+    made = allocator([slice_("slice-2", alike(2, "c")), slice_("slice-10", alike(1, "b"), pool="pool-0")])
+    assert names(made.allocate(node(), [claim(request("r", wants(3)))])) == [
+        ["r=pool/c000", "r=pool/c001", "r=pool-0/b000"]
+    ]
+
+
+def test_what_no_node_can_mend_is_an_error_and_what_is_missing_is_none() -> None:
+    made = allocator([slice_("s", alike(1))])
+    assert made.allocate(node(), [claim(request("r", wants(2)))]) is None
+    assert made.allocate(node("other"), [claim(request("r"))]) is None
+    unknown = {**wants(), "deviceClassName": "nope"}
+    with pytest.raises(AllocationError) as error:
+        made.allocate(node(), [claim(request("r", unknown))])
+    assert str(error.value) == (
+        'claim ns/claim, request r: could not retrieve device class nope: deviceclass.resource.k8s.io "nope" not found'
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (
+            {**wants(), "deviceClassName": ""},
+            "claim ns/claim, request r: missing device class name (unsupported request type?)",
+        ),
+        ({**wants(), "allocationMode": "Some"}, "claim ns/claim, request r: unsupported count mode Some"),
+        (
+            {**wants(), "selectors": [{}]},
+            "claim ns/claim, request r, selector #0: CEL expression empty (unsupported selector type?)",
+        ),
+        (
+            wants(33),
+            "claim ns/claim, request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for",
+        ),
+        (
+            wants(1, "device.attributes['drv'].nope == 1"),
+            "claim ns/claim: selector #0 on device drv/pool/d000: CEL runtime error: no such key: nope. consider using "
+            "CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields",
+        ),
+        (
+            wants(1, capacity={"requests": {"memory": "-1"}}),
+            'claim ns/claim, request r: checking capacity for device drv/pool/d000: capacity "memory": '
+            "capacity value is negative",
+        ),
+    ],
+)
+def test_refusals_name_claim_request_and_cause(wanted: dict[str, object], text: str) -> None:
+    made = allocator([slice_("s", alike(1, capacity={"memory": {"value": "4"}}))])
+    with pytest.raises(AllocationError) as error:
+        made.allocate(node(), [claim(request("r", wanted))])
+    assert str(error.value) == text
+
+
+def test_a_selector_that_cannot_be_compiled_is_told_with_its_owner() -> None:
+    made = allocator([slice_("s", alike(1))], classes=[class_("bad", "noSuchVar")])
+    with pytest.raises(AllocationError, match=r"^class bad: selector #0: CEL compile error: compilation failed: ERROR"):
+        made.allocate(node(), [claim(request("r", {**wants(), "deviceClassName": "bad"}))])
+
+
+def test_an_error_counts_only_where_the_search_meets_it() -> None:
+    picky = wants(1, 'device.attributes["drv"].good')
+    slices = [slice_("s", [device("a", attributes={"good": True}), device("b")])]
+    assert names(allocator(slices).allocate(node(), [claim(request("r", picky))])) == [["r=pool/a"]]
+    assert names(allocator(slices, state=held("b")).allocate(node(), [claim(request("r", picky))])) == [["r=pool/a"]]
+    with pytest.raises(AllocationError, match="on device drv/pool/b"):
+        allocator(slices, state=held("a")).allocate(node(), [claim(request("r", picky))])
+
+
+def test_the_limit_is_per_claim() -> None:
+    made = allocator([slice_("s", alike(64))])
+    results = made.allocate(node(), [claim(request("r", wants(32)), name=name) for name in ("one", "two")])
+    assert results is not None
+    assert [len(result.devices.results) for result in results] == [32, 32]
+    with pytest.raises(AllocationError, match=r"request b: adding 20 devices exceeds .* with 20 already"):
+        made.allocate(node(), [claim(request("a", wants(20)), request("b", wants(20)))])
+
+
+def test_an_alternative_that_is_too_large_is_passed_over() -> None:
+    made = allocator([slice_("s", alike(40))])
+    assert names(made.allocate(node(), [claim(first_of("r", wants(500), wants(1)))])) == [["r/s1=pool/d000"]]
+
+
+def test_all_wants_every_device_and_at_least_one() -> None:
+    every = [claim(request("r", wants(None)))]
+    assert names(allocator([slice_("s", alike(2))]).allocate(node(), every)) == [["r=pool/d000", "r=pool/d001"]]
+    assert allocator([slice_("s", alike(2))], state=held("d001")).allocate(node(), every) is None
+    assert allocator([slice_("s")]).allocate(node(), every) is None
+
+
+def test_all_under_a_constraint_that_cannot_hold_is_an_error() -> None:
+    slices = [slice_("s", [device("a", attributes={"numa": 0}), device("b", attributes={"numa": 1})])]
+    with pytest.raises(AllocationError) as error:
+        allocator(slices).allocate(node(), [claim(request("r", wants(None)), constraints=[match("numa")])])
+    assert str(error.value) == (
+        "claim ns/claim, request r: cannot add device drv/pool/b because a claim constraint would not be satisfied"
+    )
+
+
+def test_invalid_pools_concern_the_node() -> None:
+    slices = [slice_("s", [device("a"), device("a")])]
+    with pytest.raises(NodeError, match=r"^invalid resource pools were encountered$"):
+        allocator(slices).allocate(node(), [claim(request("r"))])
+    with_other = [*slices, slice_("t", alike(1), pool="good")]
+    assert names(allocator(with_other).allocate(node(), [claim(request("r"))])) == [["r=good/d000"]]
+
+
+def test_admin_access_takes_what_is_in_use_but_nothing_twice() -> None:
+    slices = [slice_("s", alike(2))]
+    admin = wants(2, adminAccess=True)
+    results = allocator(slices, state=held("d000")).allocate(node(), [claim(request("r", admin))])
+    assert names(results) == [["r=pool/d000", "r=pool/d001"]]
+    assert results is not None
+    assert all(result.admin_access for result in results[0].devices.results)
+    assert allocator(slices).allocate(node(), [claim(request("r", wants(3, adminAccess=True)))]) is None
+    both = [claim(request("r", wants(1, adminAccess=True)), name=name) for name in ("one", "two")]
+    assert names(allocator(slices).allocate(node(), both)) == [["r=pool/d000"], ["r=pool/d000"]]
+
+
+def test_an_admin_share_given_back_leaves_the_other_claim_its_device() -> None:
+    """The second claim takes the first one's device, fails, and gives it back: it is still the first one's."""
+    slices = [slice_("s", [device("a", attributes={"k": 1}), device("b", attributes={"k": 2})])]
+    first = claim(request("r", wants(1, 'device.attributes["drv"].k == 1')), name="first")
+    admin = claim(request("r", wants(2, adminAccess=True)), constraints=[match("k")], name="admin")
+    third = claim(request("r", wants(1, 'device.attributes["drv"].k == 1')), name="third")
+    assert allocator(slices).allocate(node(), [first, admin, third]) is None
+    assert allocator(slices).allocate(node(), [first, third]) is None
+
+
+@pytest.mark.parametrize(
+    ("feature", "wanted", "text"),
+    [
+        ("admin_access", wants(adminAccess=False), "request r: admin access is requested, but the feature is disabled"),
+        (
+            "consumable_capacity",
+            wants(capacity={}),
+            "request r: has capacity requests, but the DRAConsumableCapacity feature is disabled",
+        ),
+    ],
+)
+def test_what_a_switched_off_feature_refuses(feature: str, wanted: dict[str, object], text: str) -> None:
+    made = allocator([slice_("s", alike(1))], features=Features(**{feature: False}))
+    with pytest.raises(AllocationError, match=f"^claim ns/claim, {text}$"):
+        made.allocate(node(), [claim(request("r", wanted))])
+
+
+def test_alternatives_need_their_feature() -> None:
+    made = allocator([slice_("s", alike(1))], features=Features(prioritized_list=False))
+    with pytest.raises(AllocationError, match=r"has subrequests, but the DRAPrioritizedList feature is disabled$"):
+        made.allocate(node(), [claim(first_of("r", wants()))])
+
+
+def test_devices_that_draw_on_counters_need_their_feature() -> None:
+    slices = [slice_("s", [device("a", **consumes(m="1")), device("b")], count=2), counters("t", m="4")]
+    off = allocator(slices, features=Features(partitionable_devices=False))
+    assert names(off.allocate(node(), [claim(request("r"))])) == [["r=pool/b"]]
+    assert names(allocator(slices).allocate(node(), [claim(request("r"))])) == [["r=pool/a"]]
+
+
+def test_stopping() -> None:
+    slices, wanted = [slice_("s", alike(5))], [claim(request("r", wants(6)))]
+    made = allocator(slices)
+    with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context deadline exceeded$") as late:
+        made.allocate(node(), wanted, timeout=0)
+    assert isinstance(late.value.__cause__, TimeoutError)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context canceled$") as stopped:
+        made.allocate(node(), wanted, is_cancelled=stop.is_set)
+    assert isinstance(stopped.value.__cause__, Cancelled)
+    assert made.allocate(node(), wanted, timeout=60) is None
+
+
+def test_state_from_claims() -> None:
+    result = {"request": "r", "driver": "drv", "pool": "pool"}
+    share = {"shareID": "u1", "consumedCapacity": {"m": "1Gi"}}
+    results = [
+        {**result, "device": "own"},
+        {**result, "device": "admin", "adminAccess": True},
+        {**result, "device": "shared", **share},
+        {**result, "device": "shared", **share, "shareID": "u2"},
+    ]
+    taken = from_dict(ResourceClaim, {"status": {"allocation": {"devices": {"results": results}}}})
+    state = AllocatedState.from_claims([taken, claim(request("r"))])
+    shared = DeviceID("drv", "pool", "shared")
+    assert state.allocated_devices == {DeviceID("drv", "pool", "own")}
+    assert state.allocated_shared_device_ids == {SharedDeviceID(shared, "u1"), SharedDeviceID(shared, "u2")}
+    assert {str(held) for held in state.aggregated_capacity[shared].values()} == {"2Gi"}
+
+
+def test_one_allocator_serves_many_nodes_and_counts_its_steps() -> None:
+    slices = [slice_(name, alike(1), pool=name, nodeName=name) for name in ("a", "b")]
+    made: Allocator = allocator(slices)
+    wanted = [claim(request("r"))]
+    assert names(made.allocate(node("a"), wanted)) == [["r=a/d000"]]
+    assert names(made.allocate(node("b"), wanted)) == [["r=b/d000"]]
+    assert made.stats.num_allocate_one_invocations == 8

@@ -1,0 +1,96 @@
+"""matchAttribute and distinctAttribute."""
+
+import pytest
+
+from controlplane.structured import Features
+from tests.controlplane.structured.build import (
+    DRIVER,
+    Json,
+    allocator,
+    claim,
+    device,
+    distinct,
+    first_of,
+    match,
+    names,
+    node,
+    request,
+    slice_,
+    wants,
+)
+
+
+def _found(values: list[object], count: int, constraint: Json, features: Features | None = None) -> str | None:
+    """The devices a, b, c ... with these values of `n` that a request for some of them gets."""
+    devices = [
+        device(name, attributes={} if value is None else {"n": value})
+        for name, value in zip("abcdef", values, strict=False)
+    ]
+    made = allocator([slice_("s", devices)], features=features)
+    results = made.allocate(node(), [claim(request("r", wants(count)), constraints=[constraint])])
+    return None if results is None else "".join(result.device for result in results[0].devices.results)
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "expected"),
+    [
+        ([1, 2, 1], 2, "ac"),
+        ([1, 2], 2, None),
+        ([None], 1, None),
+        ([None, 1, 1], 2, "bc"),
+        ([1, True, "1", 1], 2, "ad"),
+        ([{"version": "1.0.0"}, {"version": "1.0.0+build"}], 2, None),
+        ([{"string": "1.0.0"}, {"version": "1.0.0"}], 2, None),
+        ([[1, 2, 3], [2, 3, 4]], 2, "ab"),
+        ([[1, 2], [2, 3], [3, 1]], 3, None),
+        ([1, [1, 2]], 2, "ab"),
+        ([["x"], [1]], 2, None),
+        ([[1, 2], 1, 2, 2], 3, "acd"),
+    ],
+)
+def test_devices_that_agree(values: list[object], count: int, expected: str | None) -> None:
+    assert _found(values, count, match("n")) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "expected"),
+    [
+        ([1, 1, 2], 2, "ac"),
+        ([1, 1], 2, None),
+        ([None, 1], 1, "b"),
+        ([1, True, "1"], 3, "abc"),
+        ([1, 2, 1, 3], 3, "abd"),
+        ([[1, 2], [2, 3], [3, 4]], 2, "ac"),
+        ([1, [1, 2], [2, 3]], 2, "ac"),
+    ],
+)
+def test_devices_that_differ(values: list[object], count: int, expected: str | None) -> None:
+    assert _found(values, count, distinct("n")) == expected
+
+
+def test_without_list_attributes_a_list_has_no_value() -> None:
+    off = Features(list_type_attributes=False)
+    assert _found([[1], [1]], 2, match("n"), off) is None
+    assert _found([[1], 1, 1], 2, match("n"), off) == "bc"
+    assert _found([[1], [1], 1], 2, distinct("n"), off) == "ac"
+
+
+def test_bare_and_qualified_names_are_the_same_for_the_own_driver() -> None:
+    devices = [device("a", attributes={"n": 1}), device("b", attributes={f"{DRIVER}/n": 1})]
+    made = allocator([slice_("s", devices)])
+    assert names(made.allocate(node(), [claim(request("r", wants(2)), constraints=[match("n")])])) is not None
+    foreign = [device("c", attributes={"n": 1})]
+    made = allocator([slice_("s", foreign, driver="other")])
+    assert made.allocate(node(), [claim(request("r"), constraints=[match("n")])]) is None
+
+
+def test_a_constraint_binds_the_requests_that_it_names() -> None:
+    devices = [device("a", attributes={"n": 1}), device("b", attributes={"n": 2}), device("c", attributes={"n": 2})]
+    made = allocator([slice_("s", devices)])
+    two = [request("r"), request("q")]
+    assert names(made.allocate(node(), [claim(*two, constraints=[match("n", "r")])])) == [["r=pool/a", "q=pool/b"]]
+    assert names(made.allocate(node(), [claim(*two, constraints=[match("n")])])) == [["r=pool/b", "q=pool/c"]]
+    by_alternative = claim(request("r"), first_of("q", wants()), constraints=[match("n", "r", "q/s0")])
+    assert names(made.allocate(node(), [by_alternative])) == [["r=pool/b", "q/s0=pool/c"]]
+    other_alternative = claim(request("r"), first_of("q", wants(5), wants()), constraints=[match("n", "r", "q/s0")])
+    assert names(made.allocate(node(), [other_alternative])) == [["r=pool/a", "q/s1=pool/b"]]

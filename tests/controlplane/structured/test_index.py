@@ -1,0 +1,65 @@
+"""What is kept from one allocator to the next, and when it is forgotten."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features, SliceIndex
+from resourceapi.objects.v1 import ResourceSlice
+from tests.controlplane.structured.build import alike, claim, class_, device, names, node, request, slice_, wants
+
+CLASSES = DeviceClasses([class_()])
+
+
+def _ask(index: SliceIndex, slices: list[ResourceSlice], node_name: str = "node") -> list[list[str]] | None:
+    wanted = [claim(request("r", wants(1, 'device.attributes["drv"].good')))]
+    made = Allocator(Features(), AllocatedState(), CLASSES, slices, index=index)
+    return names(made.allocate(node(node_name), wanted))
+
+
+def _slice(name: str, good: bool, **fields: Any) -> ResourceSlice:
+    return slice_(name, [device("x", attributes={"good": good})], pool=name, **fields)
+
+
+def test_unchanged_slices_keep_their_layout() -> None:
+    index = SliceIndex()
+    slices = [_slice("a", True), _slice("b", False, nodeName="other")]
+    assert _ask(index, slices) == [["r=a/x"]]
+    layout = index.layout(node(), Features())
+    assert _ask(index, list(slices)) == [["r=a/x"]]
+    assert index.layout(node(), Features()) is layout
+    assert _ask(index, [replace(each) for each in slices]) == [["r=a/x"]]
+    assert index.layout(node(), Features()) is layout
+
+
+def test_a_changed_slice_is_read_again_and_leaves_other_nodes_alone() -> None:
+    index = SliceIndex()
+    here, there = _slice("a", True), _slice("b", True, nodeName="other")
+    assert _ask(index, [here, there]) == [["r=a/x"]]
+    assert _ask(index, [here, there], "other") == [["r=b/x"]]
+    kept = index.layout(node("other"), Features())
+    assert _ask(index, [_slice("a", False), there]) is None
+    assert index.layout(node("other"), Features()) is kept
+    assert _ask(index, [there]) is None
+    assert _ask(index, [_slice("c", True, allNodes=True), there], "other") == [["r=b/x"]]
+    assert index.layout(node("other"), Features()) is not kept
+
+
+def test_a_pool_that_spans_nodes_is_seen_by_each_of_them() -> None:
+    index = SliceIndex()
+    part = slice_("a", alike(1, attributes={"good": True}), count=2)
+    rest = slice_("b", alike(1, "e"), count=2, nodeName="other")
+    assert _ask(index, [part]) is None
+    assert _ask(index, [part, rest]) == [["r=pool/d000"]]
+    assert _ask(index, [part, replace(rest, spec=replace(rest.spec, node_name="third"))]) == [["r=pool/d000"]]
+
+
+def test_a_node_with_other_labels_sees_other_slices() -> None:
+    index = SliceIndex()
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    slices = (_slice("a", True, nodeSelector={"nodeSelectorTerms": terms}),)
+    made = Allocator(Features(), AllocatedState(), CLASSES, slices, index=index)
+    wanted = [claim(request("r"))]
+    assert names(made.allocate(node(zone="a"), wanted)) == [["r=a/x"]]
+    assert made.allocate(node(zone="b"), wanted) is None
+    assert names(made.allocate(node(zone="a"), wanted)) == [["r=a/x"]]

@@ -1,0 +1,90 @@
+"""Which pools a node sees, in which order, and what makes them unusable."""
+
+import pytest
+
+from controlplane.structured import AllocationError, Features, gather_pools
+from resourceapi.objects.v1 import ResourceSlice
+from tests.controlplane.structured.build import alike, consumes, counters, device, node, slice_
+
+IN_ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+
+
+def _seen(*slices: ResourceSlice, features: Features | None = None) -> list[str]:
+    pools = gather_pools(slices, node(zone="a"), features)
+    return [
+        f"{pool.id}{' incomplete' if pool.is_incomplete else ''}{f' ({pool.invalid})' if pool.is_invalid else ''}"
+        for pool in pools
+    ]
+
+
+def test_a_slice_concerns_a_node_in_four_ways() -> None:
+    assert _seen(
+        slice_("1", pool="by-name"),
+        slice_("2", pool="for-all", allNodes=True),
+        slice_("3", pool="selected", nodeSelector=IN_ZONE),
+        slice_("4", [device("x", nodeSelector=IN_ZONE)], pool="by-device", perDeviceNodeSelection=True),
+        slice_("5", [device("x", nodeName="other")], pool="by-other-device", perDeviceNodeSelection=True),
+        slice_("6", pool="elsewhere", nodeName="other"),
+        slice_("7", pool="unknown", perDeviceNodeSelection=False),
+    ) == ["drv/by-device", "drv/by-name", "drv/for-all", "drv/selected"]
+
+
+def test_pools_are_ordered_by_driver_and_name_and_slices_by_name() -> None:
+    assert _seen(
+        slice_("1", pool="b"), slice_("2", pool="a", driver="z"), slice_("3", pool="c"), slice_("4", pool="B")
+    ) == ["drv/B", "drv/b", "drv/c", "z/a"]
+    pool = gather_pools([slice_("s-2", count=2), slice_("s-10", count=2)], node())[0]
+    assert [each.metadata.name for each in pool.slices] == ["s-10", "s-2"]
+
+
+def test_pools_with_binding_conditions_come_last() -> None:
+    assert _seen(
+        slice_("1", [device("x"), device("y", bindingConditions=["ready"])], pool="a"), slice_("2", pool="b")
+    ) == ["drv/b", "drv/a"]
+
+
+def test_the_highest_generation_counts() -> None:
+    pool = gather_pools([slice_("old", alike(2)), slice_("new", alike(1), generation=2)], node())[0]
+    assert [each.metadata.name for each in pool.slices] == ["new"]
+    assert not pool.is_incomplete
+    assert _seen(slice_("new", generation=2, count=2), slice_("old")) == ["drv/pool incomplete"]
+
+
+def test_a_pool_is_complete_across_nodes() -> None:
+    here, there = slice_("here", alike(1), count=2), slice_("there", alike(1), count=2, nodeName="other")
+    assert _seen(here) == ["drv/pool incomplete"]
+    assert _seen(here, there) == ["drv/pool"]
+    newer = slice_("there", alike(1), count=2, nodeName="other", generation=2)
+    assert _seen(here, newer) == []
+
+
+def test_rules_that_a_pool_can_break() -> None:
+    assert _seen(slice_("1", [device("x"), device("x")])) == ["drv/pool (duplicate device name x)"]
+    assert _seen(counters("1", m="1"), counters("2", m="1")) == ["drv/pool (duplicate counter set name set)"]
+    draws = device("x", **consumes(m="1"))
+    assert _seen(slice_("1", [draws])) == ["drv/pool (counter set set not found)"]
+    assert _seen(slice_("1", [draws], count=2), counters("2", n="1")) == [
+        "drv/pool (counter m not found in counter set set)"
+    ]
+    assert _seen(slice_("1", [draws]), features=Features(partitionable_devices=False)) == ["drv/pool"]
+    far = slice_("2", [draws], count=2, nodeName="other")
+    assert _seen(slice_("1", [device("y")], count=2), far) == ["drv/pool (counter set set not found)"]
+
+
+def test_a_faulty_node_selector_is_an_error_whatever_the_node() -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Is", "values": ["a"]}]}]
+    with pytest.raises(AllocationError) as error:
+        _seen(slice_("s", nodeSelector={"nodeSelectorTerms": terms}))
+    assert str(error.value) == (
+        "gather pool information: failed to perform node selection for slice s: failed to parse node selector "
+        "&NodeSelector{NodeSelectorTerms:[]NodeSelectorTerm{NodeSelectorTerm{MatchExpressions:[]"
+        "NodeSelectorRequirement{NodeSelectorRequirement{Key:zone,Operator:Is,Values:[a],},},MatchFields:[]"
+        "NodeSelectorRequirement{},},},}: nodeSelectorTerms[0].matchExpressions[0].operator: "
+        'Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"'
+    )
+
+
+def test_slices_with_features_of_the_future_are_not_understood() -> None:
+    drawn = [{"counterSet": "set", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["group"]}]
+    grouped = slice_("1", [device("x", consumesCounters=drawn)], count=2)
+    assert _seen(grouped, slice_("2", alike(1), count=2)) == ["drv/pool incomplete"]

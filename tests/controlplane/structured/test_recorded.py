@@ -1,0 +1,8 @@
+"""What upstream's allocator answered to its own tests and to random problems."""
+
+from tests.cases import Case, recorded
+
+
+@recorded("allocator/allocator.json", "allocator/random.jsonl.gz")
+def test_recorded_problems(case: Case) -> None:
+    case.run()

@@ -1,0 +1,153 @@
+"""What an allocation says besides the devices: configuration, and where the devices can be used."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.structured import AllocationError, Features
+from resourceapi.objects import to_dict
+from resourceapi.objects.v1 import AllocationResult, ResourceSlice
+from tests.controlplane.structured.build import (
+    Json,
+    alike,
+    allocator,
+    claim,
+    class_,
+    device,
+    first_of,
+    node,
+    request,
+    slice_,
+    wants,
+)
+
+
+def _config(name: str, *requests: str) -> Json:
+    opaque = {"opaque": {"driver": "drv", "parameters": {"name": name}}}
+    return {**opaque, **({"requests": list(requests)} if requests else {})}
+
+
+def _configs(*requests: Json, config: list[Json]) -> list[tuple[str, str, tuple[str, ...]]]:
+    gpu = class_("gpu", config=[_config("g0"), _config("g1")])
+    nic = class_("nic", config=[_config("n0")])
+    made = allocator([slice_("s", alike(4))], classes=[gpu, nic])
+    results = made.allocate(node(), [claim(*requests, config=config)])
+    assert results is not None
+    entries = results[0].devices.config
+    return [(x.source, x.opaque.parameters["name"] if x.opaque else "", x.requests) for x in entries]
+
+
+def _of(name: str) -> Json:
+    return {**wants(), "deviceClassName": name}
+
+
+def test_configuration_of_classes_comes_first_and_names_its_requests() -> None:
+    requests = [request("a", _of("gpu")), request("b", _of("nic")), request("c", _of("gpu"))]
+    assert _configs(*requests, config=[_config("claim", "b")]) == [
+        ("FromClass", "g0", ("a", "c")),
+        ("FromClass", "g1", ("a", "c")),
+        ("FromClass", "n0", ("b",)),
+        ("FromClaim", "claim", ("b",)),
+    ]
+
+
+def test_configuration_for_everything_names_no_request() -> None:
+    assert _configs(request("a", _of("nic")), config=[_config("x", "a"), _config("y")]) == [
+        ("FromClass", "n0", ()),
+        ("FromClaim", "x", ()),
+        ("FromClaim", "y", ()),
+    ]
+
+
+def test_configuration_of_alternatives_counts_if_they_were_chosen() -> None:
+    requests = [first_of("a", wants(9), _of("nic")), request("b")]
+    assert _configs(*requests, config=[_config("no", "a/s0"), _config("yes", "a/s1"), _config("all", "a/s1", "b")]) == [
+        ("FromClass", "n0", ("a/s1",)),
+        ("FromClaim", "yes", ("a/s1",)),
+        ("FromClaim", "all", ()),
+    ]
+
+
+def _selector(*slices: ResourceSlice, count: int = 2, features: Features | None = None) -> Any:
+    made = allocator(slices, features=features)
+    results: list[AllocationResult] | None = made.allocate(
+        node(zone="a", region="r"), [claim(request("r", wants(count)))]
+    )
+    assert results is not None
+    return to_dict(results[0]).get("nodeSelector")
+
+
+def _in(key: str, *values: str) -> Json:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _where(*requirements: Json, **fields: Any) -> Json:
+    return {"nodeSelectorTerms": [{"matchExpressions": list(requirements), **fields}]}
+
+
+HERE = {"nodeSelectorTerms": [{"matchFields": [_in("metadata.name", "node")]}]}
+
+
+def test_a_local_device_pins_the_allocation_to_the_node() -> None:
+    net = slice_("1", alike(1), pool="net", nodeSelector=_where(_in("zone", "a")))
+    assert _selector(net, slice_("2", alike(1))) == HERE
+
+
+def test_selectors_are_merged_without_repeats() -> None:
+    slices = [
+        slice_("1", alike(1), pool="p1", nodeSelector=_where(_in("zone", "a", "b"))),
+        slice_("2", alike(1), pool="p2", nodeSelector=_where(_in("zone", "b", "a"), _in("region", "r"))),
+        slice_("3", alike(1), pool="p3", allNodes=True),
+    ]
+    assert _selector(*slices, count=3) == _where(_in("zone", "a", "b"), _in("region", "r"))
+
+
+def test_devices_for_all_nodes_need_no_selector() -> None:
+    assert _selector(slice_("1", alike(2), allNodes=True)) is None
+
+
+def test_devices_can_select_nodes_themselves() -> None:
+    devices = [device("a", nodeSelector=_where(_in("zone", "a"))), device("b", allNodes=True)]
+    assert _selector(slice_("1", devices, perDeviceNodeSelection=True)) == _where(_in("zone", "a"))
+    devices = [device("a", nodeName="node"), device("b", allNodes=True)]
+    assert _selector(slice_("1", devices, perDeviceNodeSelection=True)) == HERE
+
+
+def test_a_device_that_binds_to_its_node_pins_the_allocation() -> None:
+    binding = slice_("1", [device("a", bindsToNode=True)], allNodes=True)
+    assert _selector(binding, count=1) == HERE
+    assert _selector(binding, count=1, features=Features(device_binding_and_status=False)) is None
+
+
+def test_alternatives_between_nodes_cannot_be_merged() -> None:
+    terms = _where(_in("zone", "a"))["nodeSelectorTerms"] * 2
+    with pytest.raises(AllocationError) as error:
+        _selector(slice_("1", alike(1), nodeSelector={"nodeSelectorTerms": terms}), count=1)
+    assert str(error.value) == (
+        "create NodeSelector for claim claim: unsupported ResourceSlice.NodeSelector with 2 terms"
+    )
+
+
+def test_a_result_carries_tolerations_and_binding_conditions() -> None:
+    taint = [{"key": "k", "effect": "NoSchedule"}]
+    devices = [device("a", taints=taint, bindingConditions=["ready"], bindingFailureConditions=["failed"])]
+    toleration = {"key": "k", "operator": "Exists"}
+    made = allocator([slice_("s", devices)])
+    results = made.allocate(node(), [claim(request("r", wants(1, tolerations=[toleration])))])
+    assert results is not None
+    assert to_dict(results[0])["devices"]["results"] == [
+        {
+            "request": "r",
+            "driver": "drv",
+            "pool": "pool",
+            "device": "a",
+            "tolerations": [toleration],
+            "bindingConditions": ["ready"],
+            "bindingFailureConditions": ["failed"],
+        }
+    ]
+    assert made.allocate(node(), [claim(request("r"))]) is None
+    off = allocator([slice_("s", devices)], features=Features(device_taints=False))
+    assert off.allocate(node(), [claim(request("r"))]) is not None
+    off = allocator([slice_("s", devices)], features=Features(device_binding_and_status=False))
+    assert off.allocate(node(), [claim(request("r", wants(1, tolerations=[toleration])))]) is None

@@ -1,0 +1,216 @@
+"""Shared devices, their capacity, and counters of pools."""
+
+import pytest
+
+from controlplane.structured import AllocatedState, DeviceID, Features, SharedDeviceID
+from controlplane.structured.capacity import CapacityError, consumption, fits
+from resourceapi.objects import Quantity, from_dict
+from resourceapi.objects.v1 import DeviceCapacity
+from tests.controlplane.structured.build import (
+    Json,
+    allocator,
+    claim,
+    consumes,
+    counters,
+    device,
+    match,
+    names,
+    node,
+    request,
+    slice_,
+    wants,
+)
+
+
+def _consumed(value: str, policy: Json | None, requested: str | None) -> str | None:
+    capacity = {"c": from_dict(DeviceCapacity, {"value": value, **({"requestPolicy": policy} if policy else {})})}
+    amounts = consumption(capacity, {} if requested is None else {"c": Quantity.parse(requested)})
+    return None if amounts is None else str(amounts["c"])
+
+
+RANGE = {"default": "2", "validRange": {"min": "2", "max": "4", "step": "2"}}
+STEPS = {"default": "1", "validRange": {"min": "3", "max": "9", "step": "2"}}
+VALUES = {"default": "1", "validValues": ["1", "3"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "policy", "requested", "expected"),
+    [
+        ("4", None, None, "4"),
+        ("4", None, "1", "1"),
+        ("1500m", None, "100m", "100m"),
+        ("4", None, "5", None),
+        ("4", RANGE, None, "2"),
+        ("4", RANGE, "1", "2"),
+        ("4", RANGE, "3", "4"),
+        ("10", RANGE, "6", None),
+        ("10", STEPS, "8", "9"),
+        ("10", {"default": "1", "validRange": {"min": "3", "max": "8", "step": "2"}}, "8", None),
+        ("10", {"default": "1", "validRange": {"min": "1500m", "step": "400m"}}, "2100m", "3"),
+        ("10", {"default": "1", "validRange": {"min": "1500m"}}, "2100m", "2100m"),
+        ("10", {"default": "4", "validRange": {"max": "9"}}, "10", None),
+        ("10", {"default": "6", "validRange": {"min": "1", "max": "4"}}, "6", "6"),
+        ("10", VALUES, "2", "3"),
+        ("10", VALUES, "4", None),
+        ("10", {"default": "4", "validValues": ["9", "3"]}, "2", "9"),
+        ("10", {"default": "3", "validValues": ["1"]}, "3", "3"),
+        ("10", {"default": "3", "validValues": ["1"]}, "3000m", None),
+        ("10", {"validValues": ["4"]}, None, None),
+    ],
+)
+def test_what_a_request_consumes(value: str, policy: Json | None, requested: str | None, expected: str | None) -> None:
+    assert _consumed(value, policy, requested) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "policy", "requested", "text"),
+    [
+        ("4", None, "-1", "capacity value is negative"),
+        ("-4", None, None, "capacity value is negative"),
+        (
+            "4",
+            RANGE,
+            "18446744073709551616",
+            "capacity request cannot be represented in the device's range arithmetic: "
+            "request 18446744073709551616 exceeds MaxInt64",
+        ),
+        (
+            "4",
+            {"default": "1", "validRange": {"min": "9223372036854775800", "step": "6"}},
+            "9223372036854775807",
+            "capacity request cannot be represented in the device's range arithmetic: "
+            "rounding request 9223372036854775807 up to the next step passes MaxInt64",
+        ),
+        (
+            "4",
+            {"default": "1", "validRange": {"min": "1", "step": "0"}},
+            "3",
+            "capacity request cannot be represented in the device's range arithmetic: step 0 is not positive",
+        ),
+    ],
+)
+def test_amounts_that_cannot_be_computed(value: str, policy: Json | None, requested: str | None, text: str) -> None:
+    with pytest.raises(CapacityError) as error:
+        _consumed(value, policy, requested)
+    assert str(error.value) == f'capacity "c": {text}'
+
+
+def test_a_capacity_is_requested_by_its_literal_name() -> None:
+    capacity = {"c": from_dict(DeviceCapacity, {"value": "4"})}
+    assert consumption(capacity, {"drv/c": Quantity.of(1)}) is None
+
+
+def test_what_is_held_counts() -> None:
+    capacity = {"c": from_dict(DeviceCapacity, {"value": "4"})}
+    one, two = {"c": Quantity.of(1)}, {"c": Quantity.of(2)}
+    assert fits(capacity, two, one, one)
+    assert not fits(capacity, two, two, one)
+
+
+def _memory(amount: str) -> Json:
+    return wants(1, capacity={"requests": {"memory": amount}})
+
+
+def _shared(name: str, memory: str, **fields: object) -> Json:
+    return device(name, allowMultipleAllocations=True, capacity={"memory": {"value": memory}}, **fields)
+
+
+def test_claims_share_a_device_until_it_is_full() -> None:
+    slices = [slice_("s", [_shared("a", "4"), _shared("b", "4")])]
+    claims = [claim(request("r", _memory("2")), name=name) for name in ("one", "two", "three")]
+    results = allocator(slices).allocate(node(), claims)
+    assert names(results) == [["r=pool/a"], ["r=pool/a"], ["r=pool/b"]]
+    assert results is not None
+    given = [result.devices.results[0] for result in results]
+    assert len({each.share_id for each in given}) == 3
+    assert [str(each.consumed_capacity["memory"]) for each in given] == ["2", "2", "2"]
+    off = allocator(slices, features=Features(consumable_capacity=False))
+    assert off.allocate(node(), [claim(request("r", wants(3)))]) is None
+
+
+def test_what_others_hold_of_a_shared_device() -> None:
+    slices = [slice_("s", [_shared("a", "4")])]
+    shared = DeviceID("drv", "pool", "a")
+    state = AllocatedState(
+        allocated_shared_device_ids=frozenset([SharedDeviceID(shared, "u")]),
+        aggregated_capacity={shared: {"memory": Quantity.of(3)}},
+    )
+    assert allocator(slices, state=state).allocate(node(), [claim(request("r", _memory("2")))]) is None
+    assert names(allocator(slices, state=state).allocate(node(), [claim(request("r", _memory("1")))])) == [["r=pool/a"]]
+    exclusive = AllocatedState(allocated_devices=frozenset([shared]))
+    assert allocator(slices, state=exclusive).allocate(node(), [claim(request("r", _memory("1")))]) is None
+
+
+def test_capacity_in_flight_is_given_back() -> None:
+    """Two requests must be on one device; the small one is tried first and has to be free again for the other claim."""
+    slices = [slice_("s", [_shared("small", "2", attributes={"n": 1}), _shared("large", "4", attributes={"n": 2})])]
+    pair = claim(request("a", _memory("2")), request("b", _memory("2")), constraints=[match("n")], name="pair")
+    other = claim(request("r", _memory("2")), name="other")
+    results = allocator(slices).allocate(node(), [pair, other])
+    assert names(results) == [["a=pool/large", "b=pool/large"], ["r=pool/small"]]
+
+
+def test_a_full_device_still_belongs_to_all() -> None:
+    slices = [slice_("s", [_shared("a", "2"), _shared("b", "2")])]
+    every = wants(None, capacity={"requests": {"memory": "1"}})
+    state = AllocatedState(aggregated_capacity={DeviceID("drv", "pool", "a"): {"memory": Quantity.of(2)}})
+    assert names(allocator(slices).allocate(node(), [claim(request("r", every))])) == [["r=pool/a", "r=pool/b"]]
+    assert allocator(slices, state=state).allocate(node(), [claim(request("r", every))]) is None
+    too_much = wants(None, capacity={"requests": {"memory": "3"}})
+    assert allocator(slices).allocate(node(), [claim(request("r", too_much))]) is None
+
+
+def test_counters_limit_what_can_be_had_together() -> None:
+    partitions = [device(name, **consumes(memory=amount)) for name, amount in (("a", "5"), ("b", "4"), ("c", "4"))]
+    slices = [slice_("s", partitions, count=2), counters("t", memory="8")]
+    assert names(allocator(slices).allocate(node(), [claim(request("r", wants(2)))])) == [["r=pool/b", "r=pool/c"]]
+    state = AllocatedState(allocated_devices=frozenset([DeviceID("drv", "pool", "b")]))
+    assert names(allocator(slices, state=state).allocate(node(), [claim(request("r"))])) == [["r=pool/c"]]
+
+
+def test_counters_are_given_back_when_a_taint_or_a_constraint_refuses() -> None:
+    taint = [{"key": "k", "effect": "NoSchedule"}]
+    slices = [
+        slice_(
+            "s",
+            [
+                device("tainted", **consumes(memory="8"), taints=taint),
+                device("a", attributes={"n": 1}, **consumes(memory="4")),
+                device("b", attributes={"n": 2}, **consumes(memory="4")),
+                device("c", attributes={"n": 1}, **consumes(memory="4")),
+            ],
+            count=2,
+        ),
+        counters("t", memory="8"),
+    ]
+    results = allocator(slices).allocate(node(), [claim(request("r", wants(2)), constraints=[match("n")])])
+    assert names(results) == [["r=pool/a", "r=pool/c"]]
+
+
+def test_only_the_first_user_of_a_shared_device_pays_its_counters() -> None:
+    partition = device("a", allowMultipleAllocations=True, **consumes(memory="4"))
+    slices = [slice_("s", [partition, device("b", **consumes(memory="4"))], count=2), counters("t", memory="8")]
+    claims = [claim(request("r"), name=name) for name in ("one", "two")]
+    assert names(allocator(slices).allocate(node(), claims)) == [["r=pool/a"], ["r=pool/a"]]
+    both = [*claims, claim(request("r", wants(1, "!device.allowMultipleAllocations")), name="three")]
+    assert names(allocator(slices).allocate(node(), both)) == [["r=pool/a"], ["r=pool/a"], ["r=pool/b"]]
+
+
+def test_counters_of_two_drivers_with_equal_pool_names_are_apart() -> None:
+    shared = [{"name": "set", "counters": {"memory": {"value": "4"}}}]
+    slices = [
+        made
+        for driver in ("one", "two")
+        for made in (
+            slice_(f"{driver}-d", [device("a", **consumes(memory="4"))], driver=driver, count=2),
+            slice_(f"{driver}-c", driver=driver, count=2, sharedCounters=shared),
+        )
+    ]
+    assert names(allocator(slices).allocate(node(), [claim(request("r", wants(2)))])) == [["r=pool/a", "r=pool/a"]]
+
+
+def test_an_overdrawn_pool_gives_nothing_that_draws_on_it() -> None:
+    partitions = [device("used", **consumes(memory="9")), device("none", **consumes(memory="0")), device("free")]
+    slices = [slice_("s", partitions, count=2), counters("t", memory="8")]
+    state = AllocatedState(allocated_devices=frozenset([DeviceID("drv", "pool", "used")]))
+    assert names(allocator(slices, state=state).allocate(node(), [claim(request("r"))])) == [["r=pool/free"]]

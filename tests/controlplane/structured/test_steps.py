@@ -1,0 +1,180 @@
+"""Search steps: upstream's published counts without pruning, few with it, and the same devices."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
+from tests.controlplane.structured.build import (
+    Json,
+    alike,
+    allocator,
+    claim,
+    class_,
+    consumes,
+    counters,
+    device,
+    distinct,
+    first_of,
+    match,
+    names,
+    node,
+    request,
+    slice_,
+    wants,
+)
+
+X, Y = ('device.attributes["drv"].type == "X"', 'device.attributes["drv"].type == "Y"')
+
+
+def _types(text: str) -> list[Json]:
+    return [device(f"d{number:03}", attributes={"type": kind}) for number, kind in enumerate(text)]
+
+
+def _numbered(count: int) -> list[Json]:
+    return [device(f"d{number:03}", attributes={"n": number}) for number in range(count)]
+
+
+def _grouped(groups: int, size: int) -> list[Json]:
+    return [device(f"d{n:03}", attributes={"numa": n // size}) for n in range(groups * size)]
+
+
+BACKTRACKING = [
+    device(f"d{n}", **consumes(**{f"cpu{n}": "1", "mem": "20Gi" if n == 1 else "10Gi"})) for n in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(
+    ("devices", "requests", "steps", "found"),
+    [
+        (alike(4), [request("r", wants(5))], 16, None),
+        (
+            _types("XYY"),
+            [request("a", wants(2)), request("b", wants(1, X))],
+            12,
+            ["a=pool/d001", "a=pool/d002", "b=pool/d000"],
+        ),
+        (
+            _types("XYY"),
+            [first_of("a", wants(3, Y), wants(2)), first_of("b", wants(2), wants(1, X))],
+            26,
+            ["a/s1=pool/d001", "a/s1=pool/d002", "b/s1=pool/d000"],
+        ),
+        (_types("Y" * 31 + "XX"), [first_of("a", wants(None, Y), wants(2, Y)), request("b", wants(2, X))], 42, ...),
+        (alike(64), [first_of("a", wants(32), wants(16)), first_of("b", wants(32), wants(16))], 75, ...),
+        (alike(5), [request("r", wants(6))], 32, None),
+    ],
+)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_published_counts(devices: list[Json], requests: list[Json], steps: int, found: object, parts: int) -> None:
+    cut = len(devices) // parts
+    slices = [slice_(f"s{n}", devices[n * cut : None if n == parts - 1 else cut], count=parts) for n in range(parts)]
+    made = allocator(slices, prune=False)
+    results = names(made.allocate(node(), [claim(*requests)]))
+    assert made.stats.num_allocate_one_invocations == steps
+    if found is not ...:
+        assert results == (None if found is None else [found])
+
+
+def test_the_backtracking_workload_of_scheduler_perf() -> None:
+    amounts = {**{f"cpu{n}": "1" for n in range(1, 9)}, "mem": "70Gi"}
+    slices = [slice_("s", BACKTRACKING, count=2), counters("t", **amounts)]
+    plain, pruned = allocator(slices, prune=False), allocator(slices, patience=0)
+    wanted = [claim(request("r", wants(7)))]
+    assert names(plain.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
+    assert names(pruned.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
+    assert plain.stats.num_allocate_one_invocations == 130
+    assert pruned.stats.num_allocate_one_invocations < 70
+
+
+def _halves(count: int) -> list[ResourceSlice]:
+    devices = [device(f"d{n:03}", **consumes(m="1")) for n in range(count)]
+    return [slice_("s", devices, count=2), counters("t", m=str(count // 2))]
+
+
+def _shared(count: int, first_size: int) -> list[Json]:
+    sizes = [str(first_size + n) for n in range(count)]
+    return [device(f"d{n}", allowMultipleAllocations=True, capacity={"m": {"value": x}}) for n, x in enumerate(sizes)]
+
+
+def _one_each(count: int, *selectors: str) -> list[Json]:
+    return [request(f"r{number}", wants(1, *selectors)) for number in range(count)]
+
+
+EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
+    "too many of identical devices": ([slice_("s", alike(31))], [claim(request("r", wants(32)))]),
+    "a later request needs what does not exist": (
+        [slice_("s", _types("Y" * 64))],
+        [claim(request("a", wants(8)), request("b", wants(1, X)))],
+    ),
+    "more alike than a group has": (
+        [slice_("s", _grouped(4, 16))],
+        [claim(request("r", wants(17)), constraints=[match("numa")])],
+    ),
+    "counters for half of the devices": (_halves(20), [claim(request("r", wants(11)))]),
+    "one claim more than devices": (
+        [slice_("s", alike(20))],
+        [claim(request("r"), name=f"c{n}") for n in range(21)],
+    ),
+    "alike across requests": (
+        [slice_("s", _grouped(4, 11))],
+        [claim(*_one_each(12), constraints=[match("numa")])],
+    ),
+    "one request more than devices that all differ": (
+        [slice_("s", _numbered(30))],
+        [claim(*[request(f"r{n}", wants(1, f'device.attributes["drv"].n != {n}')) for n in range(31)])],
+    ),
+    "an alternative that never fits the limit": (
+        [slice_("s", alike(40))],
+        [claim(request("a", wants(20)), first_of("b", {**wants(None), "deviceClassName": "none"}, wants(20)))],
+    ),
+    "shared devices and an impossible last request": (
+        [slice_("s", _shared(10, 4))],
+        [claim(*[request(f"r{n}", wants(1, capacity={"requests": {"m": "0"}})) for n in range(20)],
+               request("z", wants(1, "false")))],
+    ),
+    "shared devices that are a little too small": (
+        [slice_("s", _shared(8, 10))],
+        [claim(*[request(f"r{n}", wants(1, capacity={"requests": {"m": "4"}})) for n in range(27)])],
+    ),
+    "eight alternatives each and an impossible last request": (
+        [slice_("s", alike(20))],
+        [claim(*[first_of(f"r{n}", *[wants()] * 8) for n in range(12)], request("z", wants(1, "false")))],
+    ),
+    "more that differ than there are values": (
+        [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
+        [claim(request("r", wants(12)), constraints=[distinct("n")])],
+    ),
+    "requests that differ, more than there are values": (
+        [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
+        [claim(*_one_each(12), constraints=[distinct("n")])],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPLODING)
+def test_searches_that_explode_without_pruning_end_at_once(name: str) -> None:
+    slices, claims = EXPLODING[name]
+    made = allocator(slices, classes=[class_("none", "false")])
+    assert made.allocate(node(), claims, timeout=10) is None
+    assert made.stats.num_allocate_one_invocations < 3000
+
+
+def test_a_late_solution_is_found() -> None:
+    devices = _grouped(4, 10)
+    devices[-1]["attributes"]["type"] = {"string": "X"}
+    last = request("x", wants(1, '"type" in device.attributes["drv"]'))
+    slices, claims = [slice_("s", devices)], [claim(*_one_each(9), last, constraints=[match("numa")])]
+    wanted = [[*(f"r{n}=pool/d{30 + n:03}" for n in range(9)), "x=pool/d039"]]
+    assert names(allocator(slices).allocate(node(), claims, timeout=10)) == wanted
+
+
+@pytest.mark.parametrize("patience", [0, 3, 16])
+def test_an_error_behind_an_exploding_search_is_still_met(patience: int) -> None:
+    """Upstream gets to the device without the attribute before it has tried all sets of the others."""
+    devices = [*alike(40, attributes={"ok": True}), device("last")]
+    made = allocator([slice_("s", devices)], patience=patience)
+    picky = wants(8, 'device.attributes["drv"].ok')
+    claims: Sequence[ResourceClaim] = [claim(request("a", picky), request("b", wants(1, "false")))]
+    with pytest.raises(Exception, match="on device drv/pool/last: CEL runtime error: no such key: ok"):
+        made.allocate(node(), claims, timeout=10)
