@@ -78,14 +78,20 @@ def _validate(args: tuple[Any, ...], _: Any) -> int:
 
 def _contains_ip(args: tuple[Any, ...], _: Any) -> int:
     network = _plain_size(args[0])
-    cost = math.ceil((network + network) * TRAVERSAL)
-    return cost + traversal(len(args[1])) if type(args[1]) is str else cost
+    return math.ceil((network + network) * TRAVERSAL)
 
 
-def _contains_cidr(args: tuple[Any, ...], _: Any) -> int:
-    network = _plain_size(args[0])
-    cost = math.ceil((network + network) * TRAVERSAL) + math.ceil(network * TRAVERSAL) + 1
-    return cost + traversal(len(args[1])) if type(args[1]) is str else cost
+def _contains_cidr(args: tuple[Any, ...], result: Any) -> int:
+    return _contains_ip(args, result) + traversal(_plain_size(args[0])) + 1
+
+
+def _with_parsing(rule: Cost) -> Cost:
+    """The rule for the form whose second argument is a text."""
+
+    def cost(args: tuple[Any, ...], result: Any) -> int:
+        return rule(args, result) + traversal(_plain_size(args[1]))
+
+    return cost
 
 
 _BY_FUNCTION: dict[str, Cost | int] = {
@@ -180,7 +186,10 @@ def _sets(factor: int) -> Cost:
 
 
 # These go before the rules by function name.
-_EXTENSIONS: dict[str, Cost | int] = {
+_OVERLOADS_FIRST: dict[str, Cost | int] = {
+    "cidr_ip": 1,
+    "cidr_contains_ip_string": _with_parsing(_contains_ip),
+    "cidr_contains_cidr_string": _with_parsing(_contains_cidr),
     "list_slice": _output,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,
@@ -195,16 +204,14 @@ for _name in (
     *("int", "uint", "double", "bool", "string", "bytes"),
     *("google.protobuf.Duration", "google.protobuf.Timestamp"),
 ):
-    _EXTENSIONS[f"list_{_name}_sort"] = lambda args, _: _self_compare(args[0])
-    _EXTENSIONS[f"list_{_name}_sortByAssociatedKeys"] = lambda args, _: _self_compare(args[1])
+    _OVERLOADS_FIRST[f"list_{_name}_sort"] = lambda args, _: _self_compare(args[0])
+    _OVERLOADS_FIRST[f"list_{_name}_sortByAssociatedKeys"] = lambda args, _: _self_compare(args[1])
 
 
 def call_cost(function: str, overload: str) -> Cost | int:
     """What a call costs: units, or how to compute them. `overload` is empty where several fit by type."""
-    if overload in _EXTENSIONS:
-        return _EXTENSIONS[overload]
-    if overload == "cidr_ip":
-        return 1
+    if overload in _OVERLOADS_FIRST:
+        return _OVERLOADS_FIRST[overload]
     if function in _BY_FUNCTION:
         return _BY_FUNCTION[function]
     return _BY_OVERLOAD.get(overload, 1)

@@ -12,7 +12,17 @@ from typing import Any
 from resourceapi.cel.calls import second_after_failure
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import UNSET, Failure, Frame, Run
-from resourceapi.cel.values import display, find, go_type_name, is_map, items_of, keys_of, no_such_overload, to_key
+from resourceapi.cel.values import (
+    display,
+    find,
+    go_type_name,
+    is_map,
+    items_of,
+    keys_of,
+    no_such_overload,
+    to_key,
+    type_name,
+)
 
 
 def _elements(value: Any) -> Iterable[Any]:
@@ -163,7 +173,7 @@ def insert_entries(accu: int, entries: Run) -> Run:
             raise mapping.error
         added = entries(frame)
         if not is_map(added):
-            raise no_such_overload()
+            raise CelEvalError(f"no such overload: cel.@mapInsert(map, {type_name(added)})")
         for name, value in items_of(added):
             _insert(mapping, name, value)
         return mapping

@@ -13,12 +13,12 @@ from resourceapi.cel.library.times import format_duration, format_timestamp, par
 from resourceapi.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Timestamp, Uint, type_name
 
 _NANOS = 10**9
+# Possessive repetitions keep the reading of long texts linear.
 _FLOAT = re.compile(
-    r"[+-]?(?:(?:\d(?:_?\d)*)?\.?(?:\d(?:_?\d)*)?(?:e[+-]?\d(?:_?\d)*)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
+    r"[+-]?(?:(?:\d(?:_?\d)*+)?+\.?(?:\d(?:_?\d)*+)?+(?:e[+-]?\d(?:_?\d)*+)?|inf|infinity|nan)",
+    re.IGNORECASE | re.ASCII,
 )
-_HEX_FLOAT = re.compile(
-    r"[+-]?0x_?[0-9a-f]*(?:_?[0-9a-f])*\.?(?:_?[0-9a-f])*p[+-]?\d(?:_?\d)*", re.IGNORECASE | re.ASCII
-)
+_HEX_FLOAT = re.compile(r"[+-]?0x(?:_?[0-9a-f])*+\.?(?:_?[0-9a-f])*+p[+-]?\d(?:_?\d)*+", re.IGNORECASE | re.ASCII)
 _BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
