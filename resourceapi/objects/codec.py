@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Record)
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _GROUP = "resource.k8s.io"  # stands for the version of that group in the names of types
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 class DecodeError(ValueError):
@@ -231,9 +231,9 @@ def _list_kind(item_kind: _Kind) -> _Kind:
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise _Mismatch(value, wanted)
-        items = []
         if not value:
             return WrittenEmpty()
+        items = []
         for index, item in enumerate(value):
             try:
                 items.append(item_kind.zero() if item is None else item_kind.read(item))
@@ -317,7 +317,7 @@ def _read_time(value: Any) -> datetime:
         raise _Mismatch(value, "string")
     try:
         if _RFC3339.fullmatch(value):
-            return datetime.fromisoformat(value.upper()).astimezone(UTC)
+            return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         pass  # a day or an hour that does not exist
     raise _Mismatch(reason=_time_complaint(value))

@@ -65,7 +65,8 @@ def read_object(value: object, *, defaults_at: datetime | None = None) -> Kubern
 
     With `defaults_at` the defaults of the object's version are filled in, as of that moment. Raises DecodeError.
     """
-    return read_with_unknown(value, defaults_at=defaults_at).object
+    served, obj = _read(value)
+    return _finished(served, obj, defaults_at)
 
 
 def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None) -> K:
@@ -82,14 +83,8 @@ def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None
 
 def read_with_unknown(value: object, *, defaults_at: datetime | None = None) -> Decoded:
     """Like `read_object`, and says which members have no field in that version."""
-    members = _members(value)
-    api_version = members.pop("apiVersion")
-    served = _served(api_version, members.pop("kind"))
-    obj = from_dict(served.form, members, api_version.rpartition("/")[2])
-    unknown = tuple(unknown_paths(obj))
-    if defaults_at is not None:
-        obj = with_defaults(obj, defaults_at)
-    return Decoded(served.to_hub(obj) if served.to_hub else obj, unknown)
+    served, obj = _read(value)
+    return Decoded(_finished(served, obj, defaults_at), tuple(unknown_paths(obj)))
 
 
 def read_objects(value: object, *, defaults_at: datetime | None = None) -> Iterator[KubernetesObject]:
@@ -137,6 +132,20 @@ def parse_json(data: bytes | str) -> Any:
         raise DecodeError("json: exceeded max depth") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise DecodeError(f"json: {error}") from None
+
+
+def _read(value: object) -> tuple[_Served, KubernetesObject]:
+    """The object in its own version, without defaults."""
+    members = _members(value)
+    api_version = members.pop("apiVersion")
+    served = _served(api_version, members.pop("kind"))
+    return served, from_dict(served.form, members, api_version.rpartition("/")[2])
+
+
+def _finished(served: _Served, obj: KubernetesObject, defaults_at: datetime | None) -> KubernetesObject:
+    if defaults_at is not None:
+        obj = with_defaults(obj, defaults_at)
+    return served.to_hub(obj) if served.to_hub else obj
 
 
 def _members(value: object) -> dict[str, Any]:

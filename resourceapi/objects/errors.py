@@ -1,6 +1,6 @@
 """What is wrong with an object: a list of field errors, worded as the API server words them.
 
-Rules add to a list and never raise; whoever needs a refusal turns the list into `InvalidObjectError` or a Status body.
+Rules add to a list and never raise; `invalid_status` makes the answer of it.
 """
 
 import enum
@@ -100,16 +100,6 @@ class ErrorList(list[FieldError]):
         words = kind.value[1]
         shown = "" if kind in _WITHOUT_VALUE else f": {_shown(value)}"
         self.append(FieldError(kind, path, f"{words}{shown}" + (f": {detail}" if detail else "")))
-
-
-class InvalidObjectError(ValueError):
-    """An object that the API server would refuse with 422."""
-
-    def __init__(self, obj: KubernetesObject, errors: ErrorList) -> None:
-        status = invalid_status(obj, errors)
-        super().__init__(status["message"])
-        self.errors = errors
-        self.status = status
 
 
 def invalid_status(obj: KubernetesObject, errors: ErrorList) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def claim(namespace: str = "ns", *owners: OwnerReference) -> v1.ResourceClaim:
 def test_ownership() -> None:
     check_made_for(claim("ns", OwnerReference(uid="0"), OwnerReference(uid="1", controller=True)), POD)
     with pytest.raises(
-        ClaimLookupError, match="^ResourceClaim other/claim is not in the same namespace as Pod ns/pod$"
+        ClaimLookupError, match=r"^ResourceClaim other/claim is not in the same namespace as Pod ns/pod$"
     ):
         check_made_for(claim("other"), POD)
     for owners in ((), (OwnerReference(uid="1"),), (OwnerReference(uid="2", controller=True),)):

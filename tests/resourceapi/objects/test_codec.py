@@ -93,7 +93,7 @@ def test_times_are_written_in_utc_without_fractions() -> None:
     taint = from_dict(v1.DeviceTaint, {"key": "k", "effect": "x", "timeAdded": "2026-01-02T03:04:05.678+02:00"})
     assert taint.time_added == datetime(2026, 1, 2, 1, 4, 5, 678000, tzinfo=UTC)
     assert to_dict(taint)["timeAdded"] == "2026-01-02T01:04:05Z"
-    early = from_dict(v1.DeviceTaint, {"timeAdded": "0001-01-01t00:00:00z"})
+    early = from_dict(v1.DeviceTaint, {"timeAdded": "0001-01-01T00:00:00Z"})
     assert to_dict(early)["timeAdded"] == "0001-01-01T00:00:00Z"
     naive = from_dict(v1.DeviceTaint, {"timeAdded": datetime(2026, 1, 2)})
     assert to_dict(naive)["timeAdded"] == "2026-01-02T00:00:00Z"
@@ -104,6 +104,7 @@ def test_times_are_written_in_utc_without_fractions() -> None:
     [
         ("2026-01-02", 'cannot parse "" as "T"'),
         ("2026-01-01T00:00:00", 'cannot parse "" as "Z07:00"'),
+        ("2026-01-01t00:00:00Z", 'cannot parse "t00:00:00Z" as "T"'),
         ("now", 'cannot parse "now" as "2006"'),
         ("2026-1-01T00:00:00Z", 'cannot parse "1-01T00:00:00Z" as "01"'),
         ("2026-01-01T00:00:00Zulu", 'extra text: "ulu"'),

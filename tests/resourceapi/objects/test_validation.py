@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from resourceapi.objects import KubernetesObject, Quantity, core, read_object, v1
 from resourceapi.objects.class_rules import SelectorCheck
-from resourceapi.objects.errors import ErrorList, InvalidObjectError, invalid_status, quoted_text
+from resourceapi.objects.errors import ErrorList, invalid_status, quoted_text
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.validate import validate_create, validate_status_update, validate_update
 from tests.cases import Case, recorded
@@ -51,9 +51,9 @@ def test_status_body_of_one_error_and_of_several() -> None:
     errors = ErrorList()
     errors.required("spec.driver")
     errors.required("spec.driver")
-    refused = InvalidObjectError(core.Node(), errors)
-    assert str(refused) == 'Node "" is invalid: spec.driver: Required value'
-    assert refused.status["details"] == {
+    refused = invalid_status(core.Node(), errors)
+    assert refused["message"] == 'Node "" is invalid: spec.driver: Required value'
+    assert refused["details"] == {
         "kind": "Node",
         "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.driver"}] * 2,
     }
