@@ -79,7 +79,7 @@ def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
     nodes = tuple(
         cdi.DeviceNode(
             path=node.container_path or node.path,
-            host_path=node.path if node.container_path not in ("", node.path) else "",
+            host_path=node.target or (node.path if node.container_path not in ("", node.path) else ""),
             permissions=resource.permissions,
             uid=access.uid if access else None,
             gid=access.gid if access else None,

@@ -31,6 +31,7 @@ class Devnode(Struct, frozen=True, order=True):
     major: int
     minor: int
     container_path: str = ""  # where a container sees it; empty: at the same path
+    target: str = ""  # the node itself where `path` is a link to it: CDI does not follow links
 
 
 class Health(Struct, frozen=True):

@@ -78,7 +78,7 @@ def _device(host: Host, path: str) -> Device | None:
         name=path.removeprefix("/dev/"),
         syspath=syspath,
         attributes=known(attributes),
-        devnodes=(node,),
+        devnodes=(node if real == path else structs.replace(node, target=real),),
         numa_nodes=numa_nodes(host, syspath),
     )
 

@@ -53,7 +53,7 @@ def test_the_name_stays_the_identity_when_a_link_leads_elsewhere(tree: Tree) -> 
     (after,) = found(tree, "/dev/serial/by-id/*").values()
     assert before.id == after.id
     assert (before.devnodes[0].minor, after.devnodes[0].minor) == (1, 0)
-    assert after.devnodes[0].path == "/dev/serial/by-id/usb-FTDI-if00"
+    assert (after.devnodes[0].path, after.devnodes[0].target) == ("/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB0")
     assert after.attributes["path"] == "/dev/serial/by-id/usb-FTDI-if00"
 
 
