@@ -1,60 +1,61 @@
 """A capture: what this host's device tree says, so that it can be read again elsewhere.
 
-What to record is not a list that could grow old: the readers run over a host that remembers what it was asked. Beside
-their answers come all attributes of the devices that they found and of the parents of those, for the readers of
-tomorrow, but only what every user may read: what the kernel keeps from users can be secret, slow, or have effects.
+What to record is not a list that could grow old: the readers run, and what they ask is overheard. Beside the answers
+come all attributes of the devices that they found and of the parents of those, for the readers of tomorrow, but only
+what every user may read: what the kernel keeps from users can be secret, slow, or have effects.
 """
 
 import base64
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from posixpath import dirname, join, normpath
 
-from hostdevices.device import Devnode
 from hostdevices.host import READ_LIMIT, Host
 from hostdevices.masking import Mask
 from hostdevices.readers import READERS, Reader
 from hostdevices.recording import Entry
 from hostdevices.scan import scan
+from hostdevices.tree import Node, Tree
 
 # Not read unasked, even where every user may: some drivers act on it, it can wait (sriov_numvfs does while functions
 # are being made), or it is no text.
 _NOT_ASKED = re.compile(r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*")
 
 
-class _RememberingHost(Host):
-    """A host that remembers what was asked of it."""
+class _Overheard:
+    """A tree that notes what is asked of another one."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
         self.read_limits: dict[str, int] = {}
         self.listed: set[str] = set()
         self.asked: set[str] = set()
 
-    def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
+    def is_live(self) -> bool:
+        return self._tree.is_live()
+
+    def read(self, path: str, limit: int) -> bytes | None:
         self.read_limits[path] = max(limit, self.read_limits.get(path, 0))
-        return super().read_bytes(path, limit)
+        return self._tree.read(path, limit)
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         self.listed.add(path)
-        return super().list(path)
-
-    def exists(self, path: str) -> bool:
-        self.asked.add(path)
-        return super().exists(path)
-
-    def resolve(self, path: str) -> str | None:
-        self.asked.add(path)
-        return super().resolve(path)
+        return self._tree.names(path)
 
     def target(self, path: str) -> str | None:
         self.asked.add(path)
-        return super().target(path)
+        return self._tree.target(path)
 
-    def devnode(self, path: str) -> Devnode | None:
+    def resolve(self, path: str) -> str | None:
         self.asked.add(path)
-        return super().devnode(path)
+        return self._tree.resolve(path)
+
+    def is_public(self, path: str) -> bool:
+        return self._tree.is_public(path)
+
+    def node(self, path: str) -> Node | None:
+        self.asked.add(path)
+        return self._tree.node(path)
 
 
 def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS) -> list[Entry]:
@@ -62,14 +63,14 @@ def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = REA
 
     With `masked`, serial numbers, MAC addresses, UUIDs and their like are replaced, each by the same one everywhere.
     """
-    remembering = _RememberingHost(host.root)
-    inventory = scan(remembering, readers)
+    overheard = _Overheard(host.tree)
+    inventory = scan(Host(host.root, overheard), readers)
     record = _Record(host)
-    for path, limit in remembering.read_limits.items():
+    for path, limit in overheard.read_limits.items():
         record.file(path, limit)
-    for path in remembering.listed:
+    for path in overheard.listed:
         record.names(path)
-    for path in remembering.asked:
+    for path in overheard.asked:
         record.thing(path)
     for syspath in _with_parents(device.syspath for device in inventory.devices.values()):
         record.attributes(syspath)

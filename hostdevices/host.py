@@ -8,6 +8,7 @@ Rules of what comes through it:
 4. A name or link target that is not UTF-8 does not exist: no message to a kubelet could carry it.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -29,14 +30,14 @@ class UnreadableFile(HostDevicesError):
 class Host:
     """A host's device tree at `root`: `/`, a folder with sys/, proc/ and dev/, or a capture. Paths are the host's."""
 
-    def __init__(self, root: Path | str = "/") -> None:
-        """Open the tree at `root`. Raises `HostDevicesError` where there is none."""
+    def __init__(self, root: Path | str = "/", tree: Tree | None = None) -> None:
+        """Open the tree at `root`, or ask `tree` in its stead. Raises `HostDevicesError` where there is none."""
         self.root = Path(os.path.realpath(root))
-        self._tree = _tree_at(self.root)
+        self.tree = tree or _tree_at(self.root)
 
     def is_live(self) -> bool:
         """Tell whether this is the running machine's own tree."""
-        return isinstance(self._tree, Machine)
+        return self.tree.is_live()
 
     def read(self, path: str, limit: int = READ_LIMIT) -> str | None:
         """Return the text of a file without surrounding white space; None where it cannot be read.
@@ -57,24 +58,35 @@ class Host:
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
         """Return at most `limit` bytes of a file below /sys or /proc; None where it cannot be read."""
-        return self._tree.read(path, limit)
+        return self.tree.read(path, limit)
+
+    def write(self, path: str, text: str) -> None:
+        """Write to an attribute below /sys. Blocks for as long as the device takes. Raises OSError."""
+        real = self.resolve(path)
+        if real is None or not real.startswith("/sys/"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        descriptor = os.open(f"{self.root}{real}", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
 
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a folder; empty where there is none."""
-        return sorted(filter(_is_text, self._tree.names(path)))
+        return sorted(filter(_is_text, self.tree.names(path)))
 
     def exists(self, path: str) -> bool:
         """Tell whether something lies at `path`, links followed."""
-        return self._tree.resolve(path) is not None
+        return self.tree.resolve(path) is not None
 
     def resolve(self, path: str) -> str | None:
         """Return the host path that `path` leads to once all links are followed; None where it leads nowhere."""
-        real = self._tree.resolve(path)
+        real = self.tree.resolve(path)
         return (real or "/") if real is not None and _is_text(real) else None
 
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written; None where there is no link."""
-        target = self._tree.target(path)
+        target = self.tree.target(path)
         return target if target is not None and _is_text(target) else None
 
     def link(self, path: str) -> str | None:
@@ -84,11 +96,11 @@ class Host:
 
     def is_public(self, path: str) -> bool:
         """Tell whether every user may read the file; the kernel keeps what is costly, risky or secret from them."""
-        return self._tree.is_public(path)
+        return self.tree.is_public(path)
 
     def devnode(self, path: str) -> Devnode | None:
         """Return the device node at `path`, which may be a link to it; None where there is none."""
-        node = self._tree.node(path)
+        node = self.tree.node(path)
         return Devnode(path, node.kind, node.major, node.minor) if node else None
 
 

@@ -49,7 +49,7 @@ class PathEvents:
         self._root = os.path.realpath(root)
         self._patterns = [self._without_links(PurePath(pattern).parts[1:]) for pattern in patterns]
         self._subsystem = subsystem
-        self._wake: Wake = lambda _: None
+        self._wake: Wake = lambda *_: None
         self._observer: BaseObserver | None = None
         self._watches: dict[str, ObservedWatch] = {}
 
@@ -79,7 +79,7 @@ class PathEvents:
                 self._unwatch(path)
         if any(self._concerns(path) for path in paths):
             self._follow()
-            self._wake(self._subsystem)
+            self._wake(self._subsystem, "")
 
     def _concerns(self, path: str) -> bool:
         names = PurePath(os.path.relpath(path, self._root)).parts

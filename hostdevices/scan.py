@@ -6,23 +6,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
+from hostdevices.memory import Memory
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
 
 _log = logging.getLogger(__name__)
 
 
 class Scanner:
-    """Reads a host, and again only the classes that an event concerns."""
+    """Reads a host, and again only the classes and devices that an event concerns."""
 
     def __init__(self, host: Host, readers: Sequence[Reader] = READERS) -> None:
         """Prepare to read `host`; nothing is read yet."""
-        self._host = host
+        self._memory = Memory(host.tree)
+        self._host = Host(host.root, self._memory)
         self._readers = readers
         self._findings: dict[Reader, list[Finding]] = {}
         self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
-    def scan(self, subsystems: Iterable[str] | None = None) -> Inventory:
-        """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory."""
+    def scan(self, subsystems: Iterable[str] | None = None, syspaths: Iterable[str] | None = None) -> Inventory:
+        """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory.
+
+        With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
+        """
+        if subsystems is None or syspaths is None:
+            self._memory.forget()
+        else:
+            for syspath in syspaths:
+                self._memory.forget(syspath)
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
             if wanted is None or reader not in self._findings or reader.subsystems & wanted:

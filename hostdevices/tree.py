@@ -27,6 +27,10 @@ class Node(NamedTuple):
 class Tree(Protocol):
     """The files of one host. Paths are absolute and the host's own; what cannot be had is None or empty."""
 
+    def is_live(self) -> bool:
+        """Tell whether this is the running machine's own tree."""
+        ...
+
     def read(self, path: str, limit: int) -> bytes | None:
         """Return at most `limit` bytes of a regular file."""
         ...
@@ -54,6 +58,10 @@ class Tree(Protocol):
 
 class Machine:
     """The running machine's own tree."""
+
+    def is_live(self) -> bool:
+        """It is."""
+        return True
 
     def read(self, path: str, limit: int) -> bytes | None:
         """Return at most `limit` bytes of a file below /sys or /proc. A device node is never opened: it may react."""
@@ -94,6 +102,10 @@ class Machine:
 
 class StoredTree(ABC):
     """A tree that is not the running machine's: here links are followed by us, never by the kernel."""
+
+    def is_live(self) -> bool:
+        """It is not."""
+        return False
 
     def read(self, path: str, limit: int) -> bytes | None:
         """Return at most `limit` bytes of a regular file."""

@@ -17,8 +17,11 @@ from typing import Literal, Protocol, TypeAlias
 
 import pyudev
 
-Wake: TypeAlias = Callable[[str | None], None]
-"""Called on the loop with the subsystem that an event concerns; with None when anything may have changed."""
+Wake: TypeAlias = Callable[[str | None, str], None]
+"""Called on the loop with the subsystem and syspath of the device that an event concerns.
+
+The syspath is empty where the event is of no device, the subsystem None when anything may have changed.
+"""
 
 RECEIVE_BUFFER = 16 << 20  # bytes; the default of 208 KiB holds some 200 events
 GAP_GRACE = 1.0  # seconds from a gap to the rescan; also the least time between two rescans for gaps
@@ -69,7 +72,7 @@ class UdevEvents:
         """Choose whose events to hear; nothing is opened yet."""
         self._source = source
         self._monitor: pyudev.Monitor | None = None
-        self._wake: Wake = lambda _: None
+        self._wake: Wake = lambda *_: None
         self._gaps = Gaps()
         self._gap_timer: asyncio.TimerHandle | None = None
 
@@ -113,7 +116,7 @@ class UdevEvents:
                 self._gaps.note(event.sequence_number)
                 if self._gaps.missing and self._gap_timer is None:
                     self._gap_timer = asyncio.get_running_loop().call_later(GAP_GRACE, self._gap_is_old)
-            self._wake(event.subsystem)
+            self._wake(event.subsystem, f"/sys{event.device_path}")
 
     def _overflowed(self, descriptor: int) -> None:
         """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""
@@ -121,10 +124,10 @@ class UdevEvents:
             error = same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         _log.warning("%s events were lost (%s): reading everything", self._source, os.strerror(error))
         self._gaps = Gaps()
-        self._wake(None)
+        self._wake(None, "")
 
     def _gap_is_old(self) -> None:
         self._gap_timer = None
         if self._gaps.missing:
             self._gaps.forget()
-            self._wake(None)
+            self._wake(None, "")

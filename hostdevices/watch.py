@@ -52,6 +52,13 @@ class Change(NamedTuple):
     diff: Diff
 
 
+class _Task(NamedTuple):
+    """What to scan; None stands for all."""
+
+    subsystems: frozenset[str] | None
+    syspaths: frozenset[str] | None
+
+
 class Pace:
     """When to scan: at once after a quiet time, then ever more patiently while a burst lasts.
 
@@ -118,7 +125,9 @@ class Watcher:
         self._wakened = asyncio.Event()
         self._pace = Pace()
         self._subsystems: set[str] = set()
+        self._syspaths: set[str] = set()
         self._everything = False  # the pending scan is a full one
+        self._every_device = False  # the pending scan trusts nothing that was read before
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: asyncio.Future[Change | None] | None = None
@@ -176,15 +185,18 @@ class Watcher:
         if subsystems is None:
             self._everything = True
         else:
-            self._subsystems.update(subsystems)
+            asked = set(subsystems)
+            self._subsystems |= asked
+            self._every_device |= bool(asked)
         self._at_once = True
         self._wakened.set()
 
-    def _wake(self, subsystem: str | None) -> None:
+    def _wake(self, subsystem: str | None, syspath: str) -> None:
         if subsystem is None:
             self._everything = True
         elif subsystem in self._scanner.subsystems:
             self._subsystems.add(subsystem)
+            self._syspaths.add(syspath)
         else:
             return
         self._pace.event(asyncio.get_running_loop().time())
@@ -197,19 +209,19 @@ class Watcher:
                 async with asyncio.timeout_at(due if due < NEVER else None):
                     await self._wakened.wait()
 
-    def _take(self, now: float) -> frozenset[str] | None:
-        """Return what to scan, None for everything, and begin to collect anew."""
-        subsystems, self._subsystems = frozenset(self._subsystems), set()
+    def _take(self, now: float) -> _Task:
+        """Return what to scan, and begin to collect anew."""
+        task = _Task(frozenset(self._subsystems), None if self._every_device else frozenset(self._syspaths - {""}))
+        if self._everything or self._full_scan_at <= now:
+            task, self._full_scan_at = _Task(None, None), now + self._interval
+        self._subsystems, self._syspaths = set(), set()
+        self._everything = self._every_device = self._at_once = False
         self._pace.scanning()
-        self._at_once = False
-        if not self._everything and self._full_scan_at > now:
-            return subsystems
-        self._everything, self._full_scan_at = False, now + self._interval
-        return None
+        return task
 
-    def _read(self, subsystems: frozenset[str] | None) -> Change | None:
+    def _read(self, task: _Task) -> Change | None:
         """Scan and compare, in the thread; nothing else writes `inventory` meanwhile."""
-        found = self._scanner.scan(subsystems)
+        found = self._scanner.scan(task.subsystems, task.syspaths)
         if self._enrich:
             found = self._enrich(found)
         return None if found == self.inventory else Change(found, diff(self.inventory or Inventory(), found))

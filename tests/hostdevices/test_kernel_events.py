@@ -95,7 +95,7 @@ async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.Mon
                 pass
 
     source = UdevEvents()
-    source.start(woken.put_nowait)
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
     try:
         for _ in range(300):  # no turn for the loop meanwhile
             Path("/sys/class/mem/null/uevent").write_text("change")
@@ -111,7 +111,7 @@ async def test_events_of_another_network_namespace_are_missed_and_repaired(monke
     monkeypatch.setattr(uevents_module, "GAP_GRACE", 0.05)
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents()
-    source.start(woken.put_nowait)
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
     try:
         Path("/sys/class/mem/null/uevent").write_text("change")
         assert await asyncio.wait_for(woken.get(), 5) is not None

@@ -14,7 +14,7 @@ from hostdevices.paths import PathEvents
 async def watching(root: Path, *patterns: str) -> AsyncIterator[asyncio.Queue[str | None]]:
     queue: asyncio.Queue[str | None] = asyncio.Queue()
     events = PathEvents(patterns, "paths", root)
-    events.start(queue.put_nowait)
+    events.start(lambda subsystem, _: queue.put_nowait(subsystem))
     try:
         yield queue
     finally:

@@ -18,11 +18,14 @@ class Bell:
     """A source that a test rings."""
 
     def __init__(self) -> None:
-        self.ring: Wake = lambda _: None
+        self._wake: Wake = lambda *_: None
         self.closed = False
 
     def start(self, wake: Wake) -> None:
-        self.ring = wake
+        self._wake = wake
+
+    def ring(self, subsystem: str | None, syspath: str = "") -> None:
+        self._wake(subsystem, syspath)
 
     def close(self) -> None:
         self.closed = True

@@ -1,0 +1,108 @@
+"""Scans: what is read again after an event, and what is trusted until the next full scan."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Host, Inventory, Problem, Scanner, UnreadableFile, scan
+from hostdevices.readers import Finding, Reader
+from tests.hostdevices.tree import Tree
+
+PARENT = "/sys/devices/pci0000:00/0000:00:01.0"
+ONE, OTHER = f"{PARENT}/0000:01:00.0", f"{PARENT}/0000:01:00.1"
+
+
+def read(host: Host) -> Iterator[Finding]:
+    """Find the functions, each with its label, its parent's label and its driver."""
+    for name in host.list("/sys/bus/pci/devices"):
+        syspath = host.resolve(f"/sys/bus/pci/devices/{name}")
+        assert syspath is not None
+        try:
+            label = host.read(f"{syspath}/label") or ""
+        except UnreadableFile as error:
+            yield Problem(syspath, str(error))
+            continue
+        driver = host.link(f"{syspath}/driver") or ""
+        above = host.read(f"{syspath.rpartition('/')[0]}/label") or ""
+        yield Device(id=name.replace(":", "-").replace(".", "-"), kind="pci", name=f"{label} {driver} {above}")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    made = Tree(tmp_path)
+    for function in (ONE, OTHER):
+        made.device(function, group="bus/pci/devices", label="old", driver="pci/old")
+    made.file(f"{PARENT}/label", "old")
+    return made
+
+
+@pytest.fixture
+def scanner(tree: Tree) -> Scanner:
+    made = Scanner(tree.host, [Reader("pci", frozenset({"pci"}), read)])
+    assert names(made.scan()) == ["old old old", "old old old"]
+    for path in (PARENT, ONE, OTHER):
+        tree.file(f"{path}/label", "new")
+    for function in (ONE, OTHER):
+        tree.path(f"{function}/driver").unlink()
+        tree.link(f"{function}/driver", "/sys/bus/pci/drivers/new")
+    return made
+
+
+def names(inventory: Inventory) -> list[str]:
+    return [device.name for device in inventory.devices.values()]
+
+
+def test_an_event_has_its_device_and_the_parents_read_again(scanner: Scanner) -> None:
+    assert names(scanner.scan({"pci"}, {ONE})) == ["new new new", "old old new"]
+
+
+def test_an_event_of_a_parent_has_all_below_read_again(scanner: Scanner) -> None:
+    assert names(scanner.scan({"pci"}, {PARENT})) == ["new new new", "new new new"]
+
+
+def test_a_name_that_begins_alike_is_another_device(tree: Tree, scanner: Scanner) -> None:
+    assert names(scanner.scan({"pci"}, {ONE[:-1]})) == ["old old new", "old old new"]
+
+
+def test_without_devices_those_of_the_subsystem_are_all_read_again(scanner: Scanner) -> None:
+    assert names(scanner.scan({"pci"})) == ["new new new", "new new new"]
+    assert names(scanner.scan()) == ["new new new", "new new new"]
+
+
+def test_other_subsystems_leave_a_reader_alone(scanner: Scanner) -> None:
+    assert names(scanner.scan({"net"}, {ONE})) == ["old old old", "old old old"]
+
+
+def test_new_and_removed_devices_are_found_whatever_is_remembered(tree: Tree, scanner: Scanner) -> None:
+    tree.device(f"{PARENT}/0000:01:00.2", group="bus/pci/devices", label="third")
+    tree.path("/sys/bus/pci/devices/0000:01:00.0").unlink()
+    assert list(scanner.scan({"pci"}, ()).devices) == ["0000-01-00-1", "0000-01-00-2"]
+
+
+def test_a_device_that_came_back_is_read_again(tree: Tree, scanner: Scanner) -> None:
+    link = tree.path("/sys/bus/pci/devices/0000:01:00.0")
+    target = link.readlink()
+    link.unlink()
+    scanner.scan({"pci"}, {ONE})
+    link.symlink_to(target)
+    assert names(scanner.scan({"pci"}, {ONE})) == ["new new new", "old old new"]
+
+
+def test_what_cannot_be_read_is_a_problem_until_it_can(tree: Tree, scanner: Scanner) -> None:
+    tree.file(f"{ONE}/label", b"\0")
+    inventory = scanner.scan({"pci"}, {ONE})
+    assert names(inventory) == ["old old new"]
+    assert inventory.problems == (Problem(ONE, f"{ONE}/label: binary content"),)
+    tree.file(f"{ONE}/label", "new")
+    assert scanner.scan({"pci"}, {ONE}).problems == ()
+
+
+def test_one_id_twice_keeps_the_first_and_names_both(tmp_path: Path) -> None:
+    def twice(host: Host) -> Iterator[Finding]:
+        yield Device(id="same", kind="misc", name="a", syspath="/sys/devices/a")
+        yield Device(id="same", kind="misc", name="b", syspath="/sys/devices/b")
+
+    inventory = scan(Tree(tmp_path).host, [Reader("misc", frozenset(), twice)])
+    assert names(inventory) == ["a"]
+    assert inventory.problems == (Problem("/sys/devices/b", "has the same id same as /sys/devices/a"),)
