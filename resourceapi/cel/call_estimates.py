@@ -17,6 +17,7 @@ from resourceapi.cel.types import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL, Kind
 _TRAVERSAL = 0.1
 _REGEX = 0.25
 _LIST = 10
+_STRUCT = 40
 _ONE = fixed(1)
 _MAX_FORMAT = 64
 _MAX_NAME_FORMAT_REGEX = 128
@@ -201,7 +202,22 @@ def _equals(_target: Operand | None, args: list[Operand]) -> Estimate | None:
     return None
 
 
+def _check(_target: Operand | None, _args: list[Operand]) -> Estimate | None:
+    return Estimate(fixed(350_000))
+
+
+def _selector(_target: Operand | None, args: list[Operand]) -> Estimate | None:
+    if len(args) != 1:
+        return None
+    length = args[0].range
+    requirements = scale_range(scale_range(length, 0.5), _LIST + _STRUCT)
+    return Estimate(add(add(fixed(_LIST), scale_range(length, _TRAVERSAL)), requirements))
+
+
 _FUNCTIONS: dict[str, Rule] = {
+    "check": _check,
+    "fieldSelector": _selector,
+    "labelSelector": _selector,
     "replace": _replace,
     "split": _split,
     "join": _join,

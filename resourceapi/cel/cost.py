@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from resourceapi.cel.declarations import Cost
-from resourceapi.cel.values import Optional, is_map, items_of, size
+from resourceapi.cel.values import Optional, is_extension, is_map, items_of, size
 
 IDENT = 1
 LIST = 10
@@ -58,6 +58,12 @@ def _result_twice(_: tuple[Any, ...], result: Any) -> int:
     return math.ceil(_plain_size(result) * 2 * TRAVERSAL)
 
 
+def _selector(args: tuple[Any, ...], _: Any) -> int:
+    # The shortest requirement takes two characters and makes a struct and a list.
+    length = _plain_size(args[1])
+    return LIST + traversal(length) + math.ceil(length * 0.5) * (LIST + STRUCT)
+
+
 def _plain_size(value: Any) -> int:
     # Kubernetes' part of the rules does not look into optional values.
     return 1 if type(value) is Optional else size(value)
@@ -95,6 +101,9 @@ def _with_parsing(rule: Cost) -> Cost:
 
 
 _BY_FUNCTION: dict[str, Cost | int] = {
+    "check": 350_000,
+    "fieldSelector": _selector,
+    "labelSelector": _selector,
     "ip.isCanonical": _first_twice,
     "join": _result_twice,
     "validate": _validate,
@@ -219,6 +228,6 @@ def call_cost(function: str, overload: str) -> Cost | int:
 
 def equality_cost(left: Any, right: Any, unequal: bool = False) -> int:
     """What `==`, or with `unequal` `!=`, is charged."""
-    if not unequal and hasattr(left, "byte_size"):
-        return 1  # Kubernetes' own rule for addresses and networks
+    if not unequal and is_extension(left):
+        return 1
     return traversal(min(size(left), size(right)))

@@ -14,6 +14,7 @@ from resourceapi.cel import macros
 from resourceapi.cel.checker import Names
 from resourceapi.cel.declarations import Function
 from resourceapi.cel.library import (
+    authorizer,
     comprehensions,
     conversions,
     formats,
@@ -94,6 +95,8 @@ def _libraries(available: Version) -> Iterable[list[Function]]:
     yield urls.functions()
     yield regex.kubernetes()
     yield lists.kubernetes()
+    if available >= (1, 27):
+        yield authorizer.functions()
     if available >= (1, 28):
         yield optionals.functions()
         yield quantities.quantities()
@@ -104,6 +107,7 @@ def _libraries(available: Version) -> Iterable[list[Function]]:
         yield networks.functions()
     if available >= (1, 31):
         yield formats.functions()
+        yield authorizer.selectors()
     if available >= (1, 32):
         yield comprehensions.functions()
     if available >= (1, 33):

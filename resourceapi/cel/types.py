@@ -148,6 +148,7 @@ def equivalent(left: Type, right: Type) -> bool:
     return all(map(equivalent, left.params, right.params))
 
 
+_AUTHORIZATION = ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
 _NAMES = {
     each.name: each
     for each in (ANY, BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, CIDR, FORMAT, IP, QUANTITY, SEMVER, URL)
@@ -163,6 +164,7 @@ _NAMES = {
     "URL": URL,
     "IP": IP,
     "CIDR": CIDR,
+    **{name: Type(Kind.STRUCT, f"kubernetes.authorization.{name}") for name in _AUTHORIZATION},
 }
 
 

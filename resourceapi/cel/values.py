@@ -163,14 +163,6 @@ class DefaultMap(dict[Any, Any]):
 EMPTY_MAP: dict[Any, Any] = {}
 
 
-class Extension:
-    """Base of the values of Kubernetes' types; `type_name` is CEL's name, `go_name` what upstream prints for %T."""
-
-    __slots__ = ()
-    type_name: str
-    go_name: str
-
-
 _TYPE_NAMES: dict[type, str] = {
     type(None): "null_type",
     bool: "bool",
@@ -219,6 +211,11 @@ def register_type(
     _TYPE_NAMES[python] = type_name
     _GO_NAMES[python] = go_name
     _opaque_equality[python] = (comparable or python, equality)
+
+
+def is_extension(value: Any) -> bool:
+    """Whether the value is of one of Kubernetes' types."""
+    return type(value) in _opaque_equality
 
 
 def type_name(value: Any) -> str:
