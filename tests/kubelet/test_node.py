@@ -1,33 +1,356 @@
-"""A node, a plugin and pods, on sockets."""
+"""A node over time: pods, containers, health and restarts, with the kubelet's reasons and texts."""
 
-from kubelet import Node, container, pod
-from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from grpcunix import is_live
+from kubelet import AllocationError, FakeClock, Node, NodeError, container, pod
+from kubelet.devicemanager import Device, Manager, ManagerImpl, ManagerStub, NodeInfo, PodAdmitAttributes
+from kubelet.node import Event
+from kubelet.plugin import DevicePluginStub, Gate, answering, failing
+from kubelet.pods import ResourceHealth, ResourceStatus
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.kubelet.scenarios import scenario
 
 R = "example.com/device"
+NO_HEALTHY = (
+    f"Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {R},"
+    " which is unexpected"
+)
 
 
-async def test_a_pod_gets_its_device(node: Node) -> None:
-    async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as plugin:
-        await plugin.register(node.kubelet_socket)
-        await node.until(lambda: node.allocatable().get(R) == 2)
-        status = await node.admit(pod("p", container("c", {R: 1})))
-        assert status.phase == "Running"
-        assert node.allocations("p", "c") == {R: ["a"]}
-        options = await node.run_container_options("p", "c")
-        assert options is not None
-        assert [(e.name, e.value) for e in options.envs] == [("DEVICES", "a")]
-        refused = await node.admit(pod("q", container("c", {R: 2})))
-        assert refused.message == (
-            "Pod was rejected: Allocate failed due to requested number of devices unavailable for"
-            " example.com/device. Requested: 2, Available: 1, which is unexpected"
-        )
-        await node.restart()
-        assert node.capacity() == {R: 0}
+@pytest.fixture
+async def plugin(node: Node) -> AsyncIterator[DevicePluginStub]:
+    """Two devices, offered."""
+    stub = DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")])
+    async with stub:
+        await offer(node, stub)
+        yield stub
+
+
+async def offer(node: Node, stub: DevicePluginStub) -> None:
+    await stub.start()
+    await stub.register(node.kubelet_socket)
+    devices = {device.id: device for device in stub.devices}
+    await node.until(lambda: node.devices().get(R) == devices)
+
+
+def shares(node: Node) -> tuple[int | None, int | None]:
+    """Allocatable and capacity."""
+    return node.allocatable().get(R), node.capacity().get(R)
+
+
+@scenario(105, 107)
+async def test_a_container_keeps_its_device_when_it_restarts(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    before = node.allocations("p", "c")
+    status = await node.exit_container("p", "c", code=1)
+    assert (status.container_statuses[0].state, status.container_statuses[0].restart_count) == ("running", 1)
+    assert node.allocations("p", "c") == before == {R: ["a"]}
+    await node.admit(pod("q", container("c", {R: 1})))
+    assert node.allocations("q", "c") == {R: ["b"]}
+    assert len(plugin.called("Allocate")) == 2
+
+
+@scenario(108, 112)
+async def test_pods_outlive_a_restart_of_the_kubelet(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    await node.restart()
+    assert shares(node) == (0, 0)
+    assert node.status("p").phase == "Running"
+    assert node.allocations("p", "c") == {R: ["a"]}
+    await offer(node, plugin)
+    assert shares(node) == (2, 2)
+    await node.admit(pod("q", container("c", {R: 1})))
+    assert node.allocations("q", "c") == {R: ["b"]}
+
+
+@scenario(109)
+async def test_a_container_that_restarts_after_the_kubelet_keeps_its_device(
+    node: Node, plugin: DevicePluginStub
+) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    await node.restart()
+    assert (await node.exit_container("p", "c")).container_statuses[0].state == "running"
+    assert node.allocations("p", "c") == {R: ["a"]}
+
+
+@scenario(110)
+async def test_a_pod_that_ended_is_not_admitted_again(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1}), restart_policy="Never"))
+    assert (await node.exit_container("p", "c")).phase == "Succeeded"
+    await plugin.stop()
+    await node.until(lambda: shares(node) == (0, 2))
+    await node.restart()
+    assert node.status("p").phase == "Succeeded"
+    await offer(node, plugin)
+    await node.admit(pod("q", container("c", {R: 2})))
+    assert node.status("q").phase == "Running"
+
+
+@scenario(111)
+async def test_a_plugin_restarts_while_a_pod_runs(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    await plugin.stop()
+    await node.until(lambda: shares(node) == (0, 2))
+    await offer(node, plugin)
+    assert shares(node) == (2, 2)
+    assert node.allocations("p", "c") == {R: ["a"]}
+
+
+@scenario(113)
+async def test_a_pod_that_was_deleted_while_the_kubelet_was_down_has_nothing(
+    node: Node, plugin: DevicePluginStub
+) -> None:
+    await node.admit(pod("p", container("c", {R: 2})))
+    await node.stop()
+    await node.remove("p")
+    await node.start()
+    await offer(node, plugin)
+    assert (await node.admit(pod("q", container("c", {R: 2})))).phase == "Running"
+
+
+@scenario(114)
+async def test_a_sidecar_takes_over_what_an_init_container_had(node: Node, plugin: DevicePluginStub) -> None:
+    init = (container("init-1", {R: 1}), container("side", {R: 1}, sidecar=True))
+    status = await node.admit(pod("p", container("app", {R: 1}), init=init))
+    assert [(each.name, each.state) for each in status.init_container_statuses] == [
+        ("init-1", "terminated"),
+        ("side", "running"),
+    ]
+    assert node.allocations("p", "init-1") == node.allocations("p", "side") == {R: ["a"]}
+    assert node.allocations("p", "app") == {R: ["b"]}
+    restarted = await node.exit_container("p", "side")
+    assert [(each.state, each.restart_count) for each in restarted.init_container_statuses][1] == ("running", 1)
+
+
+@scenario(115, 118)
+async def test_after_a_reboot_a_pod_needs_its_plugin(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    await node.stop()
+    await node.exit_container("p", "c", code=137)
+    await node.start()
+    status = node.status("p")
+    assert (status.phase, status.reason, status.message) == ("Failed", "UnexpectedAdmissionError", NO_HEALTHY)
+    assert shares(node) == (0, 0)
+
+
+@scenario(116)
+async def test_a_checkpoint_of_the_old_form_is_not_read(folder: Path) -> None:
+    old = (
+        '{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"con1","ResourceName":"domain1.com/resource1",'
+        '"DeviceIDs":["dev1","dev2"],"AllocResp":""}],"RegisteredDevices":{"domain1.com/resource1":["dev1","dev2"]}},'
+        '"Checksum":2622669051}'
+    )
+    (folder / "device-plugins").mkdir()
+    file = folder / "device-plugins" / "kubelet_internal_checkpoint"
+    for content in (old, old.replace("2622669051", "1"), "{", ""):
+        file.write_text(content)
+        async with Node(folder) as node:
+            assert node.capacity() == {}
+            status = await node.admit(pod("new", container("c", {"domain1.com/resource1": 1})))
+            assert status.phase == "Running", "a resource that nobody knows is not looked at"
+        assert file.read_text() == content, "it stays as it is until there is something to write"
+
+
+@scenario(119)
+async def test_a_plugin_without_options_is_not_on_the_node(node: Node) -> None:
+    async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as stub:
+        stub.behaviours["GetDevicePluginOptions"] = failing("options broken")
+        with pytest.raises(Exception, match="failed to get device plugin options"):
+            await stub.register(node.kubelet_socket)
+        assert shares(node) == (None, None)
+
+
+@scenario(120, 121, 122)
+async def test_health_over_time(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    for health, allocatable in (("Unhealthy", 1), ("Healthy", 2), ("Unhealthy", 1)):
+        plugin.update([Device("a", health), Device("b")])
+        await node.until(lambda allocatable=allocatable: shares(node) == (allocatable, 2))  # type: ignore[misc]
         assert node.status("p").phase == "Running"
-        await plugin.start()
-        await plugin.register(node.kubelet_socket)
-        await node.until(lambda: node.allocatable()[R] == 2)
-        assert node.allocations("p", "c") == {R: ["a"]}
-    await node.until(lambda: node.allocatable()[R] == 0)
-    assert node.capacity()[R] == 2
+    await node.remove("p")
+    assert shares(node) == (1, 2)
+
+
+@scenario(125)
+async def test_a_plugin_that_stays_away_leaves_zeros(folder: Path) -> None:
+    clock = FakeClock()
+    async with Node(folder, clock=clock) as node:
+        async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as stub:
+            assert shares(node) == (None, None)
+            await offer(node, stub)
+            assert shares(node) == (2, 2)
+        await node.until(lambda: shares(node) == (0, 2))
+        await clock.advance(299)
+        assert shares(node) == (0, 2)
+        events = node.events()
+
+        async def next_event() -> Event:
+            return await anext(events)
+
+        left = asyncio.create_task(next_event())
+        await asyncio.sleep(0)
+        await clock.advance(11)
+        assert await left == Event("capacity", R, "0 allocatable 0")
+        assert shares(node) == (0, 0)
+
+
+async def test_a_lost_checkpoint_leaves_the_nodes_numbers(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    await node.stop()
+    (node.device_plugins / "kubelet_internal_checkpoint").unlink()
+    await node.start()
+    assert shares(node) == (2, 2), "nobody says otherwise"
+    assert node.status("p").phase == "Running"
+    assert node.allocations("p", "c") == {}
+
+
+def health(*devices: tuple[str, str]) -> tuple[ResourceStatus, ...]:
+    return (ResourceStatus(R, tuple(ResourceHealth(*device) for device in devices)),)
+
+
+@scenario(126)
+async def test_the_status_follows_the_health_of_a_containers_devices(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+
+    def shown() -> tuple[ResourceStatus, ...]:
+        return node.status("p").container_statuses[0].allocated_resources_status
+
+    assert shown() == health(("a", "Healthy"))
+    plugin.update([Device("a", "Unhealthy"), Device("b")])
+    await node.until(lambda: shown() == health(("a", "Unhealthy")))
+    plugin.update([Device("b")])
+    await node.until(lambda: shares(node) == (1, 1))
+    assert shown() == health(("a", "Unhealthy")), "nothing is pushed for a device that vanished"
+    assert (await node.sync("p")).container_statuses[0].allocated_resources_status == health(("a", "Healthy"))
+    plugin.update([Device("a", "Unhealthy"), Device("b")])
+    await node.until(lambda: shown() == health(("a", "Unhealthy")))
+    await plugin.stop()
+    await node.until(lambda: shares(node)[0] == 0)
+    assert shown() == health(("a", "Unhealthy")), "the loss of the plugin says nothing about a device"
+
+
+@scenario(127)
+async def test_the_status_of_a_container_that_never_started_follows_too(folder: Path) -> None:
+    clock = FakeClock()
+    async with Node(folder, clock=clock) as node:
+        stub = DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")], pre_start_required=True)
+        async with stub:
+            stub.behaviours["PreStartContainer"] = failing("prestart broken")
+            await offer(node, stub)
+            status = await node.admit(pod("p", container("c", {R: 1})))
+            (waiting,) = status.container_statuses
+            assert (status.phase, waiting.state, waiting.reason) == ("Pending", "waiting", "CreateContainerConfigError")
+            assert waiting.message == (
+                "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = prestart broken"
+            )
+            assert waiting.allocated_resources_status == health(("a", "Healthy"))
+            stub.update([Device("a", "Unhealthy")])
+            await node.until(
+                lambda: node.status("p").container_statuses[0].allocated_resources_status == health(("a", "Unhealthy"))
+            )
+            stub.update([Device("a")])
+            await node.until(lambda: shares(node) == (1, 1))
+            del stub.behaviours["PreStartContainer"]
+            await clock.advance(13)
+            await node.until(lambda: node.status("p").phase == "Running")
+            assert len(stub.called("PreStartContainer")) == 2
+
+
+async def test_two_resources_that_set_the_same_variable(node: Node) -> None:
+    async with (
+        DevicePluginStub(node.device_plugins / "1.sock", f"{R}1", [Device("a")]) as one,
+        DevicePluginStub(node.device_plugins / "2.sock", f"{R}2", [Device("b")]) as two,
+    ):
+        for stub in (one, two):
+            await stub.register(node.kubelet_socket)
+        await node.until(lambda: len(node.capacity()) == 2)
+        status = await node.admit(pod("p", container("c", {f"{R}1": 1, f"{R}2": 1})))
+        assert status.phase == "Running"
+        options = await node.run_container_options("p", "c")
+    assert options is not None
+    assert [env.value for env in options.envs] in (["a"], ["b"])
+
+
+async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Node) -> None:
+    with pytest.raises(NodeError, match="a kubelet serves here"):
+        await Node(node.directory).start()
+    assert is_live(node.kubelet_socket)
+    await node.stop()
+    for call in (node.admit(pod("p")), node.run_container_options("p", "c")):
+        with pytest.raises(NodeError):
+            await call
+    assert not is_live(node.kubelet_socket)
+    await node.stop()
+
+
+async def test_names_are_used_once(node: Node) -> None:
+    first = pod("p", container("c"), uid="1")
+    await node.admit(first)
+    assert await node.admit(first) == node.status("1") == node.status("default/p")
+    with pytest.raises(NodeError, match="default/p is on the node already; remove it first"):
+        await node.admit(pod("p", container("c")))
+    await node.remove("p")
+    with pytest.raises(NodeError, match="pod p is not on the node"):
+        node.status("p")
+    await node.admit(pod("p", container("c")))
+
+
+async def test_a_kubelet_that_stops_lets_a_plugins_answer_go(node: Node, plugin: DevicePluginStub) -> None:
+    gate = plugin.behaviours["Allocate"] = Gate(
+        api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
+    )
+    admitted = asyncio.create_task(node.admit(pod("p", container("c", {R: 1}))))
+    await plugin.until(lambda: bool(plugin.called("Allocate")))
+    await node.stop()
+    status = await admitted
+    assert "code = Canceled" in status.message
+    gate.open()
+
+
+async def test_a_registration_can_be_refused_by_a_test(node: Node) -> None:
+    async def refuse(request: api.RegisterRequest) -> None:
+        raise AllocationError(f"{request.resource_name}: not today")
+
+    node.before_registration(refuse)
+    async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as stub:
+        with pytest.raises(Exception, match="not today"):
+            await stub.register(node.kubelet_socket)
+        node.before_registration(None)
+        await offer(node, stub)
+        await node.cut_stream(R)
+        assert shares(node) == (0, 1)
+        await stub.until(lambda: stub.streams == 0)
+
+
+async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node, plugin: DevicePluginStub) -> None:
+    said = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
+    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[said]))
+    await node.admit(pod("p", container("c", {R: 1})))
+    options = await node.run_container_options("p", "c")
+    assert options is not None
+    assert {(env.name, env.value) for env in options.envs} == {("", "empty name"), ("Ü", "ü\n")}
+
+
+async def test_the_stub_manager_does_nothing() -> None:
+    stub: Manager = ManagerStub()
+    whole: Manager = ManagerImpl(Path("/nowhere/kubelet.sock"))
+    del whole  # both fit the interface
+    made = pod("p", container("c"))
+    await stub.start(tuple, lambda: True)
+    await stub.allocate(NodeInfo({}), PodAdmitAttributes(made))
+    await stub.allocate_container(made, made.container("c"))
+    stub.update_plugin_resources(NodeInfo({}), PodAdmitAttributes(made))
+    stub.update_allocated_devices()
+    assert await stub.get_device_run_container_options(made, made.container("c")) is None
+    assert stub.get_capacity() == (None, None, [])
+    assert stub.get_watcher_handler() is None
+    assert (stub.get_devices("p", "c"), stub.get_allocatable_devices(), stub.updates()) == (None, None, None)
+    assert stub.get_topology_hints(made, made.container("c")) == stub.get_pod_topology_hints(made) == {}
+    assert not stub.should_reset_extended_resource_capacity()
+    assert stub.update_allocated_resources_status(made, made.status) is made.status
+    await stub.stop()

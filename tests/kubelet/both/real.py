@@ -42,7 +42,9 @@ class Real:
         await self._wait(pod.metadata.name, path, until)
         return await self.view(pod.metadata.name)
 
-    async def view(self, name: str) -> PodView:
+    async def view(self, name: str, phase: str = "") -> PodView:
+        if phase:
+            await self._wait(name, ".status.phase", phase)
         found = await asyncio.to_thread(self._node.get, "pod", name)
         status = found["status"]
         containers = {

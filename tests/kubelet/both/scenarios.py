@@ -480,6 +480,17 @@ async def restart_and_container(stage: Stage) -> None:
 
 
 @both
+async def restart_after_an_init_container(stage: Stage) -> None:
+    await stage.offering(good("a"))
+    r = stage.resource
+    await stage.run(pod(stage.name, container("c", {r: 1}), init=(container("i", {r: 1}),)))
+    await stage.world.restart_kubelet()
+    view = await stage.world.view(stage.name, "Failed")
+    assert view.reason == "UnexpectedAdmissionError"
+    assert NO_HEALTHY.format(r) in view.message
+
+
+@both
 async def sockets_at_a_restart(stage: Stage) -> None:
     name, folder = stage.name, stage.folder
     plugin = await stage.offering(good("a"))

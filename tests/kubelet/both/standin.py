@@ -32,8 +32,9 @@ class StandIn:
         assert until in (view.phase, *(each.reason for each in view.containers.values())), view
         return view
 
-    async def view(self, name: str) -> PodView:
+    async def view(self, name: str, phase: str = "") -> PodView:
         status = self.node.status(name)
+        assert status.phase == phase or not phase
         (uid,) = [pod.uid for pod, _ in self.node.pods() if pod.metadata.name == name]
         containers = {
             each.name: ContainerView(each.state, each.reason, each.message, each.restart_count)

@@ -55,8 +55,8 @@ class World(Protocol):
         """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason."""
         ...
 
-    async def view(self, name: str) -> PodView:
-        """The pod's status now."""
+    async def view(self, name: str, phase: str = "") -> PodView:
+        """The pod's status now, or as soon as it has that phase."""
         ...
 
     async def has_health(self, name: str, health: str) -> None:

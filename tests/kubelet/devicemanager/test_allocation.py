@@ -344,7 +344,7 @@ async def test_what_a_claim_provides_is_not_a_plugins(folder: Path, gate: bool) 
                 await allocating
 
 
-@scenario(9, 41)
+@scenario(9)
 async def test_a_restart_finds_everybodys_devices(kit: ManagerKit) -> None:
     cdi = api.ContainerAllocateResponse(
         devices=[spec("/dev/a")], mounts=[mount(1)], cdi_devices=[api.CDIDevice(name="v.com/c=d")], envs={"k": "v"}

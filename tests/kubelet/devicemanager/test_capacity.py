@@ -5,6 +5,7 @@ import pytest
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.devicemanager.device import to_message
 from kubelet.errors import PluginCallError
+from kubelet.plugin import DevicePluginStub, failing
 from kubelet.pods import container
 from kubelet.rpc import Timeouts
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy, sick
@@ -63,7 +64,7 @@ async def test_a_restart_shows_nothing_until_the_plugin_is_back(kit: ManagerKit)
     assert kit.manager.get_capacity() == ({}, {}, [R1])
 
 
-@scenario(7)
+@scenario(7, 41)
 async def test_allocatable_devices_are_the_healthy_ones_of_every_resource(kit: ManagerKit) -> None:
     await kit.plugin(R1, [*healthy("R1Device1", "R1Device2"), *sick("R1Device3")])
     await kit.plugin("other.domain2.org/resource2", healthy("R2Device1"))
@@ -95,14 +96,13 @@ async def test_an_id_that_is_listed_twice_counts_by_health(kit: ManagerKit) -> N
 
 @scenario(123)
 async def test_a_stream_that_ends_before_any_list(kit: ManagerKit) -> None:
-    plugin = await kit.plugin(R2)
-    for method in ("end_streams", "stop"):
-        ended = getattr(plugin, method)()
-        if ended is not None:
-            await ended
-    await kit.until(lambda: kit.manager.state.endpoints[R2].is_stopped)
-    assert kit.manager.get_capacity() == ({R2: 0}, {R2: 0}, [])
-    assert [method for method, _ in plugin.calls] == ["GetDevicePluginOptions", "ListAndWatch"]
+    async with DevicePluginStub(kit.folder / "p.sock", R1, healthy("a")) as plugin:
+        plugin.behaviours["ListAndWatch"] = failing("broken")
+        await plugin.register(kit.folder / "kubelet.sock")
+        await kit.until(lambda: kit.manager.state.endpoints[R1].is_stopped)
+        assert kit.manager.get_capacity() == ({R1: 0}, {}, [])
+        assert not kit.manager.state.is_device_plugin_resource(R1)
+        assert [method for method, _ in plugin.calls] == ["GetDevicePluginOptions", "ListAndWatch"]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ async def test_the_newest_plugin_replaces_the_list(
         assert kit.manager.get_capacity() == ({R1: count}, {R1: count}, [])
 
 
-@scenario(33, 86)
+@scenario(33)
 async def test_a_plugin_is_asked_before_it_is_accepted(kit: ManagerKit) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1, healthy("a")) as plugin:
         await plugin.register(kit.folder / "kubelet.sock")
@@ -132,7 +132,7 @@ async def test_an_endpoint_is_joined_below_the_folder(kit: ManagerKit, folder: P
         outside.parent.rmdir()
 
 
-@scenario(119, 129)
+@scenario(86, 119, 129)
 async def test_failing_options_refuse_the_plugin_and_leave_the_other(kit: ManagerKit) -> None:
     first = await kit.plugin(R1, healthy("a", "b"))
     broken = DevicePluginStub(kit.folder / "broken.sock", R2)

@@ -1,0 +1,95 @@
+"""The topology manager: hints merged into one, and pods that are refused for it."""
+
+from pathlib import Path
+
+import pytest
+
+from kubelet import Node, container, pod
+from kubelet.devicemanager import Device
+from kubelet.plugin import DevicePluginStub
+from kubelet.topology import ANYWHERE, Hint, Policy, Scope, TopologyManager
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+
+
+def hint(*nodes: int, preferred: bool = True) -> Hint:
+    return Hint(frozenset(nodes), preferred)
+
+
+@pytest.mark.parametrize(
+    ("hints", "best"),
+    [
+        ([], hint(0, 1)),
+        ([None], hint(0, 1)),
+        ([[]], hint(0, 1, preferred=False)),
+        ([[hint(0), hint(1), hint(0, 1, preferred=False)]], hint(0)),
+        ([[hint(0), hint(0, 1, preferred=False)], [hint(1), hint(0, 1, preferred=False)]], hint(0, preferred=False)),
+        ([[hint(1), hint(0, 1, preferred=False)], [hint(0), hint(1)]], hint(1)),
+        ([[hint(0)], [hint(1)]], hint(0, 1, preferred=False)),
+        ([[hint(0, 1, preferred=False)]], hint(0, 1, preferred=False)),
+        ([[hint(0, 1)], None], hint(0, 1)),
+    ],
+)
+def test_the_narrowest_common_place_is_best(hints: list[list[Hint] | None], best: Hint) -> None:
+    provided = {f"r{number}": each for number, each in enumerate(hints)}
+    assert TopologyManager((0, 1), "best-effort").merge([provided]) == best
+
+
+def test_a_single_node_or_none() -> None:
+    manager = TopologyManager((0, 1), "single-numa-node")
+    assert manager.merge([{"r": [hint(0), hint(0, 1, preferred=False)]}]) == hint(0)
+    assert manager.merge([{"r": [hint(0, 1)]}]) == Hint(None, False)
+    assert manager.merge([{"r": None}]) == ANYWHERE
+
+
+async def offer(node: Node, *, gpus: list[int], nics: list[int]) -> list[DevicePluginStub]:
+    """Plugins whose devices are on these nodes."""
+    plugins = []
+    for resource, places in ((GPU, gpus), (NIC, nics)):
+        devices = [Device(f"{resource[-3:]}{number}", topology=(place,)) for number, place in enumerate(places)]
+        plugin = DevicePluginStub(node.device_plugins / f"{resource[-3:]}.sock", resource, devices)
+        await plugin.start()
+        await plugin.register(node.kubelet_socket)
+        await node.until(lambda resource=resource, places=places: node.capacity().get(resource) == len(places))  # type: ignore[misc]
+        plugins.append(plugin)
+    return plugins
+
+
+REFUSED = "Pod was rejected: Resources cannot be allocated with Topology locality"
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)],
+)
+async def test_a_pod_that_fits_on_no_single_node(folder: Path, policy: Policy, refused: bool) -> None:
+    async with Node(folder, numa_nodes=(0, 1), topology_policy=policy) as node:
+        plugins = await offer(node, gpus=[0, 0], nics=[1, 1])
+        status = await node.admit(pod("p", container("c", {GPU: 1, NIC: 1})))
+        if refused:
+            assert (status.phase, status.reason, status.message) == ("Failed", "TopologyAffinityError", REFUSED)
+        else:
+            assert status.phase == "Running"
+        for plugin in plugins:
+            await plugin.stop()
+
+
+async def test_devices_of_one_container_come_from_one_node(folder: Path) -> None:
+    async with Node(folder, numa_nodes=(0, 1), topology_policy="single-numa-node") as node:
+        plugins = await offer(node, gpus=[1, 0, 1], nics=[0, 1])
+        assert (await node.admit(pod("p", container("c", {GPU: 2, NIC: 1})))).phase == "Running"
+        assert node.allocations("p", "c") == {GPU: ["gpu0", "gpu2"], NIC: ["nic1"]}
+        assert (await node.admit(pod("q", container("c", {GPU: 1, NIC: 1})))).phase == "Running"
+        assert node.allocations("q", "c") == {GPU: ["gpu1"], NIC: ["nic0"]}
+        for plugin in plugins:
+            await plugin.stop()
+
+
+@pytest.mark.parametrize(("scope", "refused"), [("container", False), ("pod", True)])
+async def test_the_scope_says_what_has_to_be_together(folder: Path, scope: Scope, refused: bool) -> None:
+    async with Node(folder, numa_nodes=(0, 1), topology_policy="single-numa-node", topology_scope=scope) as node:
+        plugins = await offer(node, gpus=[0], nics=[1])
+        status = await node.admit(pod("p", container("gpu", {GPU: 1}), container("nic", {NIC: 1})))
+        assert status.reason == ("TopologyAffinityError" if refused else "")
+        for plugin in plugins:
+            await plugin.stop()
