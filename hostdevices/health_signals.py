@@ -13,7 +13,7 @@ from msgspec import Struct
 from hostdevices.device import Device
 from hostdevices.host import Host, UnreadableFile
 from hostdevices.readers.pci import function_above
-from hostdevices.readers.sysfs import hexadecimal, number
+from hostdevices.readers.sysfs import hexadecimal, number, text, text_value
 from hostdevices.readers.vfio import group_members, why_not_viable
 
 _DEAD = b"\xff" * 8  # a virtual function has ffff ffff as vendor and device even when alive: look at eight bytes
@@ -71,7 +71,7 @@ def _look_at_sensors(host: Host, folder: str, faults: dict[str, str]) -> None:
         if (sensor := _TEMPERATURE.fullmatch(name)) is not None:
             now, critical = number(host, f"{folder}/{name}"), number(host, f"{folder}/{sensor[1]}_crit")
             if now is not None and critical and now >= critical:
-                label = host.read(f"{folder}/{sensor[1]}_label") or sensor[1]
+                label = text(host, f"{folder}/{sensor[1]}_label") or sensor[1]
                 faults[name] = f"{label}: {now // 1000} °C, critical is {critical // 1000} °C"
         elif (sensor := _ALARM.fullmatch(name)) is not None and host.read(f"{folder}/{name}") == "1":
             faults[name] = f"{sensor[1]}: the sensor's alarm is on"
@@ -87,7 +87,7 @@ def _look_at_nic(host: Host, syspath: str, faults: dict[str, str], counters: dic
 
 def _look_at_rdma(host: Host, syspath: str, faults: dict[str, str], counters: dict[str, int]) -> None:
     ports = host.list(f"{syspath}/ports")
-    states = {port: (host.read(f"{syspath}/ports/{port}/state") or "").partition(":")[2].strip() for port in ports}
+    states = {port: (text(host, f"{syspath}/ports/{port}/state") or "").partition(":")[2].strip() for port in ports}
     if states and "ACTIVE" not in states.values():
         faults["port"] = "no port is active: " + ", ".join(f"port {x} is {y or 'unknown'}" for x, y in states.items())
     flaps = [number(host, f"{syspath}/ports/{port}/counters/link_downed") or 0 for port in ports]
@@ -107,9 +107,9 @@ def _look_at_gpu(host: Host, syspath: str, _faults: dict[str, str], counters: di
 
 def _look_at_state(path: str, *good: str) -> "_Look":
     def look(host: Host, syspath: str, faults: dict[str, str], _counters: dict[str, int]) -> None:
-        state = host.read(f"{syspath}/{path}")
+        state = text(host, f"{syspath}/{path}")
         if state and state.lower() not in good:
-            faults["state"] = f"its state is {state[:64]}, not {good[0]}"
+            faults["state"] = f"its state is {state}, not {' or '.join(good)}"
 
     return look
 
@@ -117,12 +117,12 @@ def _look_at_state(path: str, *good: str) -> "_Look":
 def _look_at_dsa(host: Host, syspath: str, faults: dict[str, str], counters: dict[str, int]) -> None:
     _look_at_state("state", "enabled")(host, syspath, faults, counters)
     accelerator = syspath.rpartition("/")[0]
-    state = host.read(f"{accelerator}/state")
+    state = text(host, f"{accelerator}/state")
     if state and state != "enabled":
-        faults["accelerator"] = f"its accelerator's state is {state[:64]}, not enabled"
+        faults["accelerator"] = f"its accelerator's state is {state}, not enabled"
     errors = host.read(f"{accelerator}/errors") or ""
     if any(character not in "0x \n" for character in errors):
-        faults["errors"] = f"its accelerator reports errors: {errors[:80]}"
+        faults["errors"] = f"its accelerator reports errors: {text_value(errors)}"
 
 
 def _look_at_qat(host: Host, syspath: str, faults: dict[str, str], counters: dict[str, int]) -> None:

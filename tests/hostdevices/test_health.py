@@ -125,7 +125,7 @@ def test_a_reason_stays_while_the_same_is_wrong() -> None:
         ("qat-0000-6b-00-1", f"{QAT}/qat/state", "down", "its state is down, not up"),
         ("qat-0000-6b-00-1", "/sys/kernel/debug/qat_4xxx_0000:6b:00.0/heartbeat/status", "-1", "heart has stopped"),
         ("nvme-0000-5e-00-0", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not live"),
-        ("block-eui-36344730", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not running"),
+        ("block-eui-36344730", f"{DRIVE}/nvme/nvme0/state", "dead", "its state is dead, not running or live"),
         (
             "accel-0000-b3-00-0",
             "/sys/devices/pci0000:b0/0000:b3:00.0/status",

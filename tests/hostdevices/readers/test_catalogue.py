@@ -113,6 +113,29 @@ def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, 
             assert damage not in ("gone", "empty"), problem
 
 
+LINKS = ("device", "driver", "iommu_group", "master", "mdev_type", "physfn", "subsystem", "virtfn0")
+
+
+@pytest.mark.parametrize("target", [None, "/nowhere", "..", "../../../../../../../../../../etc"])
+@pytest.mark.parametrize("name", LINKS)
+def test_links_may_be_gone_or_lead_anywhere(name: str, target: str | None, fragile: Tree) -> None:
+    links = [path for path in fragile.path("/sys").rglob("*") if path.name == name and path.is_symlink()]
+    kept = [(link, link.readlink()) for link in links]
+    assert kept
+    for link, _ in kept:
+        link.unlink()
+        if target is not None:
+            link.symlink_to(target)
+    try:
+        for reader in READERS:
+            found = list(reader.read(fragile.host))
+            assert len(_devices(found)) == sum(isinstance(x, Device) for x in found), "two devices with one id"
+    finally:
+        for link, original in kept:
+            link.unlink(missing_ok=True)
+            link.symlink_to(original)
+
+
 class _Damaged:
     def __init__(self, path: Path, content: bytes | None) -> None:
         self._path = path.resolve()
