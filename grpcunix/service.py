@@ -4,7 +4,7 @@ Generated service code refuses every grpcio older than its generator; the descri
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterable, Awaitable
 from typing import Any, TypeAlias, cast
 
 import grpc
@@ -59,13 +59,13 @@ class Client:
         )
         return cast(Awaitable[Any], unary(request, timeout=timeout))
 
-    def stream(self, method: str, request: Message) -> AsyncIterator[Any]:
+    def stream(self, method: str, request: Message) -> AsyncIterable[Any]:
         """Call a server-streaming method; the result also has the call's `cancel()`. Raises `grpc.aio.AioRpcError`."""
         found, path = self._find(method)
         stream = self._channel.unary_stream(
             path, request_serializer=_encode, response_deserializer=GetMessageClass(found.output_type).FromString
         )
-        return cast(AsyncIterator[Any], stream(request))
+        return cast(AsyncIterable[Any], stream(request))
 
     def _find(self, method: str) -> tuple[MethodDescriptor, str]:
         return self._service.methods_by_name[method], f"/{self._service.full_name}/{method}"

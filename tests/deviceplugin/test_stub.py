@@ -1,0 +1,120 @@
+"""The stub, as other people's tests use it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deviceplugin import Stub
+from grpcunix import Client, connect, is_live
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+from tests.deviceplugin.kubelet_end import kubelet_end
+
+DEVICES = [api.Device(ID="dev-1", health="Healthy"), api.Device(ID="dev-2", health="Healthy")]
+PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
+
+
+async def test_it_registers_and_lists(socket_dir: Path) -> None:
+    async with kubelet_end(socket_dir) as kubelet:
+        stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing", pre_start_container_flag=True)
+        await stub.start()
+        await stub.register(socket_dir / "kubelet.sock", "example.com/thing", "")
+        assert await kubelet.lists.get() == DEVICES
+        await stub.update([api.Device(ID="dev-1", health="Unhealthy")])
+        assert await kubelet.lists.get() == [api.Device(ID="dev-1", health="Unhealthy")]
+        assert stub.devs == DEVICES
+        assert (await kubelet.requests.get()).options.pre_start_required
+        await stub.stop()
+        assert not is_live(stub.socket)
+
+
+async def test_a_refused_stub_is_stopped(socket_dir: Path) -> None:
+    async with kubelet_end(socket_dir, "refuse"):
+        stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
+        await stub.start()
+        with pytest.raises(grpc.aio.AioRpcError, match="is invalid"):
+            await stub.register(socket_dir / "kubelet.sock", "example.com/thing", "")
+        assert not stub.socket.exists()
+
+
+async def test_a_deprecation_file_means_no_registration(socket_dir: Path) -> None:
+    (socket_dir / "DEPRECATION").touch()
+    async with kubelet_end(socket_dir) as kubelet:
+        stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
+        await stub.start()
+        await stub.register(socket_dir / "kubelet.sock", "example.com/thing", f"{socket_dir}/")
+        assert kubelet.requests.empty()
+        await stub.stop()
+
+
+async def test_functions_that_tests_set_answer(socket_dir: Path) -> None:
+    def allocate(request: api.AllocateRequest, devices: Mapping[str, api.Device]) -> api.AllocateResponse:
+        given = [devices[i].ID for c in request.container_requests for i in c.devices_ids]
+        return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"IDS": ",".join(given)})])
+
+    def prefer(
+        request: api.PreferredAllocationRequest, devices: Mapping[str, api.Device]
+    ) -> api.PreferredAllocationResponse:
+        chosen = api.ContainerPreferredAllocationResponse(deviceIDs=sorted(devices)[:1])
+        return api.PreferredAllocationResponse(container_responses=[chosen])
+
+    stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing", get_preferred_allocation_flag=True)
+    stub.set_alloc_func(allocate)
+    stub.set_get_preferred_alloc_func(prefer)
+    await stub.start()
+    async with connect(stub.socket) as channel:
+        client = Client(channel, PLUGIN)
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["dev-2"])])
+        assert (await client.call("Allocate", request)).container_responses[0].envs == {"IDS": "dev-2"}
+        preferred = await client.call("GetPreferredAllocation", api.PreferredAllocationRequest())
+        assert preferred.container_responses[0].deviceIDs == ["dev-1"]
+        assert (await client.call("GetDevicePluginOptions", api.Empty())).get_preferred_allocation_available
+        assert await client.call("PreStartContainer", api.PreStartContainerRequest()) is not None
+    await stub.stop()
+
+
+async def test_the_plugin_watcher_is_answered(socket_dir: Path) -> None:
+    stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
+    await stub.start()
+    async with connect(stub.socket) as channel:
+        client = Client(channel, REGISTRATION)
+        info = await client.call("GetInfo", registration.InfoRequest())
+        assert (info.type, info.name, info.endpoint) == ("DevicePlugin", "example.com/thing", "")
+        assert list(info.supported_versions) == ["v1beta1"]
+        await client.call("NotifyRegistrationStatus", registration.RegistrationStatus(plugin_registered=True))
+        assert stub.registration_status.get_nowait().plugin_registered
+    await stub.stop()
+
+
+async def test_stopping_twice_or_before_the_start_is_fine_and_ends_streams_well(socket_dir: Path) -> None:
+    stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
+    await stub.stop()
+    await stub.start()
+    async with connect(stub.socket) as channel:
+        stream = aiter(Client(channel, PLUGIN).stream("ListAndWatch", api.Empty()))
+        assert len((await anext(stream)).devices) == 2
+        rest = asyncio.ensure_future(_rest(stream))
+        await stub.stop()
+        assert await rest == []
+    await stub.stop()
+
+
+async def test_a_restart_breaks_streams_and_serves_again(socket_dir: Path) -> None:
+    stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
+    await stub.start()
+    async with connect(stub.socket) as channel:
+        stream = aiter(Client(channel, PLUGIN).stream("ListAndWatch", api.Empty()))
+        await anext(stream)
+        await stub.restart()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await _rest(stream)
+    assert is_live(stub.socket)
+    await stub.stop()
+
+
+async def _rest(stream: AsyncIterator[api.ListAndWatchResponse]) -> list[api.ListAndWatchResponse]:
+    return [message async for message in stream]
