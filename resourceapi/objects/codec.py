@@ -10,7 +10,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -76,12 +76,19 @@ class _Kind(NamedTuple):
     wanted: str
 
 
-class _Field(NamedTuple):
+class JsonField(NamedTuple):
+    """A record's field and its form in JSON; free-form values are carried as they are."""
+
     name: str
     json_name: str
     kind: _Kind
     default: Any
     always: bool
+
+    @property
+    def is_free_form(self) -> bool:
+        """Whether any JSON value will do."""
+        return self.kind is _FREE_FORM
 
 
 def from_dict(record_type: type[R], value: object, version: str = "v1") -> R:
@@ -102,23 +109,9 @@ def to_dict(record: Record) -> dict[str, Any]:
     return result
 
 
-def unknown_paths(record: Record, path: str = "") -> Iterator[str]:
-    """Paths of the members that the record has no field for, as `spec.devices[0].nope`."""
-    if record.unknown_fields:
-        yield from (f"{path}{name}" for name in record.unknown_fields)
-    for field in _fields_of(type(record)):
-        value = getattr(record, field.name)
-        here = f"{path}{field.json_name}"
-        if isinstance(value, Record):
-            yield from unknown_paths(value, f"{here}.")
-        elif isinstance(value, tuple):
-            for index, item in enumerate(value):
-                if isinstance(item, Record):
-                    yield from unknown_paths(item, f"{here}[{index}].")
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                if isinstance(item, Record):
-                    yield from unknown_paths(item, f"{here}.{key}.")
+def json_fields(record_type: type[Record]) -> Mapping[str, JsonField]:
+    """The fields of a record by their names in JSON."""
+    return _by_json_name(record_type)
 
 
 def without_unknown(record: R) -> R:
@@ -141,15 +134,20 @@ def format_time(moment: datetime) -> str:
 
 
 @functools.cache
-def _fields_of(record_type: type[Record]) -> tuple[_Field, ...]:
+def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
     fields = []
     for info in msgspec.structs.fields(record_type):
         if info.name == "unknown_fields":
             continue
         plain, always = _unwrapped(info.type)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
-        fields.append(_Field(info.name, info.encode_name, _kind_of(plain), default, always))
+        fields.append(JsonField(info.name, info.encode_name, _kind_of(plain), default, always))
     return tuple(fields)
+
+
+@functools.cache
+def _by_json_name(record_type: type[Record]) -> dict[str, JsonField]:
+    return {field.json_name: field for field in _fields_of(record_type)}
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, bool]:
@@ -163,7 +161,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, bool]:
 @functools.cache
 def _kind_of(annotation: Any) -> _Kind:
     if annotation is Any:
-        return _Kind(_read_free_form, lambda value: value, lambda: None, "")
+        return _FREE_FORM
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -180,17 +178,13 @@ def _kind_of(annotation: Any) -> _Kind:
 
 
 def _record_kind(record_type: type[Record]) -> _Kind:
-    @functools.cache  # looked up at the first use, so that types may refer to each other
-    def by_json_name() -> dict[str, _Field]:
-        return {field.json_name: field for field in _fields_of(record_type)}
-
     package = _GROUP if record_type.__module__.endswith((".v1", ".older")) else "v1"
     wanted = f"{package}.{record_type.__name__}"
 
     def read(value: Any) -> Record:
         if not isinstance(value, dict):
             raise _Mismatch(value, wanted)
-        known = by_json_name()
+        known = _by_json_name(record_type)  # not before the first use: types may refer to each other
         values: dict[str, Any] = {}
         unknown = None
         for json_name, item in value.items():
@@ -366,6 +360,7 @@ _TIME_LAYOUT = (
     ("05", r"\d\d([.,]\d+)?"),
     ("Z07:00", r"Z|[+-]\d\d:\d\d"),
 )
+_FREE_FORM = _Kind(_read_free_form, lambda value: value, lambda: None, "")
 _PLAIN: dict[Any, _Kind] = {
     str: _Kind(_read_str, lambda value: value, str, "string"),
     bool: _Kind(_read_bool, lambda value: value, bool, "bool"),

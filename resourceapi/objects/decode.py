@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from resourceapi.objects import core, older, v1
-from resourceapi.objects.codec import DecodeError, from_dict, to_dict, unknown_paths
+from resourceapi.objects.codec import DecodeError, from_dict, to_dict
 from resourceapi.objects.defaults import with_defaults
 from resourceapi.objects.meta import KubernetesObject
+from resourceapi.objects.strict import parse_members, problems
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -54,10 +55,10 @@ KINDS = frozenset(_SERVED)
 
 
 class Decoded(NamedTuple):
-    """An object, and what of its JSON form nobody knew (paths of members)."""
+    """An object, and what strict field validation says of its JSON form (see `strict`)."""
 
     object: KubernetesObject
-    unknown: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def read_object(value: object, *, defaults_at: datetime | None = None) -> KubernetesObject:
@@ -81,10 +82,11 @@ def read_as(kind: type[K], value: object, *, defaults_at: datetime | None = None
     return obj
 
 
-def read_with_unknown(value: object, *, defaults_at: datetime | None = None) -> Decoded:
+def read_with_problems(value: object, *, defaults_at: datetime | None = None) -> Decoded:
     """Like `read_object`, and says which members have no field in that version."""
     served, obj = _read(value)
-    return Decoded(_finished(served, obj, defaults_at), tuple(unknown_paths(obj)))
+    assert isinstance(value, dict), "or it would not have been read"
+    return Decoded(_finished(served, obj, defaults_at), problems(obj, value))
 
 
 def read_objects(value: object, *, defaults_at: datetime | None = None) -> Iterator[KubernetesObject]:
@@ -117,6 +119,12 @@ def write_object(obj: KubernetesObject, api_version: str | None = None) -> dict[
 def decode(data: bytes | str, *, defaults_at: datetime | None = None) -> KubernetesObject:
     """The object in a JSON text; raises DecodeError, also for what is no JSON."""
     return read_object(parse_json(data), defaults_at=defaults_at)
+
+
+def decode_with_problems(data: bytes | str, *, defaults_at: datetime | None = None) -> Decoded:
+    """Like `decode`, and says which members have no field in that version and which come twice."""
+    served, obj = _read(parse_json(data))
+    return Decoded(_finished(served, obj, defaults_at), problems(obj, parse_members(data)))
 
 
 def encode(obj: KubernetesObject, api_version: str | None = None) -> bytes:

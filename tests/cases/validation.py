@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from resourceapi.device_selectors import check_device_selector
-from resourceapi.objects import DecodeError, KubernetesObject, parse_json, read_with_unknown, write_object
+from resourceapi.objects import DecodeError, KubernetesObject, parse_json, read_object, write_object
 from resourceapi.objects.codec import without_unknown
 from resourceapi.objects.errors import ErrorList, invalid_status
 from resourceapi.objects.strategy import prepare_create, prepare_status_update
@@ -103,7 +103,7 @@ def _answer(stored: dict[str, KubernetesObject], route: _Route, step: dict[str, 
 
 def _create(route: _Route, body: Any) -> KubernetesObject:
     value = {"apiVersion": route.api_version, "kind": route.kind} | (body or {})
-    obj = prepare_create(without_unknown(read_with_unknown(value, defaults_at=NOW).object))
+    obj = prepare_create(without_unknown(read_object(value, defaults_at=NOW)))
     errors = validate_create(obj, check_selector=check_device_selector, admin_access_allowed=False)
     if errors:
         raise _Refused(obj, errors)
@@ -113,7 +113,7 @@ def _create(route: _Route, body: Any) -> KubernetesObject:
 def _patch_status(route: _Route, old: KubernetesObject, patch: Any) -> KubernetesObject:
     value = _merged(write_object(old, route.api_version), patch)
     value["metadata"]["resourceVersion"] = "1"
-    obj = prepare_status_update(read_with_unknown(value, defaults_at=NOW).object, old)
+    obj = prepare_status_update(read_object(value, defaults_at=NOW), old)
     errors = validate_status_update(obj, old, admin_access_allowed=False)
     if errors:
         raise _Refused(obj, errors)

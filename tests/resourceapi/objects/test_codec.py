@@ -12,13 +12,14 @@ from resourceapi.objects import (
     ObjectMeta,
     Quantity,
     decode,
+    decode_with_problems,
     encode,
     from_dict,
     parse_json,
     read_as,
     read_object,
     read_objects,
-    read_with_unknown,
+    read_with_problems,
     to_dict,
     v1,
     without_unknown,
@@ -123,17 +124,41 @@ def test_what_is_no_time(text: str, complaint: str) -> None:
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
 def test_unknown_members_travel_along(sample: dict[str, Any]) -> None:
     wide = _with_unknown(sample)
-    decoded = read_with_unknown(wide)
+    decoded = read_with_problems(wide)
     assert _without_empty(write_object(decoded.object)) == _without_empty(wide)
-    assert "notThere" in decoded.unknown
-    assert "metadata.notThere" in decoded.unknown
-    assert len(set(decoded.unknown)) == len(decoded.unknown) > 2
+    assert 'unknown field "notThere"' in decoded.problems
+    assert 'unknown field "metadata.notThere"' in decoded.problems
+    assert len(decoded.problems) > 2
     assert without_unknown(decoded.object) == read_object(sample)
 
 
-def test_paths_of_unknown_members() -> None:
-    sample = samples.changed(samples.SLICE, "spec.devices.0.capacity.memory.nope", 1)
-    assert read_with_unknown(sample).unknown == ("spec.devices[0].capacity.memory.nope",)
+def test_unknown_and_repeated_members_are_told_in_the_order_of_the_document() -> None:
+    data = b"""{"kind": "ResourceSlice", "z": 1, "metadata": {"name": "a", "labels": {"x": "1", "x": "2"}, "name": "b"},
+        "spec": {"devices": [{"name": "d"}, {"attributes": {"m": {"nope": 1, "nope": 2}}, "name": null}], "driver": "d",
+        "driver": "e", "taints": {"a": 1, "a": 2}}, "z": 2, "kind": "ResourceSlice",
+        "apiVersion": "resource.k8s.io/v1"}"""
+    decoded = decode_with_problems(data)
+    assert decoded.problems == (
+        'unknown field "z"',
+        'duplicate field "metadata.labels.x"',
+        'duplicate field "metadata.name"',
+        'unknown field "spec.devices[1].attributes.m.nope"',
+        'duplicate field "spec.devices[1].attributes.m.nope"',
+        'duplicate field "spec.driver"',
+        'unknown field "spec.taints"',
+        'duplicate field "z"',
+        'duplicate field "kind"',
+    )
+    assert decoded.object == decode(data)
+    assert decoded.object.metadata.name == "b"
+
+
+def test_free_form_values_have_no_problems() -> None:
+    data = b"""{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+        "spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1, "a": {"b": 1, "b": 2}}}}]}}"""
+    assert decode_with_problems(data).problems == ()
+    with pytest.raises(DecodeError, match="malformed"):
+        decode_with_problems(data.replace(b"1", b"NaN"))
 
 
 def test_a_known_name_can_be_unknown_elsewhere() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resourceapi.objects import KINDS, DecodeError, Quantity, older, read_object, read_with_unknown, v1, write_object
+from resourceapi.objects import KINDS, DecodeError, Quantity, older, read_object, read_with_problems, v1, write_object
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from resourceapi.objects.meta import ObjectMeta
 from tests.resourceapi.objects import samples
@@ -100,15 +100,15 @@ def test_unknown_members_survive_the_older_version() -> None:
 
 def test_fields_of_the_other_version_are_unknown() -> None:
     new_in_old = samples.changed(OLD_CLAIM, "spec.devices.requests.0", {"name": "a", "exactly": {"count": 1}})
-    assert read_with_unknown(new_in_old).unknown == ("spec.devices.requests[0].exactly",)
+    assert read_with_problems(new_in_old).problems == ('unknown field "spec.devices.requests[0].exactly"',)
     old_in_new = samples.changed(samples.CLAIM, "spec.devices.requests.0", {"name": "a", "count": 1})
-    assert read_with_unknown(old_in_new).unknown == ("spec.devices.requests[0].count",)
+    assert read_with_problems(old_in_new).problems == ('unknown field "spec.devices.requests[0].count"',)
 
 
 def test_suitable_nodes_of_the_seed_are_stored_and_returned() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
     old = {"kind": "DeviceClass", "apiVersion": V1BETA1, "metadata": {"name": "c"}, "spec": {"suitableNodes": terms}}
-    assert read_with_unknown(old).unknown == ()
+    assert read_with_problems(old).problems == ()
     assert write_object(read_object(old), V1BETA1) == old
 
 
