@@ -1,7 +1,7 @@
 """What holds for every reader: names and limits of DRA, ids, and that one file's trouble is one device's trouble."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,7 +97,7 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, damage: str, fragile: Tree) -> None:
     traced = Traced(fragile.root)
     before = _devices(reader.read(traced))
-    present = [path for path in sorted(traced.files) if fragile.path(path).is_file()]
+    present = _two_of_each_name(path for path in sorted(traced.files) if fragile.path(path).is_file())
     assert present
     for path in present:
         real = fragile.host.resolve(path) or path
@@ -111,6 +111,14 @@ def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, 
         for problem in (x for x in found if isinstance(x, Problem)):
             assert problem.reason
             assert damage not in ("gone", "empty"), problem
+
+
+def _two_of_each_name(paths: Iterable[str]) -> list[str]:
+    """Choose the files to damage: there are eighteen PCI functions with the same ones."""
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    return [path for found in by_name.values() for path in (found[0], found[-1])]
 
 
 LINKS = ("device", "driver", "iommu_group", "master", "mdev_type", "physfn", "subsystem", "virtfn0")
