@@ -77,16 +77,7 @@ class Machine:
 
     def resolve(self, path: str) -> str | None:
         """Return the path of what `path` leads to."""
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing, and asks for no permission
-        except GONE_OR_REFUSED:
-            return None
-        try:
-            return os.readlink(f"/proc/self/fd/{descriptor}")  # six times as fast as os.path.realpath()
-        except GONE_OR_REFUSED:
-            return None
-        finally:
-            os.close(descriptor)
+        return _resolve(path)
 
     def is_public(self, path: str) -> bool:
         """Tell whether `path` leads to a file that every user may read."""
@@ -101,7 +92,7 @@ class Machine:
 
 
 class StoredTree(ABC):
-    """A tree that is not the running machine's: here links are followed by us, never by the kernel."""
+    """A tree that is not the running machine's: links are followed inside of it only."""
 
     def is_live(self) -> bool:
         """It is not."""
@@ -183,6 +174,22 @@ class Folder(StoredTree):
         """Take the folder's path, without links in it."""
         self._prefix = prefix
 
+    def resolve(self, path: str) -> str | None:
+        """Return the path of what `path` leads to; absolute links begin at the tree's root, `..` ends there."""
+        real = self._inside(path)
+        if real is not None:
+            return real
+        folder, _, name = path.rpartition("/")
+        above = self._inside(folder)
+        if above is not None and name not in ("", ".", "..") and self._target(f"{above}/{name}") is None:
+            return None  # a name that is not there, and no link
+        return super().resolve(path)
+
+    def _inside(self, path: str) -> str | None:
+        """Ask the kernel, which is faster than we are; None unless its answer lies in this tree."""
+        real = _resolve(self._prefix + path)
+        return real[len(self._prefix) :] if real and f"{real}/".startswith(f"{self._prefix}/") else None
+
     def _read(self, real: str, limit: int) -> bytes | None:
         path = self._prefix + real
         try:
@@ -241,6 +248,19 @@ def _read(path: str, limit: int) -> bytes | None:
     finally:
         os.close(descriptor)
     return data
+
+
+def _resolve(path: str) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing, and asks for no permission
+    except GONE_OR_REFUSED:
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # six times as fast as os.path.realpath()
+    except GONE_OR_REFUSED:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _is_public(path: str) -> bool:
