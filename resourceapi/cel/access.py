@@ -6,7 +6,6 @@ frequent paths of device selectors are compiled to closures of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from resourceapi.cel.errors import CelEvalError
@@ -80,7 +79,7 @@ def _list_index(key: Any) -> int:
 def variable(name: str) -> Run:
     """Reads an input of the evaluation."""
     if name == "device":
-        return lambda frame: frame.device.root
+        return lambda frame: frame.inputs.root
 
     def run(frame: Frame) -> Any:
         try:
@@ -241,23 +240,17 @@ def device_path(keys: list[Any]) -> Run | None:
     """A path from `device` with constant keys, where a closure of its own pays; None otherwise."""
     if len(keys) == 1 and keys[0] == "driver":
         return _device_driver
-    if len(keys) == 3 and keys[0] in ("attributes", "capacity") and all(type(key) is str for key in keys):
-        domains: Callable[[Frame], Any] = _attributes if keys[0] == "attributes" else _capacity
-        return _device_attribute(keys[1], keys[2]) if domains is _attributes else _device_capacity(keys[1], keys[2])
+    if len(keys) == 3 and all(type(key) is str for key in keys):
+        if keys[0] == "attributes":
+            return _device_attribute(keys[1], keys[2])
+        if keys[0] == "capacity":
+            return _device_capacity(keys[1], keys[2])
     return None
-
-
-def _attributes(frame: Frame) -> Any:
-    return frame.device.attributes
-
-
-def _capacity(frame: Frame) -> Any:
-    return frame.device.capacity
 
 
 def _device_driver(frame: Frame) -> Any:
     frame.cost += 2
-    return frame.device.driver
+    return frame.inputs.driver
 
 
 def _device_attribute(domain: str, name: str) -> Run:
@@ -266,7 +259,7 @@ def _device_attribute(domain: str, name: str) -> Run:
     def run(frame: Frame) -> Any:
         frame.cost += 4
         try:
-            return frame.device.attributes[domain][name]
+            return frame.inputs.attributes[domain][name]
         except KeyError:
             # An unknown domain reads as an empty map, so the error is the same for both.
             raise CelEvalError(message) from None
@@ -280,7 +273,7 @@ def _device_capacity(domain: str, name: str) -> Run:
     def run(frame: Frame) -> Any:
         frame.cost += 4
         try:
-            return frame.device.capacity[domain][name]
+            return frame.inputs.capacity[domain][name]
         except KeyError:
             raise CelEvalError(message) from None
 

@@ -7,13 +7,15 @@ call is charged when all of its arguments were evaluated.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from resourceapi.cel.cost import equality_cost, traversal
 from resourceapi.cel.declarations import Cost, Function, Implementation, Overload
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import ERRED, Frame, Run
-from resourceapi.cel.types import Kind, Type
+from resourceapi.cel.types import Kind, Type, is_dyn
 from resourceapi.cel.values import equal, is_map, items_of, no_such_overload, size, to_key, type_name
 
 _NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
@@ -37,11 +39,26 @@ def _guarded(function: Function, overload: Overload) -> Implementation:
     if function.singleton is not None:
         return function.singleton
     run = overload.run
+    if len(overload.args) == 2 and not any(type_.params for type_ in overload.args):
+        return _guarded_two(function, overload)
 
     def call(*args: Any) -> Any:
         if not all(map(fits, overload.args, args)):
             raise _no_such(function, args)
         return run(*args)
+
+    return call
+
+
+def _guarded_two(function: Function, overload: Overload) -> Implementation:
+    """The frequent case: two arguments whose types are told by their names."""
+    run = overload.run
+    first, second = (None if is_dyn(type_) or type_.kind is Kind.PARAM else type_.name for type_ in overload.args)
+
+    def call(left: Any, right: Any) -> Any:
+        if first not in (None, type_name(left)) or second not in (None, type_name(right)):
+            raise _no_such(function, (left, right))
+        return run(left, right)
 
     return call
 
@@ -62,12 +79,17 @@ def _without_null(function: Function, overload: Overload) -> Implementation:
 
         return call_one
 
-    def call(first: Any, second: Any, *others: Any) -> Any:
+    def call_two(first: Any, second: Any) -> Any:
         if first is None or second is None:
-            raise _no_such(function, (first, second, *others))
-        return run(first, second, *others)
+            raise _no_such(function, (first, second))
+        return run(first, second)
 
-    return call
+    def call(*args: Any) -> Any:
+        if any(arg is None for arg in args):
+            raise _no_such(function, args)
+        return run(*args)
+
+    return call_two if len(overload.args) == 2 else call
 
 
 def _unguarded(overload: Overload) -> Implementation:
@@ -210,6 +232,39 @@ def _call_two(first: Run, second: Run, run: Implementation, cost: Cost | int) ->
         return result
 
     return closure
+
+
+def call_with_constant(first: Run, constant: Any, run: Implementation, units: int) -> Run:
+    """The closure of a call whose second argument is known, and which always costs the same."""
+
+    def closure(frame: Frame) -> Any:
+        try:
+            value = first(frame)
+        except CelEvalError:
+            frame.cost += units
+            raise
+        frame.cost += units
+        return run(value, constant)
+
+    return closure
+
+
+_INT_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "_<_": operator.lt,
+    "_<=_": operator.le,
+    "_>_": operator.gt,
+    "_>=_": operator.ge,
+}
+
+
+def int_relation(function: str, run: Implementation) -> Implementation:
+    """The relation with a shorter way for integers."""
+    decide = _INT_RELATIONS[function]
+
+    def call(left: Any, right: Any) -> Any:
+        return decide(left, right) if type(left) is int else run(left, right)
+
+    return call
 
 
 def _call_many(args: list[Run], run: Implementation, cost: Cost | int) -> Run:

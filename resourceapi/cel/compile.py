@@ -12,7 +12,7 @@ from typing import Any
 
 from resourceapi.cel import access, calls, cost, folds
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
-from resourceapi.cel.declarations import Function
+from resourceapi.cel.declarations import Function, Implementation
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import Frame, Run
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
@@ -21,6 +21,10 @@ from resourceapi.cel.types import Kind, unwrap_optional
 from resourceapi.cel.values import Optional, Uint, display, to_key
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+# Functions that read a text: for a constant this is done once, though it is charged each time.
+_READERS = frozenset(
+    {"quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "url", "isURL", "format.named"}
+)
 _PRIMITIVES = (bool, float, int, str, Uint)
 
 
@@ -214,7 +218,15 @@ class _Compiler:
                     run, late = prepare(node.function, pattern.value), True
                 except CelEvalError as error:
                     raise ProgramError(str(error)) from None
-        return calls.call([_closure(plan) for plan in plans], run, cost.call_cost(node.function, overload), late)
+        charge = cost.call_cost(node.function, overload)
+        if node.function in _READERS and all(isinstance(plan, Constant) for plan in plans):
+            run = _remembered(run, [plan.value for plan in plans if isinstance(plan, Constant)])
+        if len(plans) == 2 and not late and type(charge) is int and isinstance(plans[1], Constant):
+            constant = plans[1].value
+            if type(constant) is int and node.function in ("_<_", "_<=_", "_>_", "_>=_"):
+                run = calls.int_relation(node.function, run)
+            return calls.call_with_constant(_closure(plans[0]), constant, run, charge)
+        return calls.call([_closure(plan) for plan in plans], run, charge, late)
 
     def _membership(self, value: Constant | Path | Run, elements: list[Any]) -> Constant | Run | None:
         if not elements:
@@ -297,7 +309,7 @@ class _Compiler:
         if not all(isinstance(plan, Constant) for plan in plans):
             return build
         try:
-            return Constant(build(Frame(None, {}, 0, 2**63)))
+            return Constant(build(Frame({}, 0, 2**63, None)))
         except CelEvalError as error:
             raise ProgramError(str(error)) from None
 
@@ -354,6 +366,15 @@ class _Compiler:
             if node.function == "cel.@mapInsert":
                 return folds.insert_entries(accu, self._run(added))
         return self._run(node)
+
+
+def _remembered(run: Implementation, args: list[Any]) -> Implementation:
+    """The function with its result for these arguments; a failure is left to the run."""
+    try:
+        result = run(*args)
+    except CelEvalError:
+        return run
+    return lambda *_: result
 
 
 def _may_be_optional(node: Node) -> bool:

@@ -11,6 +11,11 @@ from typing import Any, TypeAlias
 
 from resourceapi.cel.errors import CelEvalError
 
+_TURNS_PER_QUESTION = 100
+
+Interrupt: TypeAlias = Callable[[], str | None]
+"""Says why an evaluation should stop, or None to go on."""
+
 
 class Cancelled(Exception):
     """The evaluation must stop; `cause` is None for the cost limit, else why the caller wants to stop."""
@@ -21,18 +26,16 @@ class Cancelled(Exception):
 
 
 class Frame:
-    """`slots` holds the local variables of comprehensions, `device` the input of device selectors, `inputs` others."""
+    """`inputs` is the device view of a selector, else the variables by name; `slots` holds local variables."""
 
-    __slots__ = ("cost", "device", "inputs", "interrupt", "limit", "slots", "steps")
+    __slots__ = ("cost", "inputs", "interrupt", "limit", "slots")
 
-    def __init__(self, device: Any, inputs: Any, slots: int, limit: int, interrupt: Any = None) -> None:
+    def __init__(self, inputs: Any, slots: int, limit: int, interrupt: Interrupt | None) -> None:
         self.cost = 0
         self.limit = limit
-        self.device = device
         self.inputs = inputs
         self.slots: list[Any] = [None] * slots
-        self.interrupt: Callable[[], str | None] | None = interrupt
-        self.steps = 0
+        self.interrupt = None if interrupt is None else _seldom(interrupt)
 
     def charge(self, units: int) -> None:
         """Add to the cost. Raises Cancelled beyond the limit."""
@@ -50,11 +53,21 @@ class Frame:
             self.cost = self.limit + 1
             raise Cancelled
         if self.interrupt is not None:
-            self.steps += 1
-            if self.steps % 100 == 0:
-                cause = self.interrupt()
-                if cause is not None:
-                    raise Cancelled(cause)
+            cause = self.interrupt()
+            if cause is not None:
+                raise Cancelled(cause)
+
+
+def _seldom(interrupt: Interrupt) -> Interrupt:
+    """Asks only now and then, as the question may be more expensive than a turn of a loop."""
+    turns = 0
+
+    def ask() -> str | None:
+        nonlocal turns
+        turns += 1
+        return interrupt() if turns % _TURNS_PER_QUESTION == 0 else None
+
+    return ask
 
 
 Run: TypeAlias = Callable[[Frame], Any]

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from resourceapi.cel.ast import Node
 from resourceapi.cel.checker import check
@@ -15,7 +15,7 @@ from resourceapi.cel.device import DeviceView, attribute_type, device_bounds
 from resourceapi.cel.environment import Environment
 from resourceapi.cel.errors import CelCompileError, CelEvalError, CelInterrupted, CostLimitExceeded, Issues
 from resourceapi.cel.estimate import UNLIMITED, Bounds, estimate
-from resourceapi.cel.frame import Cancelled, Frame
+from resourceapi.cel.frame import Cancelled, Frame, Interrupt
 from resourceapi.cel.parser import parse
 from resourceapi.cel.stack import depth_of, headroom
 from resourceapi.cel.types import BOOL
@@ -30,9 +30,6 @@ MAX_LENGTH = 10 * 1024
 
 _FRAMES_PER_LEVEL = 4
 _SHALLOW = 80  # levels that fit into Python's default limit in any circumstances
-
-Interrupt: TypeAlias = Callable[[], str | None]
-"""Says why an evaluation should stop, or None to go on; asked every hundred turns of loops."""
 
 
 class Expression:
@@ -51,32 +48,42 @@ class Expression:
         self, inputs: Mapping[str, Any] | None = None, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[Any, int]:
         """The value for these inputs and the cost of computing it. Raises CelEvalError."""
-        return self._evaluate(Frame(None, inputs or {}, self._slots, limit, interrupt))
+        frame = Frame(inputs or {}, self._slots, limit, interrupt)
+        try:
+            return self._value(frame), frame.cost
+        except _STOPPED as stopped:
+            raise _failure(stopped, frame) from None
 
     def estimate(self, bounds: Bounds) -> int:
         """The worst case of the cost, given how large the inputs can be."""
         with headroom(self._frames):
             return estimate(self._tree, bounds).maximum
 
-    def _evaluate(self, frame: Frame) -> tuple[Any, int]:
-        try:
-            if self._is_deep:
-                with headroom(self._frames):
-                    value = self._run(frame)
-            else:
+    def _value(self, frame: Frame) -> Any:
+        if self._is_deep:
+            with headroom(self._frames):
                 value = self._run(frame)
-            if frame.cost > frame.limit:
-                frame.check()
-        except CelEvalError as error:
-            error.cost = frame.cost
-            raise
-        except Cancelled as cancelled:
-            stopped = CostLimitExceeded() if cancelled.cause is None else CelInterrupted(cancelled.cause)
-            stopped.cost = frame.cost
-            raise stopped from None
-        except RecursionError:
-            raise CelEvalError("expression is nested too deeply") from None
-        return value, frame.cost
+        else:
+            value = self._run(frame)
+        if frame.cost > frame.limit:
+            frame.check()
+        return value
+
+
+_STOPPED = (CelEvalError, Cancelled, RecursionError)
+
+
+def _failure(stopped: BaseException, frame: Frame) -> CelEvalError:
+    """What the caller is told about an evaluation that did not end with a value."""
+    error: CelEvalError
+    if isinstance(stopped, Cancelled):
+        error = CostLimitExceeded() if stopped.cause is None else CelInterrupted(stopped.cause)
+    elif isinstance(stopped, CelEvalError):
+        error = stopped
+    else:
+        error = CelEvalError("expression is nested too deeply")
+    error.cost = frame.cost
+    return error
 
 
 class Selector(Expression):
@@ -86,25 +93,34 @@ class Selector(Expression):
 
     def matches(self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None) -> bool:
         """Whether the device is selected. Raises CelEvalError."""
-        return self.evaluate_device(device, limit, interrupt)[0]
+        frame = Frame(device, self._slots, limit, interrupt)
+        try:
+            value = self._value(frame)
+        except _STOPPED as stopped:
+            raise _failure(stopped, frame) from None
+        return value if value is True or value is False else _as_bool(value, frame)
 
     def evaluate_device(
         self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[bool, int]:
         """Whether the device is selected, and the cost of finding out. Raises CelEvalError."""
-        result, cost = self._evaluate(Frame(device, None, self._slots, limit, interrupt))
-        if result is True or result is False:
-            return result, cost
-        value = result
-        while type(value) is Optional and value.present:
-            value = value.value
-        if value is True or value is False:
-            return value, cost
-        error = CelEvalError(
-            f"CEL result of type {type_name(result)} could not be converted to bool: {_not_bool(value)}"
-        )
-        error.cost = cost
-        raise error
+        frame = Frame(device, self._slots, limit, interrupt)
+        try:
+            value = self._value(frame)
+        except _STOPPED as stopped:
+            raise _failure(stopped, frame) from None
+        return _as_bool(value, frame), frame.cost
+
+
+def _as_bool(result: Any, frame: Frame) -> bool:
+    value = result
+    while type(value) is Optional and value.present:
+        value = value.value
+    if value is True or value is False:
+        return bool(value)
+    error = CelEvalError(f"CEL result of type {type_name(result)} could not be converted to bool: {_not_bool(value)}")
+    error.cost = frame.cost
+    raise error
 
 
 _NOT_BOOL = {

@@ -77,6 +77,9 @@ class Semver:
     def __lt__(self, other: Semver) -> bool:
         return self._key < other._key
 
+    def __gt__(self, other: Semver) -> bool:
+        return self._key > other._key
+
     def __hash__(self) -> int:
         return hash(self._key)
 

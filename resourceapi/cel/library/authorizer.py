@@ -1,7 +1,7 @@
 """The functions of Kubernetes' authorizer, as declarations.
 
-No environment for devices has an authorizer, so these never succeed; but their names are known, which shows in messages,
-and a call on a value of unknown type is refused when it runs.
+No environment for devices has an authorizer, so these never succeed; but their names are known, which shows in
+messages, and a call on a value of unknown type is refused when it runs.
 """
 
 from __future__ import annotations
