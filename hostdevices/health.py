@@ -101,8 +101,10 @@ def _grown_too_fast(growth: Iterable[tuple[float, str, int]], thresholds: Thresh
 
 
 def needs_polling(devices: Iterable[Device]) -> bool:
-    """Tell whether any of these devices has signals that no kernel event announces."""
-    return any(device.kind in POLLED_KINDS for device in devices)
+    """Tell whether any of these devices, or of the members of a group, has signals that no kernel event announces."""
+    # An id begins with the kind (identity.py).
+    kinds = {kind for x in devices for kind in (x.kind, *(member.partition("-")[0] for member in x.members))}
+    return not kinds.isdisjoint(POLLED_KINDS)
 
 
 class HealthTracker:

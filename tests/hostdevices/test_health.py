@@ -296,3 +296,5 @@ def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
     devices = scan(machine.host).devices.values()
     assert needs_polling(x for x in devices if x.kind == "nic")
     assert not needs_polling(x for x in devices if x.kind in ("misc", "tty", "video", "usb", "block"))
+    assert needs_polling([Device(id="pair", kind="group", name="pair", members=("misc-kvm", "gpu-0000-c1-00-0"))])
+    assert not needs_polling([Device(id="pair", kind="group", name="pair", members=("misc-kvm", "misc-tun"))])
