@@ -110,6 +110,7 @@ def _wanted(
             errors.invalid(f"{path}.count", request.count, "must be greater than zero")
     else:
         errors.not_supported(f"{path}.allocationMode", request.allocation_mode, [v1.ALL, v1.EXACT_COUNT])
+    # The documented limit of 16 tolerations is not enforced by the reference, and so not here.
     each(errors, f"{path}.tolerations", request.tolerations, None, _toleration)
 
 

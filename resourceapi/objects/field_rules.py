@@ -13,7 +13,12 @@ from resourceapi.objects import names
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.meta import Condition
-from resourceapi.objects.v1 import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, OpaqueDeviceConfiguration
+from resourceapi.objects.v1 import (
+    ALL_NODE_OPERATIONS,
+    NODE_PREPARE_RESOURCES,
+    NODE_UNPREPARE_RESOURCES,
+    OpaqueDeviceConfiguration,
+)
 
 T = TypeVar("T")
 
@@ -198,12 +203,12 @@ def _shortened(key: str) -> str:
 
 def skipped_operations(errors: ErrorList, path: str, operations: Sequence[str]) -> None:
     """What the kubelet leaves out (alpha in 1.37): preparing only together with unpreparing."""
-    known = (NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES)
+    known = (ALL_NODE_OPERATIONS, NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES)
     for index, operation in enumerate(operations):
         if operation not in known:
             errors.not_supported(f"{path}[{index}]", operation, list(known))
     unique(errors, path, operations)
-    if NODE_PREPARE_RESOURCES in operations and NODE_UNPREPARE_RESOURCES not in operations:
+    if NODE_PREPARE_RESOURCES in operations and not {NODE_UNPREPARE_RESOURCES, ALL_NODE_OPERATIONS} & set(operations):
         text = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
         errors.invalid(path, list(operations), text)
 

@@ -12,6 +12,7 @@ from resourceapi.objects.field_rules import (
     driver_name,
     each,
     each_entry,
+    fully_qualified_name,
     label_name,
     node_selector,
     pool_name,
@@ -304,6 +305,7 @@ def _allocatable(
 def _partition_type(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:
     """The attribute that says what kind of partition a device is (alpha in 1.37)."""
     here, name = f"{path}.partitionTypeAttribute", spec.partition_type_attribute or ""
+    fully_qualified_name(errors, here, name)
     consuming = [(index, device) for index, device in enumerate(spec.devices) if device.consumes_counters]
     if not consuming:
         errors.forbidden(here, "may only be set on a slice which declares devices that consume counters")

@@ -37,6 +37,7 @@ FROM_CLAIM = "FromClaim"
 # skipNodeOperations
 NODE_PREPARE_RESOURCES = "NodePrepareResources"
 NODE_UNPREPARE_RESOURCES = "NodeUnprepareResources"
+ALL_NODE_OPERATIONS = "*"
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Protects an allocated claim."""

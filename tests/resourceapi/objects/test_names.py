@@ -1,7 +1,5 @@
 """Names, labels and identifiers, and the words for what is none."""
 
-import time
-
 import pytest
 
 from resourceapi.objects import names
@@ -108,9 +106,8 @@ def test_resources() -> None:
         assert not names.is_extended_resource(name)
 
 
-def test_long_hostile_names_take_no_time() -> None:
-    start = time.process_time()
+def test_long_hostile_names_end() -> None:
+    """With a rule that backtracks without end this would run into the time limit of tests."""
     for name in ("a" * 300_000 + "!", "a." * 150_000 + "!", "a-" * 150_000, "A" * 300_000 + "/" * 3):
         for rule in (names.dns_label, names.dns_subdomain, names.label_key, names.label_value, names.c_identifier):
             rule(name)
-    assert time.process_time() - start < 2  # with a quadratic rule it would be minutes

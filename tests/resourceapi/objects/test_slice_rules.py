@@ -66,11 +66,13 @@ AT = "spec.devices[0]"
         ),
         ("spec.skipNodeOperations", ["NodePrepareResources", "NodeUnprepareResources"], []),
         ("spec.skipNodeOperations", ["NodeUnprepareResources"], []),
+        ("spec.skipNodeOperations", ["NodePrepareResources", "*"], []),
+        ("spec.skipNodeOperations", ["*", "*"], ['spec.skipNodeOperations[1]: Duplicate value: "*"']),
         (
             "spec.skipNodeOperations",
             ["NodePrepareResources", "All"],
             [
-                'spec.skipNodeOperations[1]: Unsupported value: "All": supported values: "NodePrepareR',
+                'spec.skipNodeOperations[1]: Unsupported value: "All": supported values: "*", "NodeP',
                 'spec.skipNodeOperations: Invalid value: ["NodePrepareResources","All"]: NodePrepareResources cannot',
             ],
         ),
@@ -294,6 +296,8 @@ def test_devices(path: str, value: Any, expected: list[str]) -> None:
 def test_the_partition_type_is_a_string_of_every_consuming_device() -> None:
     path = "spec.partitionTypeAttribute"
     samples.check_create(samples.SLICE, path, "gpu.example.com/model", [])
+    unqualified = 'spec.partitionTypeAttribute: Invalid value: "model": a fully qualified name must'
+    samples.check_create(samples.SLICE, path, "model", [unqualified])
     samples.check_create(
         samples.SLICE, path, "example.com/numa", [f"{AT}.attributes[example.com/numa]: Required value"]
     )
