@@ -45,7 +45,7 @@ def show_table(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
 
 def show_details(devices: Iterable[Device]) -> None:
     """Print all that is known of each of `devices`."""
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, soft_wrap=True)  # a path in pieces could not be copied
     for device in devices:
         details = _details(device)
         indent = max(len(name) for name, _ in details) + 4
@@ -129,7 +129,7 @@ def _details(device: Device) -> list[tuple[str, str]]:
     found.append(("health", "ok" if device.health.healthy else device.health.reason))
     if device.within:
         found.append(("within", ", ".join(device.within)))
-    return found + [(name, _value(device, name, value)) for name, value in sorted(device.attributes.items())]
+    return found + [(k, _value(device, k, value)) for k, value in sorted(device.attributes.items()) if k != "name"]
 
 
 def _attributes(device: Device) -> str:
