@@ -5,20 +5,22 @@ stay.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from pathlib import Path
 
 from checkpoint import Ledger, StateLocked
 from deviceplugin import DevicePlugins, Paths
-from hostdevices import Diff, Host, Scanner
+from hostdevices import Device, Diff, Host, Scanner
 from hostdevices.assignment import Assignment, assign
-from hostdevices.health import HealthTracker
+from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.paths import PathEvents
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.uevents import Source, UdevEvents
 from hostdevices.watch import Watcher
 from nodeplug.config import Config, Settings
+from nodeplug.config.limits import why_too_long
 from nodeplug.systemd import notify
 
 log = logging.getLogger("nodeplug")
@@ -30,13 +32,14 @@ class Daemon:
 
     def __init__(self, config: Config, host: Host, observer: Observer | None = None) -> None:
         """Prepare. `observer` is told every new assignment and what changed in the inventory before it."""
-        self.plugins: DevicePlugins | None = None
         self._config = config
         self._host = host
         self._observer = observer
         self._stopping = asyncio.Event()
         self._health = HealthTracker()
-        self._offered: Collection[str] | None = None  # whose health counts; all before the first assignment
+        self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+        self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
+        self._too_long: dict[str, str] = {}
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -47,36 +50,40 @@ class Daemon:
         settings = self._config.settings
         ledger = await _open_ledger(settings, self._host)
         try:
-            for loss in ledger.set_aside:
-                log.error("%s", loss)
-            plugins = self.plugins = DevicePlugins(
+            plugins = DevicePlugins(
                 self._config.resources, self._host, ledger, paths_of(settings), settings.register_through_plugin_watcher
             )
-            following = asyncio.ensure_future(self._follow_the_host(plugins))
-            stopping = asyncio.ensure_future(self._stopping.wait())
-            try:
-                await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if following.done():
-                    following.result()  # raises what ended it
-            finally:
-                notify("STOPPING=1")
-                for task in (following, stopping):
-                    task.cancel()
-                await asyncio.wait([following, stopping])
-                await plugins.stop()
+            with _metrics(settings, plugins):
+                try:
+                    await self._until_stopped(plugins)
+                finally:
+                    notify("STOPPING=1")
+                    await plugins.stop()
         finally:
             await ledger.close()
         log.info("stopped; leases stay")
 
+    async def _until_stopped(self, plugins: DevicePlugins) -> None:
+        tasks = [asyncio.ensure_future(work) for work in (self._follow_the_host(plugins), self._stopping.wait())]
+        try:
+            (first, *_), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            first.result()  # raises what ended it
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
     async def _follow_the_host(self, plugins: DevicePlugins) -> None:
         started = False
-        async with self._watcher() as watcher:
+        async with self._watcher() as watcher, _background(self._poll_health(watcher)):
             async for inventory, diff in watcher:
                 for problem in inventory.problems:
                     log.debug("unreadable: %s: %s", problem.where, problem.reason)
                 assignment = assign(inventory, self._config.resources)
+                await plugins.update(self._within_limits(assignment))
                 self._offered = assignment.owners.keys()
-                await plugins.update(assignment.devices)
+                offered = [device for devices in assignment.devices.values() for device in devices]
+                (self._polled.set if needs_polling(offered) else self._polled.clear)()
                 if self._observer is not None:
                     self._observer(assignment, diff)
                 if not started:
@@ -95,6 +102,25 @@ class Daemon:
             interval=self._config.settings.rescan_seconds,
             enrich=lambda inventory: self._health.sample(self._host, inventory, self._offered),
         )
+
+    async def _poll_health(self, watcher: Watcher) -> None:
+        """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""
+        while True:
+            await self._polled.wait()
+            await asyncio.sleep(self._config.settings.health_seconds)
+            watcher.request_rescan([])
+
+    def _within_limits(self, assignment: Assignment) -> dict[str, tuple[Device, ...]]:
+        """Leave out a resource whose list the kubelet would refuse, which it does by dropping the whole plugin."""
+        offered = dict(assignment.devices)
+        for resource in self._config.resources:
+            reason = why_too_long(len(offered[resource.name]), resource.shares)
+            if reason:
+                offered[resource.name] = ()
+            if reason != self._too_long.get(resource.name, ""):
+                self._too_long[resource.name] = reason
+                log.error("not offered: %s", reason or "no longer so", extra={"resource": resource.name})
+        return offered
 
 
 def paths_of(settings: Settings) -> Paths:
@@ -119,3 +145,29 @@ async def _open_ledger(settings: Settings, host: Host) -> Ledger:
             if asyncio.get_running_loop().time() >= deadline:
                 raise
             await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@contextlib.contextmanager
+def _metrics(settings: Settings, plugins: DevicePlugins) -> Iterator[None]:
+    if not settings.metrics_address:
+        yield
+        return
+    from nodeplug.metrics import Metrics  # 5 MiB that only those carry who want them
+
+    host, _, port = settings.metrics_address.rpartition(":")
+    metrics = Metrics(plugins.status)
+    metrics.start(host.strip("[]"), int(port))
+    try:
+        yield
+    finally:
+        metrics.stop()
