@@ -1,7 +1,10 @@
-"""Runner for `rest/cases.json`: what a real API server said of single objects, asked of the validation directly.
+"""Runners for what a real API server said of single objects, asked of the validation directly.
 
-Scenarios that create one object, read it in another version or change its status are played on a dictionary. All that
-needs a server is skipped; `rest_replay.py` beside the recording replays that.
+`rest/cases.json`: scenarios that create one object, read it in another version or change its status are played on a
+dictionary. All that needs a server is skipped; `rest_replay.py` beside the recording replays that.
+
+Lines of `object` with `causes` or `decodeError`: objects with random faults, and what kube-apiserver 1.36.3's own code
+said of them.
 """
 
 import re
@@ -14,8 +17,9 @@ from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import DecodeError, KubernetesObject, parse_json, read_object, write_object
 from resourceapi.objects.codec import without_unknown
 from resourceapi.objects.errors import ErrorList, invalid_status
+from resourceapi.objects.metadata_rules import metadata_on_update
 from resourceapi.objects.strategy import prepare_create, prepare_status_update
-from resourceapi.objects.validate import validate_create, validate_status_update
+from resourceapi.objects.validate import validate_create, validate_status_update, validate_update
 from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Skipped, expect_equal
 
@@ -157,4 +161,40 @@ def _with_masked_times(value: Any) -> Any:
     return [_with_masked_times(item) for item in value] if isinstance(value, list) else value
 
 
-FORMATS = [Format("API server answers", _matches, _cases)]
+def _matches_objects(document: Document) -> bool:
+    return document.has_cases_with("name", "object") and all(
+        "causes" in x or "decodeError" in x for x in document.cases
+    )
+
+
+def _cases_of_objects(document: Document) -> Iterator[Case]:
+    for entry in document.cases:
+        yield Case(entry["name"], partial(_run_object, entry))
+
+
+def _run_object(entry: dict[str, Any]) -> None:
+    """One object, new or instead of `old` (its status only, if `status`), and the causes for which it is refused."""
+    try:
+        obj = without_unknown(read_object(entry["object"], defaults_at=NOW))
+    except DecodeError as error:
+        expect_equal(entry.get("decodeError"), error.reason)
+        return
+    if "old" not in entry:
+        errors = validate_create(obj, check_selector=check_device_selector)
+    else:
+        old = read_object(entry["old"], defaults_at=NOW)
+        if entry.get("status"):
+            errors = validate_status_update(obj, old)
+        else:
+            errors = validate_update(obj, old, check_selector=check_device_selector)
+        metadata_alone = ErrorList()
+        metadata_on_update(metadata_alone, obj.metadata, old.metadata)
+        del errors[: len(metadata_alone)]  # what the server checks before it asks the kind's own rules
+    causes = [{"reason": x.type.reason, "message": x.message, "field": x.path} for x in errors]
+    expect_equal(entry.get("causes"), causes)
+
+
+FORMATS = [
+    Format("API server answers", _matches, _cases),
+    Format("validated objects", _matches_objects, _cases_of_objects),
+]
