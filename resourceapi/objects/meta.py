@@ -36,7 +36,7 @@ class Unknown(dict[str, Any]):
     """JSON members that a struct has no field for. Only `decode` makes them."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", repr_omit_defaults=True):
     """Base of all structs of the API. Immutable: change with `msgspec.structs.replace`."""
 
     unknown_fields: Unknown | None = None
