@@ -41,6 +41,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 _LONGEST = 1 << 20  # bytes; no line that we write comes near
+_MOST = 1 << 28  # bytes unpacked; a large server's capture has a hundredth of that
 _header = msgspec.json.Decoder(Header)
 _entry = msgspec.json.Decoder(Entry)
 
@@ -75,9 +76,11 @@ class Recording(StoredTree):
         try:
             with gzip.open(file) as lines:
                 _header.decode(lines.readline(_LONGEST))
-                entries = []
+                entries: list[Entry] = []
                 while line := lines.readline(_LONGEST):
                     number += 1
+                    if lines.tell() > _MOST:
+                        raise ValueError(f"{file}: more than {_MOST >> 20} MiB unpacked")
                     entries.append(_entry.decode(line))
         except gzip.BadGzipFile:
             raise ValueError(f"{file}: not a capture of nodeplug (not gzip)") from None

@@ -116,7 +116,11 @@ class UdevEvents:
                 self._gaps.note(event.sequence_number)
                 if self._gaps.missing and self._gap_timer is None:
                     self._gap_timer = asyncio.get_running_loop().call_later(GAP_GRACE, self._gap_is_old)
-            self._wake(event.subsystem, f"/sys{event.device_path}")
+            try:
+                syspath = f"/sys{event.device_path}"
+            except UnicodeDecodeError:
+                continue  # host.py: what has such a name does not exist
+            self._wake(event.subsystem, syspath)
 
     def _overflowed(self, descriptor: int) -> None:
         """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""

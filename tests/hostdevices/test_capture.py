@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostdevices import Host, HostDevicesError, Inventory, scan
+from hostdevices import Host, HostDevicesError, Inventory, recording, scan
 from hostdevices.capture import capture
 from hostdevices.readers import Finding, Reader
 from hostdevices.recording import Entry, save
@@ -127,6 +127,15 @@ def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, conten
     file = tmp_path / "odd.jsonl.gz"
     file.write_bytes(content)
     with pytest.raises(HostDevicesError, match=f"^{file}{reason}$"):
+        Host(file)
+
+
+def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MOST", 1 << 20)
+    file = tmp_path / "large.jsonl.gz"
+    save(file, [Entry(f"/sys/{number}", "text", "x" * 10_000) for number in range(200)], masked=False)
+    assert file.stat().st_size < 20_000
+    with pytest.raises(HostDevicesError, match=f"^{file}: more than 1 MiB unpacked$"):
         Host(file)
 
 

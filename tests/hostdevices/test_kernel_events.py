@@ -85,6 +85,22 @@ async def test_a_pair_of_links_comes_and_goes() -> None:
 
 
 @root_only
+async def test_a_link_whose_name_cannot_be_told_disturbs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    odd, good = os.fsdecode(b"np\xff"), f"np{os.getpid()}c"
+    async with Watcher(Scanner(Host(), [class_reader("net")]), [UdevEvents()], interval=NEVER) as watcher:
+        await anext(watcher)
+        if not await ip("link", "add", odd, "type", "veth", "peer", good):
+            pytest.skip("this machine cannot add such links")
+        try:
+            change = await until(watcher, f"net-{good}")
+        finally:
+            await ip("link", "del", odd)
+        assert not [name for name in change.inventory.devices if name.startswith("net-np\udcff")]
+        await until(watcher, f"net-{good}", there=False)
+    assert not caplog.records
+
+
+@root_only
 async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uevents_module, "RECEIVE_BUFFER", 4096)
     woken: asyncio.Queue[str | None] = asyncio.Queue()
