@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.realnode import RealNode, why_not
+from tests.e2e.realnode import FOLDER, RealNode, why_not
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 
@@ -36,6 +36,20 @@ RESOURCES: list[dict[str, Any]] = [
     {"name": "e2e.example/loop", "select": {"kind": "block", "path": "/dev/loop*"}, "dangerous": True},
     {"name": "e2e.example/veth", "select": {"kind": "nic", "attributes": {"virtual": True}, "id": "nic-npe2e*"}},
 ]
+
+
+IMAGE = "localhost/nodeplug:e2e"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def _image(folder: Path) -> Path:
+    """Build the wheel and an image that holds it, without a container engine."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(CHECKOUT)]
+    subprocess.run(command, check=True)
+    (wheel,) = folder.glob("*.whl")
+    image = folder / "nodeplug.tar"
+    subprocess.run([str(FOLDER / "image/mkpython.sh"), str(image), IMAGE, str(wheel)], check=True, capture_output=True)
+    return image
 
 
 class DaemonProcess:
@@ -75,11 +89,11 @@ class DaemonProcess:
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[RealNode]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
     if reason := why_not():
         pytest.skip(reason)
     booted = RealNode()
-    booted.up()
+    booted.up(_image(tmp_path_factory.mktemp("image")))
     yield booted
     booted.down()
 
