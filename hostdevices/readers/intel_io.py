@@ -14,6 +14,7 @@ from hostdevices.readers.vfio import group_id
 # Virtual functions are known by their PCI ids, or by the driver of their physical function (drivers/crypto/intel/qat).
 _QAT_VIRTUAL = frozenset({"0443", "18a1", "19e3", "37c9", "4941", "4943", "4945", "4947", "4949", "6f55"})
 _QAT_DRIVERS = frozenset({"4xxx", "420xx", "6xxx", "c3xxx", "c6xx", "dh895xcc", "d15xx", "200xx"})
+_FUNCTIONS = "/sys/bus/pci/devices"
 _QUEUE = re.compile(r"wq[0-9]+\.[0-9]+")
 
 
@@ -22,8 +23,7 @@ def read_qat(host: Host) -> Iterator[Finding]:
     places = Places(host)
 
     def function(syspath: str) -> Device | None:
-        driver = host.link(f"{syspath}/driver") or ""
-        nodes = _group_nodes(host, syspath) if "vfio" in driver else ()
+        nodes = _group_nodes(host, syspath)
         if not nodes or not _is_qat(host, syspath):
             return None
         place = places.of(syspath)
@@ -33,7 +33,7 @@ def read_qat(host: Host) -> Iterator[Finding]:
         attributes: dict[str, AttributeValue | None] = {
             "name": syspath.rpartition("/")[2],
             **place.attributes,
-            "driver": driver,
+            "driver": host.link(f"{syspath}/driver"),
             "services": text(host, f"{syspath}/physfn/qat/cfg_services"),
             "state": text(host, f"{syspath}/physfn/qat/state"),
         }
@@ -48,7 +48,10 @@ def read_qat(host: Host) -> Iterator[Finding]:
             within=(*within, *((group,) if group else ())),
         )
 
-    yield from each(entries(host, "/sys/bus/pci/devices", lambda x: ADDRESS.fullmatch(x) is not None), function)
+    def is_held(name: str) -> bool:
+        return ADDRESS.fullmatch(name) is not None and "vfio" in (host.link(f"{_FUNCTIONS}/{name}/driver") or "")
+
+    yield from each(entries(host, _FUNCTIONS, is_held), function)
 
 
 def _is_qat(host: Host, syspath: str) -> bool:

@@ -70,6 +70,7 @@ class PciFunctions:
         host = self._host
         address = syspath.rpartition("/")[2]
         physical = host.link(f"{syspath}/physfn")
+        above = self._of_physical(syspath) if physical else None
         role = "vf" if physical else "pf" if host.exists(f"{syspath}/sriov_totalvfs") else None
         return known(
             {
@@ -77,8 +78,8 @@ class PciFunctions:
                 "device": hexadecimal(host, f"{syspath}/device", 4),
                 "sriov": role,
                 "pf": physical,
-                "pfName": self._of_physical(syspath).interface if physical else None,
-                "vfIndex": self._of_physical(syspath).indexes.get(address) if physical else None,
+                "pfName": above.interface if above else None,
+                "vfIndex": above.indexes.get(address) if above else None,
                 BUS_ID: address,
                 **place_attributes(syspath, numa_nodes(host, syspath)),
             }

@@ -11,6 +11,7 @@ from hostdevices.host import Host, UnreadableFile
 
 TEXT_LIMIT = 64  # bytes of a text attribute in DRA
 
+_LEAST, _MOST = -(2**63), 2**63 - 1  # of a number in DRA
 _LAST_NUMA_NODE = 1023  # the kernel's limit, and DRA's
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
@@ -106,11 +107,11 @@ def version(value: str | None) -> Version | None:
 
 def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
     """Return the attributes that have a value which DRA can carry: not empty, and a number of 64 bits."""
-    return {name: value for name, value in attributes.items() if value is not None and value != "" and _fits(value)}
-
-
-def _fits(value: AttributeValue) -> bool:
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
+    return {
+        name: value
+        for name, value in attributes.items()
+        if value is not None and value != "" and (not isinstance(value, int) or _LEAST <= value <= _MOST)
+    }
 
 
 def natural_order(name: str) -> tuple[str, int, str]:
