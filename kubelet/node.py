@@ -379,6 +379,11 @@ class Node:
         self._notify(Event("admitted", _name(run.pod)))
 
     def _reject(self, run: _PodRun, reason: str, text: str) -> None:
+        """Refuse a pod; containers that ran before a restart of the kubelet are ended."""
+        for container in run.pod.all_containers:
+            status = self._container_status(run, container)
+            if status.state == "running":
+                self._set_container(run, container, msgspec.structs.replace(status, state="terminated", reason="Error"))
         self._set_status(run, phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
         self._notify(Event(reason, _name(run.pod), text))
 

@@ -112,21 +112,13 @@ class Allocator:
             )
         aligned, unaligned, anywhere = self.filter_by_affinity(owner[0], owner[1], resource, available)
         if choice.needed < len(aligned):
-            preferred = await self._preferred(choice, [*aligned, *choice.taken], required)
-            near = set(aligned)
-            done = choice.take(id_ for id_ in preferred if id_ in near) or choice.take(aligned)
+            preferred = await self._preferred(choice, aligned, required)
+            done = choice.take(preferred) or choice.take(aligned)
         else:
             done = choice.take(aligned)
             if not done:
-                untaken = set(choice.taken)
-                offered = [id_ for id_ in available if id_ not in untaken]
-                preferred = await self._preferred(choice, [*offered, *choice.taken], required)
-                free = set(available)
-                done = (
-                    choice.take(id_ for id_ in preferred if id_ in free)
-                    or choice.take(unaligned)
-                    or choice.take(anywhere)
-                )
+                preferred = await self._preferred(choice, available, required)
+                done = choice.take(preferred) or choice.take(unaligned) or choice.take(anywhere)
         if not done:
             raise AllocationError(
                 f"unexpectedly allocated less resources than required. Requested: {required}, Got: {len(choice.taken)}"
@@ -160,8 +152,8 @@ class Allocator:
         # sorted is stable: least populated nodes first, the given order within a node
         return [i for _, i in sorted(aligned, key=_rank)], [i for _, i in sorted(unaligned, key=_rank)], anywhere
 
-    async def _preferred(self, choice: "_Choice", available: Iterable[str], size: int) -> list[str]:
-        """What the plugin would like best; empty if it has no opinion."""
+    async def _preferred(self, choice: "_Choice", available: Sequence[str], size: int) -> list[str]:
+        """Which of `available` the plugin would like best; empty if it has no opinion."""
         resource = choice.resource
         endpoint = self._state.endpoints.get(resource)
         if endpoint is None:
@@ -169,10 +161,15 @@ class Allocator:
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
             return []
         try:
-            response = await endpoint.preferred_allocation(available, choice.taken, size)
+            # what was chosen already must be in both
+            offered = dict.fromkeys([*available, *choice.taken])
+            response = await endpoint.preferred_allocation(offered, choice.taken, size)
         except PluginCallError as error:
             raise AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
-        return list(response.container_responses[0].deviceIDs) if response.container_responses else []
+        if not response.container_responses:
+            return []
+        free = set(available)
+        return [id_ for id_ in response.container_responses[0].deviceIDs if id_ in free]
 
 
 class _Choice:

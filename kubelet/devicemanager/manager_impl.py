@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc.aio
 import msgspec
 
+from checkpoint.fnv import Run
 from checkpoint.kubelet_json import KubeletFileError
 from kubelet.clock import Clock, SystemClock
 from kubelet.devicemanager import hints, options
@@ -78,6 +79,7 @@ class ManagerImpl:
         self._dra_extended_resource = dra_extended_resource
         self._on_change = on_change
         self._allocator = Allocator(self.state, affinity, self._is_restored, shuffle)
+        self._preparing: set[Run] = set()
         self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
         self._active_pods: ActivePodsFunc = tuple
         self._sources_ready: SourcesReady = lambda: True
@@ -306,7 +308,16 @@ class ManagerImpl:
             is_changed = is_changed or got
         if is_changed:
             await self.checkpoint.write(self.state.checkpoint())
+            self._prepare_checksums()
             self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}")
+
+    def _prepare_checksums(self) -> None:
+        """Where one allocation was made others follow: make the next checksum cheap, off the loop."""
+        for run in self.state.long_runs():
+            if run not in self._preparing:
+                self._preparing.add(run)
+                work = asyncio.get_running_loop().run_in_executor(None, run.complete)
+                work.add_done_callback(lambda _, run=run: self._preparing.discard(run))  # type: ignore[misc]
 
     async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
         endpoint = self.state.endpoints.get(resource)

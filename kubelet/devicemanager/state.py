@@ -7,12 +7,15 @@ Source: device manager specification, sections 0.3, 3.2 and 6.1.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from checkpoint.fnv import Run
 from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY, DeviceCheckpoint, Part, assemble, registered_part
 from kubelet.devicemanager.device import Device
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.pod_devices import PodRecords, decode_response
 
 Ids = dict[str, None]
+
+_LONG = 20_000  # bytes; walking them takes more than a millisecond
 
 
 class DeviceState:
@@ -109,6 +112,11 @@ class DeviceState:
                 self._registered[resource] = registered_part(resource, list(ids))
         registered = {resource: self._registered[resource] for resource in self.healthy}
         return assemble(self.records.checkpoint_parts() or None, registered)
+
+    def long_runs(self) -> list[Run]:
+        """Parts of the checkpoint that are worth preparing: their next checksum may cost milliseconds."""
+        runs = (part.dump for part in self._registered.values())
+        return [run for run in runs if len(run.data) > _LONG and not run.is_complete]
 
     def restore(self, found: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
         """Take over a checkpoint: allocations as they were, resources without devices until their plugins are back.

@@ -24,3 +24,6 @@ def test_runs_continue_each_other(pieces: list[bytes]) -> None:
 def test_a_run_remembers_what_it_met(data: bytes, states: list[int]) -> None:
     run = Run(data)
     assert [run.continue_from(state) for state in states] == [fnv1a(data, state) for state in states]
+    run.complete()
+    assert run.is_complete
+    assert [run.continue_from(state) for state in states] == [fnv1a(data, state) for state in states]

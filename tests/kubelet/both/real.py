@@ -42,9 +42,7 @@ class Real:
         await self._wait(pod.metadata.name, path, until)
         return await self.view(pod.metadata.name)
 
-    async def view(self, name: str, phase: str = "") -> PodView:
-        if phase:
-            await self._wait(name, ".status.phase", phase)
+    async def view(self, name: str) -> PodView:
         found = await asyncio.to_thread(self._node.get, "pod", name)
         status = found["status"]
         containers = {
@@ -71,6 +69,10 @@ class Real:
         else:
             await self._wait(name, ".status.phase", until)
         return await self.view(name)
+
+    async def was_ended(self, name: str) -> None:
+        # our containers end well when they are told to, so that the rejected pod's phase becomes Succeeded
+        await self._wait(name, ".status.phase", "Succeeded")
 
     async def remove(self, name: str) -> None:
         await asyncio.to_thread(self._node.delete_pod, name)

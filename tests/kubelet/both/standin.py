@@ -32,9 +32,8 @@ class StandIn:
         assert until in (view.phase, *(each.reason for each in view.containers.values())), view
         return view
 
-    async def view(self, name: str, phase: str = "") -> PodView:
+    async def view(self, name: str) -> PodView:
         status = self.node.status(name)
-        assert status.phase == phase or not phase
         (uid,) = [pod.uid for pod, _ in self.node.pods() if pod.metadata.name == name]
         containers = {
             each.name: ContainerView(each.state, each.reason, each.message, each.restart_count)
@@ -58,6 +57,11 @@ class StandIn:
         else:
             assert view.phase == until
         return view
+
+    async def was_ended(self, name: str) -> None:
+        status = self.node.status(name)
+        assert status.is_terminal
+        assert status.container_statuses[0].state == "terminated"
 
     async def remove(self, name: str) -> None:
         with contextlib.suppress(NodeError):  # gone already

@@ -55,8 +55,8 @@ class World(Protocol):
         """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason."""
         ...
 
-    async def view(self, name: str, phase: str = "") -> PodView:
-        """The pod's status now, or as soon as it has that phase."""
+    async def view(self, name: str) -> PodView:
+        """The pod's status now."""
         ...
 
     async def has_health(self, name: str, health: str) -> None:
@@ -65,6 +65,10 @@ class World(Protocol):
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
         """Let a container end well; return when the pod is `Succeeded`, or the container was `restarted`."""
+        ...
+
+    async def was_ended(self, name: str) -> None:
+        """Return when the kubelet has ended the pod's first container, and will not start it again."""
         ...
 
     async def remove(self, name: str) -> None:

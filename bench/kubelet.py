@@ -1,0 +1,101 @@
+"""The stand-in kubelet: allocation among many devices, many pods, and memory over many admissions.
+
+An allocation is complete when the plugin has answered and the checkpoint is synced to disk; the kubelet waits for both.
+"""
+
+import asyncio
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from bench.table import show
+from kubelet import Node, container, pod
+from kubelet.devicemanager import Device
+from kubelet.plugin import DevicePluginStub
+
+RESOURCE = "example.com/device"
+DEVICES = 10_000
+CONTAINERS = 500
+PODS = 1_000
+ADMISSIONS = 10_000
+
+
+def run() -> dict[str, Any]:
+    """Measure, and print what was asked for beside it."""
+    one = asyncio.run(_on_a_node(DEVICES, _one_container))
+    many = asyncio.run(_on_a_node(PODS, _many_pods))
+    memory = asyncio.run(_on_a_node(8, _admissions))
+    rows = [
+        (f"one container among {DEVICES} devices, first", "ms", one["first"], "5"),
+        (f"one container among {DEVICES} devices, p50", "ms", one["p50"], "5"),
+        (f"one container among {DEVICES} devices, p99", "ms", one["p99"], "5"),
+        (f"{PODS} pods admitted", "s", many["seconds"], "10"),
+        (f"resident after {ADMISSIONS // 10} admissions", "MiB", memory["early"], ""),
+        (f"resident after {ADMISSIONS} admissions", "MiB", memory["late"], "flat"),
+    ]
+    show(
+        ("what", "unit", "measured", "wanted"), [(what, unit, f"{value:.2f}", want) for what, unit, value, want in rows]
+    )
+    return {"one": one, "many": many, "memory": memory}
+
+
+async def _on_a_node(
+    devices: int, measure: Callable[[Node, DevicePluginStub], Coroutine[Any, Any, dict[str, float]]]
+) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        async with Node(Path(folder)) as node:
+            listed = [Device(f"device-{number:06}") for number in range(devices)]
+            async with DevicePluginStub(node.device_plugins / "p.sock", RESOURCE, listed) as plugin:
+                await plugin.register(node.kubelet_socket)
+                await node.until(lambda: node.capacity().get(RESOURCE) == devices)
+                return await measure(node, plugin)
+
+
+async def _one_container(node: Node, _: DevicePluginStub) -> dict[str, float]:
+    """The time of `allocate_container`, each time for another pod while the earlier ones keep their device."""
+    took = []
+    for number in range(CONTAINERS):
+        wanted = pod(f"p{number}", container("c", {RESOURCE: 1}))
+        started = time.perf_counter()
+        status = await node.admit(wanted)
+        took.append((time.perf_counter() - started) * 1000)
+        assert status.phase == "Running"
+    return {
+        "first": took[0],
+        "p50": statistics.median(took),
+        "p99": statistics.quantiles(took, n=100)[98],
+        "max": max(took),
+    }
+
+
+async def _many_pods(node: Node, _: DevicePluginStub) -> dict[str, float]:
+    started = time.perf_counter()
+    for number in range(PODS):
+        status = await node.admit(pod(f"p{number}", container("c", {RESOURCE: 1})))
+        assert status.phase == "Running"
+    return {"seconds": time.perf_counter() - started}
+
+
+async def _admissions(node: Node, plugin: DevicePluginStub) -> dict[str, float]:
+    """Pods come and go; eight of them at a time would be possible."""
+    early = 0.0
+    for number in range(ADMISSIONS):
+        if number == ADMISSIONS // 10:
+            early = _resident()
+        name = f"p{number}"
+        assert (await node.admit(pod(name, container("c", {RESOURCE: 4})))).phase == "Running"
+        await node.remove(name)
+        plugin.calls.clear()  # the stub's own log
+    return {"early": early, "late": _resident()}
+
+
+def _resident() -> float:
+    gc.collect()
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
