@@ -15,7 +15,7 @@ from hostdevices.host import Host, UnreadableFile
 from hostdevices.identity import device_id
 from hostdevices.inventory import Problem
 from hostdevices.readers.reader import Finding
-from hostdevices.readers.sysfs import shared_node, text_value, version
+from hostdevices.readers.sysfs import known, shared_node, text_value, version
 
 _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
@@ -87,14 +87,17 @@ class NvidiaGpus:
             gpu,
             id=device_id("gpu", str(gpu.attributes.get("resource.kubernetes.io/pciBusID", gpu.name)), gi, ci),
             name=f"{gpu.name}-{gi}-{ci}",
-            attributes={
-                **{name: value for name, value in gpu.attributes.items() if name not in ("render", "uuid", "memory")},
-                "name": f"{gpu.name}-{gi}-{ci}",
-                "type": "mig",
-                "parentUUID": gpu.attributes.get("uuid", ""),
-                "gpuInstance": int(gi.removeprefix("gi")),
-                "computeInstance": int(ci.removeprefix("ci")),
-            },
+            attributes=known(
+                {
+                    **gpu.attributes,
+                    "name": f"{gpu.name}-{gi}-{ci}",
+                    "type": "mig",
+                    "parentUUID": gpu.attributes.get("uuid"),
+                    "gpuInstance": int(gi.removeprefix("gi")),
+                    "computeInstance": int(ci.removeprefix("ci")),
+                    **dict.fromkeys(("render", "uuid", "memory")),  # what is the whole GPU's
+                }
+            ),
             devnodes=tuple(x for x in gpu.devnodes if x not in render) + tuple(x for y in capabilities for x in y),
             within=(gpu.id, *gpu.within),
         )

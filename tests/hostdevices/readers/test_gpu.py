@@ -1,5 +1,7 @@
 """GPUs of DRM, NVIDIA's MIG, AMD's kfd."""
 
+import pytest
+
 from hostdevices import Device, Inventory, Version
 from hostdevices.readers.gpu import read
 from tests.hostdevices.machine import GPU_UUID
@@ -56,6 +58,24 @@ def test_nvidia_is_read_from_proc(inventory: Inventory) -> None:
             "driverVersion": Version("535.104.5"),  # a semantic version has no leading zeros
         }.items()
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 2023", Version("535.104.5")),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build", Version("570.86.15")),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.42  Mon", Version("470.42.0")),
+        ("something else", None),
+    ],
+)
+def test_the_driver_of_nvidia_has_a_version(line: str, expected: Version | None, tree: Tree) -> None:
+    tree.pci("0000:81:00.0", vendor="10de", driver="nvidia")
+    tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "GPU UUID: \t GPU-????????-????\nDevice Minor: \t 0")
+    tree.file("/proc/driver/nvidia/version", line)
+    (gpu,) = gpus(tree).values()
+    assert gpu.attributes.get("driverVersion") == expected
+    assert "uuid" not in gpu.attributes  # the driver does not know it yet
 
 
 def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
