@@ -16,11 +16,11 @@ from controlplane.structured.index import SliceIndex
 from controlplane.structured.layout import Layout
 from controlplane.structured.listers import ClaimLister, ClassLister, SliceLister
 from controlplane.structured.pools import Pool
-from controlplane.structured.problem import Task, TaskClaim, pose
+from controlplane.structured.problem import Task, pose
 from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
 from controlplane.structured.requests import PlannedClaim, plan
 from controlplane.structured.results import allocation
-from controlplane.structured.search import Search
+from controlplane.structured.search import Pick, Search
 from controlplane.structured.state import AllocatedState
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import AllocationResult, ResourceClaim, ResourceSlice
@@ -35,8 +35,9 @@ class Stats(Struct, frozen=True):
 class Allocator:
     """Allocates claims with what is in the cluster at the moment.
 
-    Inputs are never changed. An allocator can serve any number of nodes; with an `index` of its own or one shared by
-    all allocators of a cluster, it knows what earlier ones have learned of slices that are still there.
+    Inputs are never changed. An allocator can serve any number of nodes; with an `index` that is shared by all
+    allocators of a cluster, it knows what earlier ones have learned of slices that are still there. Calls from several
+    threads are safe, one after the other.
     """
 
     def __init__(
@@ -87,36 +88,31 @@ class Allocator:
         NodeError for faults of this node; AllocationAborted when stopped.
         """
         claims = self._claims if claims is None else claims
-        self._index.update(self._slices if isinstance(self._slices, Sequence) else self._slices.list())
-        layout = self._index.layout(node, self._features)
-        problem = pose(self._planned(claims), layout, self._features)
-        search = Search(
-            layout,
-            problem,
-            self._held(layout),
-            self._features,
-            _stop_check(timeout, is_cancelled),
-            (lambda search: Pruner(search, self._patience)) if self._prune else None,
-        )
-        try:
-            found = search.run()
-        finally:
-            self._steps += search.steps
-        if found:
-            return [
-                allocation(
-                    claim,
-                    _chosen(search, number, claim),
-                    [pick for pick in search.picks if pick.claim == number],
-                    layout,
-                    node,
-                    self._features,
-                )
-                for number, claim in enumerate(problem)
-            ]
+        with self._index.lock:
+            check = _stop_check(timeout, is_cancelled)
+            self._index.update(self._slices if isinstance(self._slices, Sequence) else self._slices.list())
+            layout = self._index.layout(node, self._features)
+            problem = pose(self._planned(claims), layout, self._features, check)
+            pruning = (lambda search: Pruner(search, self._patience)) if self._prune else None
+            search = Search(layout, problem, self._held(layout), self._features, check, pruning)
+            try:
+                is_solved = search.run()
+            finally:
+                self._steps += search.steps
+        if is_solved:
+            return self._allocations(search, node)
         if layout.is_any_invalid:
             raise NodeError("invalid resource pools were encountered")
         return None
+
+    def _allocations(self, search: Search, node: Node) -> list[AllocationResult]:
+        picks: list[list[Pick]] = [[] for _ in search.claims]
+        for pick in search.picks:
+            picks[pick.claim].append(pick)
+        return [
+            allocation(claim, _chosen(search, number), picks[number], search.layout, node, self._features)
+            for number, claim in enumerate(search.claims)
+        ]
 
     def _planned(self, claims: Sequence[ResourceClaim]) -> list[PlannedClaim]:
         if self._plan is None or self._plan[0] is not claims:
@@ -174,12 +170,12 @@ def gather_pools(slices: Sequence[ResourceSlice], node: Node, features: Features
     return list(index.layout(node, features or Features()).pools)
 
 
-def _chosen(search: Search, number: int, claim: TaskClaim) -> list[Task]:
+def _chosen(search: Search, number: int) -> list[Task]:
     """The task that was taken for each request of a claim."""
     alternatives = {
         frame.request: frame.alternative for frame in search.frames if frame.task is None and frame.claim == number
     }
-    return [request.tasks[alternatives.get(index, 0)] for index, request in enumerate(claim.requests)]
+    return [request.tasks[alternatives.get(index, 0)] for index, request in enumerate(search.claims[number].requests)]
 
 
 def _stop_check(timeout: float | None, is_cancelled: Callable[[], bool] | None) -> Callable[[], None] | None:

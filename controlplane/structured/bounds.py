@@ -13,7 +13,7 @@ A request that might raise an error ends the look ahead, because an error is wha
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from controlplane.structured.capacity import consumption
+from controlplane.structured.capacity import billionths, consumption
 from controlplane.structured.constraints import Match
 from controlplane.structured.problem import Task
 from controlplane.structured.search import Frame, Search
@@ -138,10 +138,9 @@ class Bounds:
         held = [*search.sharing.get(position, ()), search.holdings.capacity.get(position, {})]
         seats = None
         for name, least in self._least.get(position, {}).items():
-            value = device.capacity[name].value.nanos
-            used = [amounts[name].nanos for amounts in held if name in amounts]
-            if least > 0 and value is not None and None not in used:
-                left = max(0, value - sum(amount or 0 for amount in used)) // least
+            if least > 0:
+                used = sum([billionths(amounts[name]) for amounts in held if name in amounts])
+                left = max(0, billionths(device.capacity[name].value) - used) // least
                 seats = left if seats is None else min(seats, left)
         return seats
 
@@ -163,7 +162,7 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
             amounts = consumption(search.layout.device(position).capacity, task.choice.capacity_requests) or {}
             known = least.setdefault(position, {})
             for name, amount in amounts.items():
-                known[name] = min(known.get(name, amount.nanos or 0), amount.nanos or 0)
+                known[name] = min(known.get(name, billionths(amount)), billionths(amount))
     return least
 
 

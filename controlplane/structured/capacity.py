@@ -13,6 +13,7 @@ from resourceapi.objects.v1 import CapacityRequestPolicy, CapacityRequestPolicyR
 
 Amounts = Mapping[str, Quantity]
 
+_BEYOND = 10**1020
 _MAX_INT64 = 2**63 - 1
 _NO_ARITHMETIC = "capacity request cannot be represented in the device's range arithmetic: "
 
@@ -45,13 +46,16 @@ def consumption(capacity: Mapping[str, DeviceCapacity], requests: Amounts) -> di
 def fits(capacity: Mapping[str, DeviceCapacity], amounts: Amounts, *held: Amounts) -> bool:
     """Whether the amounts are left over from what is held already."""
     for name, amount in amounts.items():
-        total = amount
-        for other in held:
-            if name in other:
-                total = total + other[name]
-        if total > capacity[name].value:
+        total = billionths(amount) + sum([billionths(other[name]) for other in held if name in other])
+        if total > billionths(capacity[name].value):
             return False
     return True
+
+
+def billionths(quantity: Quantity) -> int:
+    """The exact amount as an integer, which sums fast; what is too large to multiply out is just very large."""
+    nanos = quantity.nanos
+    return quantity.sign * _BEYOND if nanos is None else nanos
 
 
 def _amount(capacity: DeviceCapacity, requested: Quantity | None) -> Quantity:

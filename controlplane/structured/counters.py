@@ -8,10 +8,8 @@ integers in billionths.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from resourceapi.objects.quantity import Quantity
+from controlplane.structured.capacity import billionths
 from resourceapi.objects.v1 import CounterSet, Device
-
-_BEYOND = 10**1020  # stands for quantities that are too large to multiply out
 
 
 class CounterName(NamedTuple):
@@ -31,14 +29,14 @@ def draws_of(device: Device) -> Draw:
     for part in device.consumes_counters:
         for name, counter in part.counters.items():
             key = CounterName(part.counter_set, name)
-            draw[key] = draw.get(key, 0) + _nanos(counter.value)
+            draw[key] = draw.get(key, 0) + billionths(counter.value)
     return draw
 
 
 def declared(counter_sets: Iterable[CounterSet]) -> dict[CounterName, int]:
     """The amount of every counter."""
     return {
-        CounterName(counter_set.name, name): _nanos(counter.value)
+        CounterName(counter_set.name, name): billionths(counter.value)
         for counter_set in counter_sets
         for name, counter in counter_set.counters.items()
     }
@@ -75,8 +73,3 @@ class Counters:
         """Undo `take`."""
         for name, amount in draw.items():
             self.taken[self._order[name]] -= amount
-
-
-def _nanos(quantity: Quantity) -> int:
-    nanos = quantity.nanos
-    return quantity.sign * _BEYOND if nanos is None else nanos

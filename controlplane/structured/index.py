@@ -1,9 +1,10 @@
 """What is known of the cluster's slices, kept from one allocator to the next.
 
 Rule: knowledge is kept as long as a slice stays equal; a changed slice costs only the nodes that see it or its pool.
-One index serves one cluster. It belongs to one thread or event loop.
+One index serves one cluster.
 """
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
@@ -24,6 +25,8 @@ class SliceIndex:
     """Slices by node and pool, and the layouts of nodes."""
 
     def __init__(self) -> None:
+        # Upstream's Allocate may be called from several threads; searches learn, so they take turns.
+        self.lock = threading.Lock()
         self._slices: Sequence[ResourceSlice] = ()
         self._records: dict[str, list[SliceRecord]] = {}
         self._by_node: dict[str, list[SliceRecord]] = {}

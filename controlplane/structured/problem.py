@@ -4,7 +4,7 @@ Here mode All becomes a list of devices, tolerations become sets of devices, and
 the order in which upstream would find fault.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from controlplane.structured.capacity import CapacityError
@@ -53,14 +53,16 @@ class TaskClaim(NamedTuple):
     constraints: Sequence[PlannedConstraint]
 
 
-def pose(planned: Iterable[PlannedClaim], layout: Layout, features: Features) -> list[TaskClaim]:
-    """The problem of these claims on this node; raises AllocationError at the first fault."""
+def pose(
+    planned: Iterable[PlannedClaim], layout: Layout, features: Features, check: Callable[[], None] | None = None
+) -> list[TaskClaim]:
+    """The problem of these claims on this node; raises AllocationError at the first fault, or what `check` raises."""
     claims = []
     for claim in planned:
         counted = 0
         requests = []
         for request in claim.requests:
-            tasks = [_task(choice, claim, layout, features) for choice in request.choices]
+            tasks = [_task(choice, claim, layout, features, check) for choice in request.choices]
             if request.fault is not None:
                 raise request.fault.with_traceback(None)
             least = min([task.count for task in tasks])
@@ -117,7 +119,9 @@ def fault_error(fault: Fault, choice: Choice, layout: Layout, position: int) -> 
     return AllocationError(str(cause))
 
 
-def _task(choice: Choice, claim: PlannedClaim, layout: Layout, features: Features) -> Task:
+def _task(
+    choice: Choice, claim: PlannedClaim, layout: Layout, features: Features, check: Callable[[], None] | None
+) -> Task:
     suitability = layout.suitability(
         choice.selectors,
         choice.capacity_key,
@@ -127,7 +131,7 @@ def _task(choice: Choice, claim: PlannedClaim, layout: Layout, features: Feature
     constraints: tuple[int, ...] = ()
     if claim.constraints:
         constraints = tuple([i for i, constraint in enumerate(claim.constraints) if constraint.applies_to(choice)])
-    positions = _all_devices(choice, suitability, layout) if choice.wants_all else None
+    positions = _all_devices(choice, suitability, layout, check) if choice.wants_all else None
     return Task(choice, suitability, _allowed(choice, layout, features), constraints, positions)
 
 
@@ -146,7 +150,9 @@ def _allowed(choice: Choice, layout: Layout, features: Features) -> int:
     return allowed
 
 
-def _all_devices(choice: Choice, suitability: Suitability, layout: Layout) -> list[int]:
+def _all_devices(
+    choice: Choice, suitability: Suitability, layout: Layout, check: Callable[[], None] | None
+) -> list[int]:
     positions = []
     where = f"claim {choice.claim_name}, request {choice.name}: asks for all devices, but resource pool"
     for pool, start, end in layout.spans:
@@ -155,6 +161,8 @@ def _all_devices(choice: Choice, suitability: Suitability, layout: Layout) -> li
         if pool.is_invalid:
             raise AllocationError(f"{where} {pool.id} is currently invalid")
         for position in range(start, end):
+            if check is not None:
+                check()
             try:
                 if suitability.evaluate(position):
                     positions.append(position)

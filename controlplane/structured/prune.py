@@ -15,6 +15,7 @@ unlike any other.
 from collections.abc import Iterable, Iterator
 
 from controlplane.structured.bounds import Bounds, may_raise
+from controlplane.structured.capacity import billionths
 from controlplane.structured.problem import Task
 from controlplane.structured.requests import MAX_RESULTS
 from controlplane.structured.search import Frame, Search
@@ -117,7 +118,7 @@ class Pruner:
             totals: dict[str, int] = {}
             for amounts in held:
                 for name, amount in amounts.items():
-                    totals[name] = totals.get(name, 0) + (amount.nanos or 0)
+                    totals[name] = totals.get(name, 0) + billionths(amount)
             shares.append((class_of(position, ~position), position >= start, tuple(sorted(totals.items()))))
         shares.sort()
         return (

@@ -211,6 +211,8 @@ class Search:
             remaining ^= bit
             position = bit.bit_length() - 1
             if not suitability.yes & bit:
+                if self.check is not None:
+                    self.check()
                 try:
                     if not suitability.evaluate(position):
                         continue

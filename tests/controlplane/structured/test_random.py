@@ -30,7 +30,7 @@ def test_a_search_without_cleverness_finds_the_same(first: int) -> None:
     for seed in range(first, first + BATCH):
         problem = read_problem(random_problem(seed))
         unpruned = answer(problem, prune=False, max_steps=MAX_STEPS)
-        if unpruned.steps > MAX_STEPS:
+        if unpruned.error is not None and unpruned.error.startswith("filter operation aborted"):
             continue
         for patience in (0, 5):
             pruned = answer(problem, prune=True, patience=patience)
@@ -68,9 +68,10 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(300)  # building the oracle takes a minute where nothing is cached
-def test_upstream_says_the_same(oracle: Path) -> None:
-    problems = [random_problem(seed) for seed in range(100_000, 100_000 + ORACLE_PROBLEMS)]
-    command = [str(oracle), "-allocators", "experimental", "-timeout", "5s"]
+@pytest.mark.parametrize("first", range(100_000, 100_000 + ORACLE_PROBLEMS, 2 * BATCH))
+def test_upstream_says_the_same(oracle: Path, first: int) -> None:
+    problems = [random_problem(seed) for seed in range(first, first + 2 * BATCH)]
+    command = [str(oracle), "-allocators", "experimental", "-timeout", "1s"]
     lines = "\n".join(map(json.dumps, problems))
     answers = subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(answers) == len(problems)
