@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from hostdevices.device import Device
+from hostdevices.device import Device, Devnode
 from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.matching import path_pattern
@@ -37,25 +37,34 @@ def parts_of_other_devices(devices: Iterable[Device]) -> Iterator[Device]:
     """Yield the devices; one of kind `path` becomes a part of the device whose node it names.
 
     So /dev/ttyUSB0 by its path and as a tty has one owner. A node that several devices share (/dev/vfio/vfio) belongs
-    to none of them.
+    to none of them. Of several names for one node the first is the whole.
     """
     everything = tuple(devices)
-    if not any(device.kind == "path" for device in everything):
-        yield from everything
-        return
+    paths = [device for device in everything if device.kind == "path"]
     holders: dict[tuple[str, int, int], list[Device]] = {}
-    for device in everything:
-        for node in device.devnodes if device.kind != "path" else ():
-            holders.setdefault((node.kind, node.major, node.minor), []).append(device)
-    for device in everything:
-        if device.kind == "path":
-            node = device.devnodes[0]
-            holding = holders.get((node.kind, node.major, node.minor), [])
-            wholes = {holder.id for holder in holding}
-            outermost = [holder for holder in holding if wholes.isdisjoint(holder.within)]
-            if len(outermost) == 1:
-                device = structs.replace(device, within=(outermost[0].id, *outermost[0].within))
+    if paths:
+        for device in everything:
+            for node in device.devnodes if device.kind != "path" else ():
+                holders.setdefault(_numbers(node), []).append(device)
+    yield from (device for device in everything if device.kind != "path")
+    named: dict[tuple[str, int, int], Device] = {}
+    for path in paths:
+        numbers = _numbers(path.devnodes[0])
+        whole = named.get(numbers) or _outermost(holders.get(numbers, []))
+        device = structs.replace(path, within=(whole.id, *whole.within)) if whole else path
+        named.setdefault(numbers, device)
         yield device
+
+
+def _numbers(node: Devnode) -> tuple[str, int, int]:
+    return node.kind, node.major, node.minor
+
+
+def _outermost(holders: list[Device]) -> Device | None:
+    """Return the one device that all others of `holders` are parts of."""
+    ids = {holder.id for holder in holders}
+    found = [holder for holder in holders if ids.isdisjoint(holder.within)]
+    return found[0] if len(found) == 1 else None
 
 
 def _device(host: Host, path: str) -> Device | None:

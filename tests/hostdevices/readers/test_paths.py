@@ -94,6 +94,15 @@ def _digest(devices: object, name: str) -> str:
     return str(identity).rpartition("-")[2]
 
 
+def test_of_two_names_for_one_node_one_is_a_part_of_the_other(tree: Tree) -> None:
+    tree.link("/dev/serial/by-path/usb-0:2:1.0", "/dev/ttyUSB1")
+    tree.link("/dev/serial/by-path/usb-0:3:1.0", "/dev/ttyUSB0")
+    inventory = Scanner(tree.host, (paths_reader(("/dev/serial/*/*",)),)).scan()
+    first, second, other = inventory.devices.values()
+    assert {first.name, second.name} == {"serial/by-id/usb-FTDI-if00", "serial/by-path/usb-0:2:1.0"}
+    assert (first.within, second.within, other.within) == ((), (first.id,), ())
+
+
 def test_a_node_that_many_share_belongs_to_none(tree: Tree) -> None:
     for index in (0, 1):
         tree.iommu_group(index, tree.pci(f"0000:0{index}:00.0", driver="vfio-pci"))
