@@ -31,10 +31,13 @@ _log = logging.getLogger(__name__)
 def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
     """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
 
-    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to say anything.
+    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to say anything,
+    and a capture does not change.
     The kernel is heard even where a udevd runs: it is sooner, and udevd does not speak to other network namespaces.
     What udevd adds is a second look once its rules have run (permissions, links).
     """
+    if not host.root.is_dir():
+        return []
     sources: list[Source] = [PathEvents(path_globs, "path", host.root)]
     if host.exists("/proc/driver/nvidia"):
         sources.append(PathEvents(_NVIDIA_NODES, "drm", host.root))

@@ -10,6 +10,7 @@ import pytest
 
 from hostdevices import Device, Host, Inventory, Scanner
 from hostdevices.readers import Reader
+from hostdevices.recording import Entry, save
 from hostdevices.uevents import Gaps, Wake
 from hostdevices.watch import NEVER, Change, Pace, Watcher, default_sources
 
@@ -144,6 +145,13 @@ async def test_nodes_that_nvidia_makes_without_an_event_are_seen(root: Path) -> 
         add(root, "gpu", "card0")
         (root / "dev/nvidia0").touch()
         assert ids(await soon(watcher)) == ["gpu-card0"]
+
+
+def test_a_capture_has_no_sources(tmp_path: Path) -> None:
+    save(
+        tmp_path / "node.jsonl.gz", [Entry("/sys/class", "there"), Entry("/proc/driver/nvidia", "there")], masked=False
+    )
+    assert default_sources(Host(tmp_path / "node.jsonl.gz"), ["/dev/*"]) == []
 
 
 async def test_events_that_change_nothing_give_no_change(root: Path) -> None:
