@@ -57,7 +57,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         ),
     ] = 10
     register_through_plugin_watcher: Annotated[
-        bool, Meta(description="Let the kubelet also find the sockets in `plugins_registry`.")
+        bool, Meta(description="Register through `plugins_registry` instead of at kubelet.sock.")
     ] = False
     metrics_address: Annotated[
         str,
