@@ -15,10 +15,11 @@ from resourceapi.cel.types import ERROR, Type
 class Node:
     """Any node of the tree."""
 
-    __slots__ = ("position", "type")
+    __slots__ = ("height", "position", "type")
 
     def __init__(self, position: int) -> None:
         self.position = position
+        self.height = 0  # how many operators, selects and member calls are nested here, as written
         self.type: Type = ERROR  # until the checker has been here
 
     def children(self) -> Iterator[Node]:

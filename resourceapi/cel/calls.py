@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from resourceapi.cel.cost import equality_cost, traversal
+from resourceapi.cel.cost import depends_on_result, equality_cost, traversal
 from resourceapi.cel.declarations import Cost, Function, Implementation, Overload
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import ERRED, Frame, Run
@@ -165,10 +165,21 @@ def _call_without(run: Implementation, cost: Cost | int) -> Run:
     return closure
 
 
-def _call_one(arg: Run, run: Implementation, cost: Cost | int) -> Run:
-    def failed(frame: Frame) -> None:
-        _charge(frame, cost, (ERRED,), ERRED)
+def _charged(frame: Frame, cost: Cost | int, run: Implementation, args: tuple[Any, ...]) -> Any:
+    """Runs a call and charges it: before, where the cost is known then, so that no unaffordable work is begun."""
+    if not depends_on_result(cost):
+        _charge(frame, cost, args, ERRED)
+        return run(*args)
+    try:
+        result = run(*args)
+    except CelEvalError:
+        _charge(frame, cost, args, ERRED)
+        raise
+    _charge(frame, cost, args, result)
+    return result
 
+
+def _call_one(arg: Run, run: Implementation, cost: Cost | int) -> Run:
     if type(cost) is int:
         units = cost
 
@@ -187,15 +198,9 @@ def _call_one(arg: Run, run: Implementation, cost: Cost | int) -> Run:
         try:
             value = arg(frame)
         except CelEvalError:
-            failed(frame)
+            _charge(frame, cost, (ERRED,), ERRED)
             raise
-        try:
-            result = run(value)
-        except CelEvalError:
-            _charge(frame, cost, (value,), ERRED)
-            raise
-        _charge(frame, cost, (value,), result)
-        return result
+        return _charged(frame, cost, run, (value,))
 
     return closure
 
@@ -223,13 +228,7 @@ def _call_two(first: Run, second: Run, run: Implementation, cost: Cost | int) ->
         if type(cost) is int:
             frame.cost += cost
             return run(left, right)
-        try:
-            result = run(left, right)
-        except CelEvalError:
-            _charge(frame, cost, (left, right), ERRED)
-            raise
-        _charge(frame, cost, (left, right), result)
-        return result
+        return _charged(frame, cost, run, (left, right))
 
     return closure
 
@@ -279,14 +278,7 @@ def _call_many(args: list[Run], run: Implementation, cost: Cost | int) -> Run:
                 if index == last:
                     _charge(frame, cost, (*values, ERRED), ERRED)
                 raise
-        found = tuple(values)
-        try:
-            result = run(*found)
-        except CelEvalError:
-            _charge(frame, cost, found, ERRED)
-            raise
-        _charge(frame, cost, found, result)
-        return result
+        return _charged(frame, cost, run, tuple(values))
 
     return closure
 

@@ -226,6 +226,15 @@ def call_cost(function: str, overload: str) -> Cost | int:
     return _BY_OVERLOAD.get(overload, 1)
 
 
+# All other costs are known from the arguments, and are charged before the work is done.
+_BY_RESULT = frozenset({_output, _result_twice})
+
+
+def depends_on_result(cost: Cost | int) -> bool:
+    """Whether a call can be charged only when its result is known."""
+    return cost in _BY_RESULT
+
+
 def equality_cost(left: Any, right: Any, unequal: bool = False) -> int:
     """What `==`, or with `unequal` `!=`, is charged."""
     if not unequal and is_extension(left):

@@ -10,11 +10,11 @@ import copy
 from typing import Any
 
 from resourceapi.cel.ast import Call, Comprehension, Entry, Ident, ListExpr, Literal, MapExpr, Node, Select, walk
-from resourceapi.cel.parser import Macro, MacroError, MacroKey
+from resourceapi.cel.parser import Macro, MacroError, MacroKey, TooLargeError
 
 ACCU = "@result"
 UNUSED = "#unused"
-_MAX_DUPLICATE = 20_000  # nodes; far more than 10 KiB of text have
+_MAX_DUPLICATE = 10_000  # nodes; far more than 10 KiB of text have
 _SORT_INPUT = "@__sortBy_input__"
 _ACCU_NAMES = (ACCU, "__result__")
 
@@ -223,10 +223,10 @@ def _sort_by(position: int, target: Node | None, args: list[Node]) -> Node:
 def duplicate(node: Node) -> Node:
     """A copy of a tree in which no node is shared with the original.
 
-    Raises MacroError where chained macros would double the tree without end.
+    Raises TooLargeError where chained macros would double the tree without end.
     """
     if any(index > _MAX_DUPLICATE for index, _ in enumerate(walk(node))):
-        raise MacroError(node.position, "expression is too large after macro expansion")
+        raise TooLargeError(node.position, "expression is too large after macro expansion")
     return _duplicate(node)
 
 

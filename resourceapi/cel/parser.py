@@ -29,7 +29,7 @@ from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, par
 from resourceapi.cel.stack import headroom
 
 MAX_DEPTH = 250
-_FRAMES_PER_LEVEL = 12  # Python frames between one nested expression and the next, with room to spare
+_FRAMES_PER_LEVEL = 18  # Python frames between one nested expression and the next, with room to spare
 _RESERVED = frozenset(
     {
         *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"),
@@ -37,6 +37,8 @@ _RESERVED = frozenset(
     }
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
+_SUMS = frozenset({"+", "-"})
+_PRODUCTS = frozenset({"*", "/", "%"})
 _OPERATORS = {"in": "@in"} | {op: f"_{op}_" for op in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%")}
 
 
@@ -62,14 +64,20 @@ class SyntaxTree:
         self.macro_calls = macro_calls
 
 
-class _SyntaxError(Exception):
+class TooLargeError(MacroError):
+    """Chained macros would make the tree grow without end."""
+
+
+class _Stop(Exception):
+    """Nothing behind this problem can be read."""
+
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
         self.position = position
 
 
-class _TooDeepError(Exception):
-    pass
+def _syntax_error(position: int, message: str) -> _Stop:
+    return _Stop(position, f"Syntax error: {message}")
 
 
 def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optional_syntax: bool = True) -> SyntaxTree:
@@ -81,10 +89,8 @@ def parse(source: str, macros: Mapping[MacroKey, Macro], issues: Issues, optiona
     with headroom(depth * _FRAMES_PER_LEVEL):
         try:
             return SyntaxTree(parser.start(), parser.macro_calls)
-        except _SyntaxError as error:
-            issues.report(error.position, f"Syntax error: {error}")
-        except _TooDeepError:
-            issues.report(NOWHERE, f"Syntax error: expression recursion limit exceeded: {MAX_DEPTH}")
+        except _Stop as stop:
+            issues.report(stop.position, str(stop))
     return placeholder
 
 
@@ -115,23 +121,23 @@ class _Parser:
 
     def _expect(self, kind: str) -> Token:
         if self._token.kind != kind:
-            raise _SyntaxError(self._token.position, f"mismatched input '{self._token.text}' expecting '{kind}'")
+            raise _syntax_error(self._token.position, f"mismatched input '{self._token.text}' expecting '{kind}'")
         return self._advance()
 
     def _enter(self, rule: str) -> None:
         self._depth[rule] += 1
         if self._depth[rule] > MAX_DEPTH:
-            raise _TooDeepError
+            raise _Stop(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")
 
-    def _leave(self, rule: str, levels: int = 1) -> None:
-        self._depth[rule] -= levels
+    def _leave(self, rule: str) -> None:
+        self._depth[rule] -= 1
 
     # --- rules
 
     def start(self) -> Node:
         root = self._expr()
         if self._token.kind != "EOF":
-            raise _SyntaxError(self._token.position, f"extraneous input '{self._token.text}' expecting <EOF>")
+            raise _syntax_error(self._token.position, f"extraneous input '{self._token.text}' expecting <EOF>")
         return root
 
     def _expr(self) -> Node:
@@ -141,7 +147,8 @@ class _Parser:
             truthy = self._logical("||", "_||_")
             self._expect(":")
             falsy = self._expr()
-            condition = self._call_or_macro(question.position, "_?_:_", None, [condition, truthy, falsy])
+            parts = [condition, truthy, falsy]
+            condition = _measured(Call(question.position, "_?_:_", parts), 1, *parts)
         self._leave("expr")
         return condition
 
@@ -158,27 +165,28 @@ class _Parser:
         return self._logical("&&", "_&&_")
 
     def _relation(self) -> Node:
-        return self._left_associative("relation", self._sum, _RELATIONS)
+        self._enter("relation")
+        node = self._left_associative("relation", self._sum, _RELATIONS)
+        self._leave("relation")
+        return node
 
     def _sum(self) -> Node:
-        return self._left_associative("calc", self._product, ("+", "-"))
+        self._enter("calc")
+        node = self._left_associative("calc", self._product, _SUMS)
+        self._leave("calc")
+        return node
 
     def _product(self) -> Node:
-        return self._left_associative("calc", self._unary, ("*", "/", "%"))
+        return self._left_associative("calc", self._unary, _PRODUCTS)
 
-    def _left_associative(
-        self, rule: str, operand: Callable[[], Node], operators: frozenset[str] | tuple[str, ...]
-    ) -> Node:
-        self._enter(rule)
-        levels = 1
+    def _left_associative(self, rule: str, operand: Callable[[], Node], operators: frozenset[str]) -> Node:
         left = operand()
         while self._token.kind in operators:
             token = self._advance()
             self._enter(rule)
-            levels += 1
             right = operand()
-            left = self._call_or_macro(token.position, _OPERATORS[token.kind], None, [left, right])
-        self._leave(rule, levels)
+            self._leave(rule)
+            left = _measured(Call(token.position, _OPERATORS[token.kind], [left, right]), 1, left, right)
         return left
 
     def _unary(self) -> Node:
@@ -190,7 +198,7 @@ class _Parser:
             operand = self._member()
             if count % 2 == 0:
                 return operand
-            return self._call_or_macro(first.position, f"{first.kind}_", None, [operand])
+            return _measured(Call(first.position, f"{first.kind}_", [operand]), 0, operand)
         return self._member()
 
     def _is_signed_number(self) -> bool:
@@ -199,32 +207,29 @@ class _Parser:
 
     def _member(self) -> Node:
         self._enter("member")
-        levels = 1
         node = self._primary()
         while self._token.kind in (".", "["):
-            self._enter("member")
-            levels += 1
             token = self._advance()
             node = self._index(token, node) if token.kind == "[" else self._select(token, node)
-        self._leave("member", levels)
+        self._leave("member")
         return node
 
     def _select(self, dot: Token, operand: Node) -> Node:
         optional = self._accept("?")
         name = self._token
         if name.kind not in ("IDENT", "ESCAPED"):
-            raise _SyntaxError(name.position, f"no viable alternative at input '.{name.text}'")
+            raise _syntax_error(name.position, f"no viable alternative at input '.{name.text}'")
         self._advance()
         if self._token.kind == "(" and not optional and name.kind == "IDENT":
             opening = self._advance()
             args = self._expressions(")")
-            return self._call_or_macro(opening.position, name.text, operand, args)
+            return _measured(self._call_or_macro(opening.position, name.text, operand, args), 1, operand, *args)
         field = name.text[1:-1] if name.kind == "ESCAPED" else name.text
         if optional:
             if not self._optional_syntax:
                 self._issues.report(dot.position, "unsupported syntax '.?'")
-            return Call(dot.position, "_?._", [operand, Literal(name.position, field)])
-        return Select(dot.position, operand, field)
+            return _measured(Call(dot.position, "_?._", [operand, Literal(name.position, field)]), 1, operand)
+        return _measured(Select(dot.position, operand, field), 1, operand)
 
     def _index(self, bracket: Token, operand: Node) -> Node:
         optional = self._accept("?")
@@ -232,7 +237,8 @@ class _Parser:
         self._expect("]")
         if optional and not self._optional_syntax:
             self._issues.report(bracket.position, "unsupported syntax '[?'")
-        return self._call_or_macro(bracket.position, "_[?_]" if optional else "_[_]", None, [operand, index])
+        function = "_[?_]" if optional else "_[_]"
+        return _measured(Call(bracket.position, function, [operand, index]), 1, operand, index)
 
     def _primary(self) -> Node:
         token = self._token
@@ -267,11 +273,11 @@ class _Parser:
             case "BYTES":
                 return self._literal(self._advance(), parse_bytes)
             case _:
-                raise _SyntaxError(token.position, f"unexpected input '{token.text}'")
+                raise _syntax_error(token.position, f"unexpected input '{token.text}'")
 
     def _signed_number(self) -> Node:
         if not self._is_signed_number():
-            raise _SyntaxError(self._token.position, "extraneous input '-'")
+            raise _syntax_error(self._token.position, "extraneous input '-'")
         sign = self._advance()
         number = self._advance()
         signed = Token(number.kind, "-" + number.text, sign.position)
@@ -301,7 +307,8 @@ class _Parser:
             self._issues.report(start.position, f"reserved identifier: {first.text}")
         name = ("." if dot else "") + first.text
         if opening := self._accept("("):
-            return self._call_or_macro(opening.position, name, None, self._expressions(")"))
+            args = self._expressions(")")
+            return _measured(self._call_or_macro(opening.position, name, None, args), 0, *args)
         return Ident(first.position, name)
 
     def _expressions(self, closing: str) -> list[Node]:
@@ -333,7 +340,7 @@ class _Parser:
             if not elements:
                 self._accept(",")
         self._expect("]")
-        return ListExpr(opening.position, elements, frozenset(optionals))
+        return _measured(ListExpr(opening.position, elements, frozenset(optionals)), 0, *elements)
 
     def _map(self) -> Node:
         opening = self._advance()
@@ -349,7 +356,8 @@ class _Parser:
             if not entries:
                 self._accept(",")
         self._expect("}")
-        return MapExpr(opening.position, entries)
+        node = MapExpr(opening.position, entries)
+        return _measured(node, 0, *node.children())
 
     def _struct(self, name: str) -> Node:
         opening = self._advance()
@@ -358,7 +366,7 @@ class _Parser:
             optional = self._question()
             field = self._token
             if field.kind not in ("IDENT", "ESCAPED"):
-                raise _SyntaxError(field.position, f"extraneous input '{field.text}' expecting a field name")
+                raise _syntax_error(field.position, f"extraneous input '{field.text}' expecting a field name")
             self._advance()
             colon = self._expect(":")
             fields.append(FieldInit(colon.position, field.text, self._expr(), optional))
@@ -368,13 +376,16 @@ class _Parser:
             if not fields:
                 self._accept(",")
         self._expect("}")
-        return Struct(opening.position, name, fields)
+        node = Struct(opening.position, name, fields)
+        return _measured(node, 0, *node.children())
 
     def _call_or_macro(self, position: int, function: str, target: Node | None, args: list[Node]) -> Node:
         macro = self._macros.get((function, len(args), target is not None))
         if macro is not None:
             try:
                 expanded = macro(position, target, args)
+            except TooLargeError as error:
+                raise _Stop(error.position, str(error)) from None
             except MacroError as error:
                 self._issues.report(error.position, str(error))
                 return Literal(error.position, None)
@@ -389,4 +400,12 @@ def _balanced(function: str, terms: list[Node], positions: list[int], low: int, 
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balanced(function, terms, positions, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(function, terms, positions, middle + 1, high)
-    return Call(positions[middle], function, [left, right])
+    return _measured(Call(positions[middle], function, [left, right]), 0, left, right)
+
+
+def _measured(node: Node, levels: int, *parts: Node) -> Node:
+    """The node with its height: that of its highest part and its own levels."""
+    node.height = levels + max((part.height for part in parts), default=0)
+    if node.height > MAX_DEPTH:
+        raise _Stop(NOWHERE, "max recursion depth exceeded")
+    return node

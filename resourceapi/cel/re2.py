@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from resourceapi.cel.re2_syntax import (
     Assertion,
@@ -24,12 +24,16 @@ from resourceapi.cel.re2_syntax import (
     predicate,
     variants,
 )
+from resourceapi.cel.stack import headroom
 
 __all__ = ["Matcher", "RegexError", "RegexTooExpensive", "compile_regex"]
 
 _MAX_INSTRUCTIONS = 20_000
-_MAX_STEPS = 3_000_000
+_MAX_STEPS = 1_000_000
+_MAX_REMEMBERED = 20_000
+_FRAMES_PER_LEVEL = 8
 _MAX_SAFE_LOOPS = 1
+_MAX_NATIVE_GROUPS = 50  # Python compiles deeper nesting with recursion of its own
 
 
 class RegexTooExpensive(Exception):
@@ -42,14 +46,18 @@ class Matcher(Protocol):
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Where the leftmost match at or after `start` lies, or None. Raises RegexTooExpensive."""
 
+    def is_match(self, text: str) -> bool:
+        """Whether there is a match anywhere. Raises RegexTooExpensive."""
+
 
 @lru_cache(maxsize=256)
 def compile_regex(pattern: str) -> Matcher:
     """Compile a pattern. Raises RegexError."""
-    tree = parse_regex(pattern)
-    if _loops(tree) <= _MAX_SAFE_LOOPS and not _has_properties(tree):
-        return _Native(re.compile(_to_python(tree)))
-    return _Machine(_program(tree, pattern))
+    with headroom(pattern.count("(") * _FRAMES_PER_LEVEL):
+        tree = parse_regex(pattern)
+        if _loops(tree) <= _MAX_SAFE_LOOPS and not _has_properties(tree) and pattern.count("(") < _MAX_NATIVE_GROUPS:
+            return _Native(re.compile(_to_python(tree)))
+        return _Machine(_program(tree, pattern))
 
 
 def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
@@ -73,6 +81,9 @@ class _Native:
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         found = self._pattern.search(text, start)
         return None if found is None else found.span()
+
+    def is_match(self, text: str) -> bool:
+        return self._pattern.search(text) is not None
 
 
 def _loops(tree: Regex) -> int:
@@ -155,6 +166,7 @@ class _Instruction(NamedTuple):
 
 
 _MATCH = _Instruction(-1)
+_State: TypeAlias = frozenset[int]
 
 
 def _program(tree: Regex, pattern: str) -> list[_Instruction]:
@@ -220,6 +232,56 @@ class _Machine:
     def __init__(self, code: list[_Instruction]) -> None:
         self._code = code
         self._accept = len(code) - 1
+        self._is_plain = all(each.kind in ("", "begin_text", "end_text") for each in code)
+        self._first = self._closure([0], at_start=True, at_end=False)
+        self._later = self._closure([0], at_start=False, at_end=False)
+        self._moves: dict[tuple[_State, str], _State] = {}
+
+    def is_match(self, text: str) -> bool:
+        """Remembers which sets of threads follow each other, so that a set is worked out once for each character."""
+        if not self._is_plain:
+            return self.find(text) is not None
+        state, moves, steps = self._first, self._moves, 0
+        for char in text:
+            if self._accept in state:
+                return True
+            following = moves.get((state, char))
+            if following is None:
+                steps += len(state)
+                if steps > _MAX_STEPS:
+                    raise RegexTooExpensive
+                following = self._move(state, char)
+                if len(moves) >= _MAX_REMEMBERED:
+                    moves.clear()
+                moves[state, char] = following
+            state = following
+        return self._accept in self._closure(list(state), at_start=not text, at_end=True)
+
+    def _move(self, state: _State, char: str) -> _State:
+        entered = [self._code[at].next for at in state if self._consumes(at, char)]
+        return self._closure(entered, at_start=False, at_end=False) | self._later
+
+    def _consumes(self, at: int, char: str) -> bool:
+        test = self._code[at].test
+        return test is not None and test(char)
+
+    def _closure(self, entered: list[int], at_start: bool, at_end: bool) -> _State:
+        """The instructions that wait for a character, for the end of the text or for nothing more."""
+        pending, seen = entered, set[int]()
+        waiting: set[int] = set()
+        while pending:
+            here = pending.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            instruction = self._code[here]
+            if instruction.test is not None or here == self._accept or (instruction.kind == "end_text" and not at_end):
+                waiting.add(here)
+            elif instruction.kind != "begin_text" or at_start:
+                if instruction.other >= 0:
+                    pending.append(instruction.other)
+                pending.append(instruction.next)
+        return frozenset(waiting)
 
     def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Follows all threads in order of preference; a thread is where in the program it is and where it began."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _MAX_REPEAT = 1000
-_MAX_DEPTH = 500
+_MAX_DEPTH = 1000
 _MAX_CODE = 0x10FFFF
 
 Ranges = tuple[tuple[int, int], ...]

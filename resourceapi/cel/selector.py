@@ -28,7 +28,7 @@ MAX_COST = 1_000_000
 MAX_LENGTH = 10 * 1024
 """How long a device selector may be, in bytes."""
 
-_FRAMES_PER_LEVEL = 4
+_FRAMES_PER_LEVEL = 8  # of what walks, checks and runs a tree
 _SHALLOW = 80  # levels that fit into Python's default limit in any circumstances
 
 

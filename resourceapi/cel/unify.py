@@ -6,6 +6,7 @@ nothing behind. Source: the type checker of cel-go; errors and dynamic types go 
 
 from __future__ import annotations
 
+import operator
 from typing import TypeAlias
 
 from resourceapi.cel.types import DYN, Kind, Type, is_dyn, is_dyn_or_error
@@ -116,4 +117,7 @@ def substitute(bindings: Bindings, value: Type, to_dyn: bool = False) -> Type:
         return substitute(bindings, bound, to_dyn)
     if value.kind is Kind.PARAM:
         return DYN if to_dyn else value
-    return Type(value.kind, value.name, tuple(substitute(bindings, each, to_dyn) for each in value.params))
+    params = tuple([substitute(bindings, each, to_dyn) for each in value.params])
+    if all(map(operator.is_, params, value.params)):
+        return value
+    return Type(value.kind, value.name, params)

@@ -13,7 +13,18 @@ from typing import Any
 from resourceapi.cel.declarations import Function, Overload, group, singleton
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.library.standard import MAX_ELEMENTS, add, unsupported
-from resourceapi.cel.values import Duration, Uint, compare, is_comparable, is_equal, is_map, no_such_overload, type_name
+from resourceapi.cel.values import (
+    Duration,
+    Uint,
+    compare,
+    is_comparable,
+    is_equal,
+    is_hashable,
+    is_map,
+    no_such_overload,
+    to_key,
+    type_name,
+)
 
 _SUMMABLE = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
@@ -169,12 +180,13 @@ def _range(count: int) -> list[int]:
 
 def _distinct(values: list[Any]) -> list[Any]:
     unique: list[Any] = []
-    simple: set[str] = set()
+    scalars: set[Any] = set()
     for value in values:
-        if type(value) is str:
-            if value in simple:
+        if is_hashable(value) and value == value:
+            key = to_key(value)
+            if key in scalars:
                 continue
-            simple.add(value)
+            scalars.add(key)
         elif any(is_equal(value, other) for other in unique):
             continue
         unique.append(value)

@@ -35,7 +35,7 @@ def _bounded(run: Callable[..., Any]) -> Callable[..., Any]:
 def _is_match(matcher: Matcher, text: Any) -> bool:
     if type(text) is not str:
         raise no_such_overload()
-    return matcher.find(text) is not None
+    return matcher.is_match(text)
 
 
 def _first(matcher: Matcher, text: Any) -> str:
