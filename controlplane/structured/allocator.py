@@ -6,6 +6,7 @@ Both find what the incubating and experimental implementations of Kubernetes 1.3
 
 import time
 from collections.abc import Callable, Sequence
+from operator import is_
 
 from msgspec import Struct
 
@@ -37,7 +38,7 @@ class Allocator:
 
     Inputs are never changed. An allocator can serve any number of nodes; with an `index` that is shared by all
     allocators of a cluster, it knows what earlier ones have learned of slices that are still there. Calls from several
-    threads are safe, one after the other.
+    threads are safe, one after the other. Classes are looked up when claims are seen for the first time.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Allocator:
         claims = self._claims if claims is None else claims
         with self._index.lock:
             check = _stop_check(timeout, is_cancelled)
-            self._index.update(self._slices if isinstance(self._slices, Sequence) else self._slices.list())
+            self._index.update(self._listed())
             layout = self._index.layout(node, self._features)
             problem = pose(self._planned(claims), layout, self._features, check)
             pruning = (lambda search: Pruner(search, self._patience)) if self._prune else None
@@ -115,9 +116,19 @@ class Allocator:
         ]
 
     def _planned(self, claims: Sequence[ResourceClaim]) -> list[PlannedClaim]:
-        if self._plan is None or self._plan[0] is not claims:
-            self._plan = (claims, plan(claims, self._classes, self._index.selectors(self._features), self._features))
-        return self._plan[1]
+        known = self._plan
+        if known is None or len(known[0]) != len(claims) or not all(map(is_, known[0], claims)):
+            planned = plan(claims, self._classes, self._index.selectors, self._features)
+            known = self._plan = (tuple(claims), planned)
+        return known[1]
+
+    def _listed(self) -> Sequence[ResourceSlice]:
+        if isinstance(self._slices, Sequence):
+            return self._slices
+        try:
+            return self._slices.list()
+        except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
+            raise AllocationError(f"gather pool information: list resource slices: {error}") from error
 
     def _held(self, layout: Layout) -> Holdings:
         known = self._holdings.get(id(layout))
@@ -140,7 +151,7 @@ def new_allocator(
 ) -> Allocator:
     """An allocator for certain claims, as in 0.31.8: `allocate(node)` needs no claims.
 
-    Listers are asked when an allocation needs them; a failure of the claim lister is an AllocationError.
+    Listers are asked when an allocation needs them; whatever they raise becomes an AllocationError.
     """
 
     def allocated() -> AllocatedState:

@@ -99,7 +99,7 @@ class Explainer:
             return NodeReport(node.metadata.name, None, str(raised), str(raised))
         layout = self._index.layout(node, self._features)
         holdings = Holdings(self._state, layout, self._features)
-        planned = plan(claims, self._classes, self._index.selectors(self._features), self._features)
+        planned = plan(claims, self._classes, self._index.selectors, self._features)
         requests = [
             self._sift(choice, claim.constraints, layout, holdings)
             for claim in planned

@@ -27,21 +27,13 @@ class SliceIndex:
     def __init__(self) -> None:
         # Upstream's Allocate may be called from several threads; searches learn, so they take turns.
         self.lock = threading.Lock()
+        self.selectors = Selectors()
         self._slices: Sequence[ResourceSlice] = ()
         self._records: dict[str, list[SliceRecord]] = {}
         self._by_node: dict[str, list[SliceRecord]] = {}
         self._by_pool: dict[PoolID, list[SliceRecord]] = {}
         self._views: dict[tuple[str, bool], tuple[Mapping[str, str], Layout]] = {}
         self._positions = 0
-        self._selectors: dict[tuple[bool, bool], Selectors] = {}
-
-    def selectors(self, features: Features) -> Selectors:
-        """The compiled selectors for these features."""
-        key = (features.consumable_capacity, features.list_type_attributes)
-        known = self._selectors.get(key)
-        if known is None:
-            known = self._selectors[key] = Selectors(features)
-        return known
 
     def update(self, slices: Sequence[ResourceSlice]) -> None:
         """Take over the slices of the moment; what did not change keeps what is known of it."""

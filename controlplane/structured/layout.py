@@ -17,7 +17,7 @@ from controlplane.structured.pools import Pool, device_concerns
 from controlplane.structured.records import Outcomes, SliceRecord
 from controlplane.structured.selectors import Selector, SelectorError
 from resourceapi.objects.core import Node
-from resourceapi.objects.v1 import Device, DeviceAttribute
+from resourceapi.objects.v1 import Device, DeviceAttribute, DeviceTaint
 
 _MAX_REMEMBERED = 256
 
@@ -113,9 +113,15 @@ class Layout:
         return sum(record.multi << start for start, record in self.records())
 
     @cached_property
-    def tainted(self) -> int:
-        """The devices with a taint that needs a toleration."""
-        return sum(record.tainted << start for start, record in self.records())
+    def tainted(self) -> list[tuple[tuple[DeviceTaint, ...], int]]:
+        """The different taints that there are, with the devices that have them."""
+        groups: dict[object, tuple[tuple[DeviceTaint, ...], int]] = {}
+        for start, record in self.records():
+            for index in record.tainted:
+                taints = record.devices[index].taints
+                key = tuple([(taint.key, taint.value, taint.effect) for taint in taints])
+                groups[key] = (taints, groups.get(key, (taints, 0))[1] | 1 << start + index)
+        return list(groups.values())
 
     @cached_property
     def conditional(self) -> int:
@@ -252,13 +258,13 @@ class Suitability:
         """Decide one device; raises Fault."""
         bit = 1 << position
         if not self.known & bit:
-            self.known |= bit
             try:
                 if self._decide(position):
                     self.yes |= bit
             except Fault as fault:
                 self.faults[position] = fault
                 self.failed |= bit
+            self.known |= bit
         if self.failed & bit:
             raise self.faults[position].with_traceback(None)
         return bool(self.yes & bit)

@@ -11,7 +11,7 @@ class ClassLister(Protocol):
     """The device classes that exist."""
 
     def get(self, name: str) -> DeviceClass:
-        """The class of that name; raises ClassNotFound, whose text becomes part of the error message."""
+        """The class of that name; raises ClassNotFound or another LookupError, whose text is told to the user."""
 
 
 class ClaimLister(Protocol):

@@ -141,12 +141,9 @@ def _allowed(choice: Choice, layout: Layout, features: Features) -> int:
     if not features.partitionable_devices:
         allowed = ~layout.drawing
     if features.device_taints:
-        tainted = layout.tainted
-        while tainted:
-            bit = tainted & -tainted
-            tainted ^= bit
-            if blocking_taint(layout.device(bit.bit_length() - 1).taints, choice.tolerations) is not None:
-                allowed &= ~bit
+        for taints, devices in layout.tainted:
+            if blocking_taint(taints, choice.tolerations) is not None:
+                allowed &= ~devices
     return allowed
 
 

@@ -10,7 +10,9 @@ from controlplane.structured.capacity import CapacityError, consumption
 from controlplane.structured.counters import Draw, draws_of
 from controlplane.structured.identity import DeviceID, PoolID
 from controlplane.structured.selectors import Selector, SelectorError
-from resourceapi.objects.v1 import NO_EXECUTE, NO_SCHEDULE, Device, ResourceSlice
+from resourceapi.objects.v1 import Device, ResourceSlice
+
+_MAX_REMEMBERED = 256
 
 
 class Outcomes:
@@ -74,13 +76,9 @@ class SliceRecord:
         return sum(1 << i for i, device in enumerate(self.devices) if device.allow_multiple_allocations)
 
     @cached_property
-    def tainted(self) -> int:
-        """The devices with a taint that needs a toleration."""
-        return sum(
-            1 << i
-            for i, device in enumerate(self.devices)
-            if device.taints and any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) for taint in device.taints)
-        )
+    def tainted(self) -> list[int]:
+        """The numbers of the devices with taints."""
+        return [index for index, device in enumerate(self.devices) if device.taints]
 
     @cached_property
     def conditional(self) -> int:
@@ -110,6 +108,8 @@ class SliceRecord:
         """What is known of a selector here."""
         known = self._outcomes.get(key)
         if known is None:
+            while len(self._outcomes) >= _MAX_REMEMBERED:
+                del self._outcomes[next(iter(self._outcomes))]
             known = self._outcomes[key] = Outcomes()
         return known
 

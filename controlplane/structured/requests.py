@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from controlplane.structured.capacity import Amounts
-from controlplane.structured.errors import AllocationError, ClassNotFound
+from controlplane.structured.errors import AllocationError
 from controlplane.structured.features import Features
 from controlplane.structured.listers import ClassLister
 from controlplane.structured.selectors import Selector, Selectors
@@ -215,7 +215,7 @@ def _choose(
         raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
     try:
         device_class = classes.get(wanted.device_class_name)
-    except ClassNotFound as error:
+    except LookupError as error:
         raise AllocationError(
             f"{where}: could not retrieve device class {wanted.device_class_name}: {error}"
         ) from error

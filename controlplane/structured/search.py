@@ -119,7 +119,6 @@ class Search:
         ]
         self._first_pick = [0] * (len(claims) + 1)
         self._full_claim = -1  # whose limit the last TOO_MANY was about
-        self.is_list = features.list_type_attributes
         self.check = check
         self._pruner = None if pruning is None else pruning(self)
 
@@ -318,15 +317,15 @@ class Search:
         """Take what the device draws on its pool's counters; of a shared device only the first user pays."""
         if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
             return True
-        return self.pool_counters(position).take(self.layout.draws[position])
+        return self._pool_counters(position).take(self.layout.draws[position])
 
     def _refund(self, position: int, bit: int) -> None:
+        """Undo `_pay`."""
         if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
             return
-        self.pool_counters(position).give_back(self.layout.draws[position])
+        self._pool_counters(position).give_back(self.layout.draws[position])
 
-    def pool_counters(self, position: int) -> Counters:
-        """The counters of the device's pool."""
+    def _pool_counters(self, position: int) -> Counters:
         number = self.layout.pool_numbers[position]
         counters = self.counters.get(number)
         if counters is None:

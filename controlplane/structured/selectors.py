@@ -1,6 +1,5 @@
 """Device selectors as the allocator uses them: compiled when first needed, then asked device by device."""
 
-from controlplane.structured.features import Features
 from resourceapi.cel import (
     CelCompileError,
     CelEvalError,
@@ -23,7 +22,7 @@ class SelectorError(Exception):
 
 
 class Selector:
-    """One expression. Within one `Selectors`, equal keys have equal outcomes."""
+    """One expression; equal keys have equal outcomes."""
 
     __slots__ = ("_selectors", "key")
 
@@ -44,23 +43,15 @@ class Selector:
 
 
 class Selectors:
-    """Selectors by expression, for stored expressions: everything that is known may be used in them."""
+    """Compiles selectors as stored expressions: everything that is known may be used, whatever feature is on."""
 
-    def __init__(self, features: Features) -> None:
-        environment = device_environment(
-            consumable_capacity=features.consumable_capacity, list_type_attributes=features.list_type_attributes
-        )
-        self.cache = SelectorCache(environment, capacity=_MAX_COMPILED)
-        self._known: dict[str, Selector] = {}
+    def __init__(self) -> None:
+        self.cache = SelectorCache(device_environment(), capacity=_MAX_COMPILED)
         self._viewed: tuple[Device, DeviceView] | None = None
 
     def get(self, selector: DeviceSelector) -> Selector:
         """The selector of a class or request, which has an expression."""
-        expression = "" if selector.cel is None else selector.cel.expression
-        known = self._known.get(expression)
-        if known is None:
-            known = self._known[expression] = Selector(expression, self)
-        return known
+        return Selector("" if selector.cel is None else selector.cel.expression, self)
 
     def view(self, driver: str, device: Device) -> DeviceView:
         """The device as expressions see it; the selectors of one request ask for the same one after the other."""

@@ -93,7 +93,7 @@ def _naive(problem: Problem) -> NaiveSearch | None:
     index.update(problem.slices)
     try:
         layout = index.layout(problem.node, problem.features)
-        planned = plan(problem.claims, problem.classes, index.selectors(problem.features), problem.features)
+        planned = plan(problem.claims, problem.classes, index.selectors, problem.features)
         pose(planned, layout, problem.features)
     except AllocationError:
         return None
