@@ -13,7 +13,7 @@ from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, natural_order, text, text_value, uevent
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, text, text_value, uevent
 
 Attributes = dict[str, AttributeValue | None]
 
@@ -149,8 +149,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
         )
 
     wanted = re.compile(row.names)
-    found = entries(host, row.folder, lambda x: wanted.fullmatch(x) is not None)
-    yield from each(sorted(found, key=lambda path: natural_order(path.rpartition("/")[2])), device)
+    yield from each(entries(host, row.folder, lambda x: wanted.fullmatch(x) is not None), device)
 
 
 def _reader(row: SmallClass) -> Reader:

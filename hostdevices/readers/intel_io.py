@@ -8,7 +8,7 @@ from hostdevices.host import Host
 from hostdevices.readers.pci import ADDRESS
 from hostdevices.readers.place import Places
 from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, natural_order, shared_node, text
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, shared_node, text
 from hostdevices.readers.vfio import group_id
 
 # Virtual functions are known by their PCI ids, or by the driver of their physical function (drivers/crypto/intel/qat).
@@ -100,8 +100,7 @@ def read_dsa(host: Host) -> Iterator[Finding]:
             within=within,
         )
 
-    found = (path for path in entries(host, "/sys/bus/dsa/devices", lambda x: _QUEUE.fullmatch(x) is not None))
-    yield from each(sorted(found, key=lambda path: natural_order(path.rpartition("/")[2])), queue)
+    yield from each(entries(host, "/sys/bus/dsa/devices", lambda x: _QUEUE.fullmatch(x) is not None), queue)
 
 
 def _queue_nodes(host: Host, syspath: str, accelerator: str) -> tuple[Devnode, ...]:

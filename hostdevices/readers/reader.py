@@ -8,6 +8,7 @@ from msgspec import Struct
 from hostdevices.device import Device
 from hostdevices.host import Host, UnreadableFile
 from hostdevices.inventory import Problem
+from hostdevices.readers.sysfs import natural_order
 
 Finding: TypeAlias = Device | Problem
 
@@ -33,7 +34,7 @@ def each(syspaths: Iterable[str], make: Callable[[str], Device | None]) -> Itera
 
 
 def entries(host: Host, folder: str, wanted: Callable[[str], bool] = bool) -> Iterator[str]:
-    """Yield the syspaths behind the links of a class or bus folder, in the order of their names."""
-    for name in host.list(folder):
+    """Yield the syspaths behind the links of a class or bus folder, as the kernel counts: ttyS9 before ttyS10."""
+    for name in sorted(host.list(folder), key=natural_order):
         if wanted(name) and (syspath := host.resolve(f"{folder}/{name}")) is not None:
             yield syspath
