@@ -71,7 +71,8 @@ class Course(Struct, frozen=True):
 
 def judge(before: Course, seen: Signals, now: float, thresholds: Thresholds) -> Course:
     """Return the course after one more sample. Pure; `now` in seconds of any clock that never goes back."""
-    growth = tuple(x for x in before.growth if x[0] > now - WINDOW) + tuple(
+    # What grew at the sample before counts once more, however long ago that was: one sample alone never decides.
+    growth = tuple(x for x in before.growth if x[0] > now - WINDOW or x[0] == before.sampled) + tuple(
         (now, name, value - before.counters[name])
         for name, value in seen.counters.items()
         if value > before.counters.get(name, value)

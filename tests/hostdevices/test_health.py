@@ -79,6 +79,11 @@ def test_growth_is_forgotten_after_a_minute() -> None:
     assert healthy[15:] == [True] * 2
 
 
+def test_growth_between_rare_samples_counts() -> None:
+    grown = (Signals(counters={"overcurrent": 0}), *[Signals(counters={"overcurrent": 1})] * 6)
+    assert verdicts(*grown, step=90.0) == [True, True, False, False, False, True, True]
+
+
 def test_a_counter_that_starts_again_has_not_grown() -> None:
     assert verdicts(*(Signals(counters={"aer_fatal": n}) for n in (7, 0, 0, 0))) == [True] * 4
 
