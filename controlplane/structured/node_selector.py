@@ -18,6 +18,18 @@ def node_matches(selector: NodeSelector, node: Node) -> bool:
         raise NodeSelectorError(f"failed to parse node selector {_dump(selector)}: {error}") from None
 
 
+def is_for_node(node: Node, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
+    """Whether a slice or device with these fields is for the node: the first that is set decides.
+
+    Raises NodeSelectorError.
+    """
+    if name:
+        return name == node.metadata.name
+    if all_nodes:
+        return True
+    return selector is not None and node_matches(selector, node)
+
+
 def _dump(selector: NodeSelector) -> str:
     """The selector as Go's generated String method prints it."""
     terms = "".join(

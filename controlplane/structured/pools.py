@@ -19,9 +19,9 @@ from controlplane.structured.counters import CounterName, Draw, declared
 from controlplane.structured.errors import AllocationError
 from controlplane.structured.features import Features
 from controlplane.structured.identity import PoolID
-from controlplane.structured.node_selector import NodeSelectorError, node_matches
+from controlplane.structured.node_selector import NodeSelectorError, is_for_node
 from controlplane.structured.records import SliceRecord
-from resourceapi.objects.core import Node, NodeSelector
+from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceSlice
 
 
@@ -100,7 +100,7 @@ def concerns(record: SliceRecord, node: Node) -> bool:
     spec = record.slice.spec
     if record.node_name or spec.all_nodes or spec.node_selector is not None:
         try:
-            return _is_for(node, spec.node_name, spec.all_nodes, spec.node_selector)
+            return is_for_node(node, spec.node_name, spec.all_nodes, spec.node_selector)
         except NodeSelectorError as error:
             raise NodeSelectorError(f"failed to perform node selection for slice {record.name}: {error}") from None
     if not record.selects_per_device:
@@ -119,7 +119,7 @@ def concerns(record: SliceRecord, node: Node) -> bool:
 def device_concerns(record: SliceRecord, index: int, node: Node) -> bool:
     """Whether one device of a slice with selection per device is for the node; raises NodeSelectorError."""
     device = record.devices[index]
-    return _is_for(node, device.node_name, device.all_nodes, device.node_selector)
+    return is_for_node(node, device.node_name, device.all_nodes, device.node_selector)
 
 
 def assemble(
@@ -163,14 +163,6 @@ def _complete(records: list[SliceRecord], all_records: Iterable[SliceRecord], wi
     mine = set(map(id, records))
     others = [record for record in current if id(record) not in mine]
     return Pool(records, others, is_incomplete=len(current) != wanted, with_counters=with_counters)
-
-
-def _is_for(node: Node, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
-    if name:
-        return name == node.metadata.name
-    if all_nodes:
-        return True
-    return selector is not None and node_matches(selector, node)
 
 
 def _slice_name(record: SliceRecord) -> str:
