@@ -1,5 +1,6 @@
 """Health: what sysfs says per class, how a verdict comes and goes, and that nothing is woken or opened for it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,38 @@ DRIVE = "/sys/devices/pci0000:5d/0000:5e:00.0"
 USB = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-2"
 
 
+class Restored(Tree):
+    """A tree that exists, and whose files are put back after the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._originals: dict[Path, bytes | None] = {}
+
+    def file(self, path: str, content: str | bytes | int) -> None:
+        target = self.path(path)
+        self._originals.setdefault(target, target.read_bytes() if target.exists() else None)
+        super().file(path, content)
+
+    def restore(self) -> None:
+        for path, content in self._originals.items():
+            if content is None:
+                path.unlink()
+            else:
+                path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the machine with one device of every kind lies."""
+    return build_machine(tmp_path_factory.mktemp("health") / "root").root
+
+
 @pytest.fixture
-def machine(tmp_path: Path) -> Tree:
-    """The machine with one device of every kind, to be damaged."""
-    return build_machine(tmp_path / "root")
+def machine(built: Path) -> Iterator[Tree]:
+    """The machine, to be damaged by writing files."""
+    tree = Restored(built)
+    yield tree
+    tree.restore()
 
 
 class Clock:
@@ -182,7 +211,8 @@ def test_a_virtual_function_without_ids_in_its_configuration_is_alive(machine: T
     assert faults(machine, "pci-0000-3b-00-2") == {}
 
 
-def test_a_group_that_lost_a_member_to_another_driver_is_unusable(machine: Tree) -> None:
+def test_a_group_that_lost_a_member_to_another_driver_is_unusable(tmp_path: Path) -> None:
+    machine = build_machine(tmp_path / "root")
     driver = machine.path("/sys/devices/pci0000:40/0000:41:00.1/driver")
     driver.unlink()
     driver.symlink_to("../../../bus/pci/drivers/snd_hda_intel")
