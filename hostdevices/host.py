@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 from hostdevices.device import Devnode
-from hostdevices.recording import Recording
 from hostdevices.tree import Folder, Machine, Tree
 
 READ_LIMIT = 4096  # a sysfs attribute is one page at the most
@@ -111,6 +110,8 @@ def _tree_at(root: Path) -> Tree:
         return Folder(str(root))
     if not root.is_file():
         raise HostDevicesError(f"{root}: no folder sys/ here; give a folder with sys/, proc/ and dev/, or a capture")
+    from hostdevices.recording import Recording  # brings gzip, which a daemon on its own host never needs
+
     try:
         return Recording.load(root)
     except ValueError as error:

@@ -7,6 +7,7 @@ stay.
 import asyncio
 import contextlib
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from pathlib import Path
 
@@ -15,10 +16,8 @@ from deviceplugin import DevicePlugins, Paths
 from hostdevices import Device, Diff, Host, Scanner
 from hostdevices.assignment import Assignment, assign
 from hostdevices.health import HealthTracker, needs_polling
-from hostdevices.paths import PathEvents
 from hostdevices.readers import READERS, paths_reader
-from hostdevices.uevents import Source, UdevEvents
-from hostdevices.watch import Watcher
+from hostdevices.watch import Watcher, default_sources
 from nodeplug.config import Config, Settings
 from nodeplug.config.limits import why_too_long
 from nodeplug.systemd import notify
@@ -36,7 +35,7 @@ class Daemon:
         self._host = host
         self._observer = observer
         self._stopping = asyncio.Event()
-        self._health = HealthTracker()
+        self._health = HealthTracker(interval=config.settings.health_seconds)
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
         self._too_long: dict[str, str] = {}
@@ -95,10 +94,9 @@ class Daemon:
     def _watcher(self) -> Watcher:
         globs = self._config.path_globs
         readers = (*READERS, paths_reader(globs)) if globs else READERS
-        sources: list[Source] = [UdevEvents(), PathEvents(globs, "path")] if self._host.is_live() else []
         return Watcher(
             Scanner(self._host, readers),
-            sources,
+            default_sources(self._host, globs),
             interval=self._config.settings.rescan_seconds,
             enrich=lambda inventory: self._health.sample(self._host, inventory, self._offered),
         )
@@ -121,6 +119,21 @@ class Daemon:
                 self._too_long[resource.name] = reason
                 log.error("not offered: %s", reason or "no longer so", extra={"resource": resource.name})
         return offered
+
+
+async def run_until_signalled(config: Config, host: Host) -> None:
+    """Run a daemon until SIGTERM or SIGINT; a second signal ends the process at once. Raises what `Daemon.run` does."""
+    daemon = Daemon(config, host)
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        log.info("%s, stopping", number.name)
+        daemon.stop()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await daemon.run()
 
 
 def paths_of(settings: Settings) -> Paths:

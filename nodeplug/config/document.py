@@ -4,7 +4,6 @@ A value must be written as what it is. YAML takes 0403 for a number and `no` for
 they must be in quotes, whatever version of YAML another tool reads the file with.
 """
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -149,6 +148,8 @@ class Document:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the known name that was probably meant, as a question; all of them where there are few."""
     names = sorted(known)
+    import difflib  # for whoever makes mistakes; a daemon with a good file does without
+
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]}?"
