@@ -167,6 +167,8 @@ class Explainer:
                 return "capacity", "the device does not have what is asked for"
             if not fits(device.capacity, amounts, holdings.capacity.get(position, {})):
                 return "capacity", "too little is left"
+        if record.skips_operations:
+            return "feature off", "skipped node operations"
         if record.draws.get(index) is not None:
             if not self._features.partitionable_devices:
                 return "feature off", "partitionable devices"

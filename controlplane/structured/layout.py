@@ -139,6 +139,12 @@ class Layout:
         return sum(record.drawing << start for start, record in self.records())
 
     @cached_property
+    def skipping(self) -> int:
+        """The devices of slices that ask the node to skip operations."""
+        skipping = [(start, record) for start, record in self.records() if record.skips_operations]
+        return sum(((1 << len(record.devices)) - 1) << start for start, record in skipping)
+
+    @cached_property
     def draws(self) -> dict[int, Draw]:
         """What the devices that draw on counters take."""
         return {start + index: draw for start, record in self.records() for index, draw in record.draws.items()}

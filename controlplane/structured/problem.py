@@ -137,9 +137,9 @@ def _task(
 
 def _allowed(choice: Choice, layout: Layout, features: Features) -> int:
     """The devices that neither a missing feature nor a taint keeps from the choice."""
-    allowed = -1
+    allowed = ~layout.skipping
     if not features.partitionable_devices:
-        allowed = ~layout.drawing
+        allowed &= ~layout.drawing
     if features.device_taints:
         for taints, devices in layout.tainted:
             if blocking_taint(taints, choice.tolerations) is not None:

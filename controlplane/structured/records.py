@@ -61,6 +61,11 @@ class SliceRecord:
         return bool(self.slice.spec.shared_counters)
 
     @property
+    def skips_operations(self) -> bool:
+        """Whether the node is to skip operations for its devices, an alpha feature without which they are out."""
+        return bool(self.slice.spec.skip_node_operations)
+
+    @property
     def selects_per_device(self) -> bool:
         """Whether each device says itself where it can be used."""
         return bool(self.slice.spec.per_device_node_selection)

@@ -206,6 +206,8 @@ def _choose(
 ) -> Choice:
     name = wanted.name if isinstance(wanted, DeviceSubRequest) else request.name
     where = f"claim {claim}, request {name}"
+    if wanted.derived_attributes:
+        raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
     for index, selector in enumerate(wanted.selectors):
         if selector.cel is None:
             raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")

@@ -88,6 +88,8 @@ class _Maker:
             if spec.get("perDeviceNodeSelection"):
                 for device in spec.get("devices", ()):
                     device.update(self.device_place())
+        if self.wild and self.chance(0.1):
+            self.rng.choice(specs)["skipNodeOperations"] = ["*"]
         count = len(specs)
         if self.chance(0.05):
             count += 1
@@ -174,6 +176,8 @@ class _Maker:
                 for chosen in sets
                 if self.chance(0.7)
             ]
+            if device["consumesCounters"] and self.wild and self.chance(0.03):
+                device["consumesCounters"][0]["compatibilityGroups"] = ["group"]
         if self.with_capacity and self.chance(0.7):
             device["capacity"] = {capacity: self.capacity() for capacity in ("memory", "cores") if self.chance(0.7)}
         if self.with_capacity and self.chance(0.5):
@@ -269,6 +273,8 @@ class _Maker:
 
     def wanted(self) -> Json:
         wanted: Json = {"deviceClassName": self.rng.choice(("any", "any", "gpu", "gpu", "gpu", "nic"))}
+        if self.wild and self.chance(0.02):
+            wanted["derivedAttributes"] = [{"name": "derived/n", "expression": "1"}]
         if self.wild and self.chance(0.05):
             wanted["deviceClassName"] = self.rng.choice(("", "nope"))
         if self.chance(0.12):

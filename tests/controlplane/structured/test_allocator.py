@@ -254,6 +254,17 @@ def test_devices_that_draw_on_counters_need_their_feature() -> None:
     assert names(allocator(slices).allocate(node(), [claim(request("r"))])) == [["r=pool/a"]]
 
 
+def test_what_needs_features_of_the_future_is_refused() -> None:
+    derived = wants(1, derivedAttributes=[{"name": "derived/n", "expression": "1"}])
+    made = allocator([slice_("s", alike(1), skipNodeOperations=["*"]), slice_("t", alike(1, "e"), pool="other")])
+    with pytest.raises(
+        AllocationError, match="request r: cannot handle request with derived attributes, the feature is"
+    ):
+        made.allocate(node(), [claim(request("r", derived))])
+    assert names(made.allocate(node(), [claim(request("r"))])) == [["r=other/e000"]]
+    assert made.allocate(node(), [claim(request("r", wants(None)))]) is None
+
+
 def test_stopping() -> None:
     slices, wanted = [slice_("s", alike(5))], [claim(request("r", wants(6)))]
     made = allocator(slices)
