@@ -1,0 +1,264 @@
+"""The language itself: values, types, errors with their positions, and what evaluations cost."""
+
+from typing import Any
+
+import pytest
+
+from resourceapi.cel import CelCompileError, CelEvalError, base_environment, compile_expression
+from tests.cases.cel_values import NotAValueError, as_text, as_value
+
+
+def evaluate(source: str) -> Any:
+    """A value as a test can write it: Python's where there is one, else its text."""
+    value, _ = compile_expression(source, base_environment()).evaluate()
+    try:
+        return _plain(as_value(value))
+    except NotAValueError:
+        return as_text(value)
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    (kind, content), *_ = value.items()
+    match kind:
+        case "int64Value":
+            return int(content)
+        case "uint64Value":
+            return f"{content}u"
+        case "listValue":
+            return [_plain(each) for each in content.get("values", [])]
+        case "mapValue":
+            return {_plain(each["key"]): _plain(each["value"]) for each in content.get("entries", [])}
+        case "objectValue":
+            return content["value"]
+        case _:
+            return content
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # arithmetic
+        ("-7 / 2", -3),
+        ("-7 % 2", -1),
+        ("7u / 2u", "3u"),
+        ("1.0 / 0.0", "Infinity"),
+        ("0x1F + 1", 32),
+        ("--1", 1),
+        ("!!true", True),
+        ("1 + 2 * 3 - 4 % 3", 6),
+        ("1 < 2.5 && 2u > -1 && 3.0 == 3.0", True),
+        ("dyn(1) == dyn(1u) && dyn(1.0) == 1", True),
+        ("dyn(double('NaN')) == dyn(double('NaN'))", False),
+        ("dyn(9007199254740993) == 9007199254740992.0", True),
+        # strings and bytes
+        (r"'a\u00e9\x41\101' + r'\n'", "aéAA\\n"),
+        ("'''a\nb'''", "a\nb"),
+        ("b'\\xff' + b'é'", "/8Op"),
+        ("'tacocat'.substring(0, 3).upperAscii() + 'x'.charAt(1)", "TAC"),
+        ("'a,b,,c'.split(',', 3)", ["a", "b", ",c"]),
+        ("'banana'.replace('a', 'o', 2).indexOf('o', 2)", 3),
+        ("['a', 'b'].join('-') + '\\u00a0 x\\t'.trim()", "a-bx"),
+        ("strings.quote('a\"\\n')", '"a\\"\\n"'),
+        ("'%s %d %.2f %x %s'.format(['a', 5, 1.0, 255, [1.5, 'x']])", 'a 5 1.00 ff [1.500000, "x"]'),
+        ("'%e %f'.format([1234.5, 1234567.0])", "1.234500×10⁰³ 1,234,567.000000"),
+        # containers
+        ("[1, 2] + [3]", [1, 2, 3]),
+        ("{'a': {'c': 1}, 'b': {'c': 2}}.b.c", 2),
+        ("{true: 'x', false: 'y'}[1 == 1]", "x"),
+        ("2 in [1, 2] && 'a' in {'a': 1} && !(3 in [1, 2])", True),
+        ("[1, 2] == [1, 2] && {'a': 1.0} == {'a': 1.0} && [1] != [2]", True),
+        ("[3, 1, 2].sort().reverse() + [1, 1].distinct()", [3, 2, 1, 1]),
+        ("[[1], [2, 3]].flatten().slice(1, 3)", [2, 3]),
+        ("[{'n': 2}, {'n': 1}].sortBy(e, e.n)[0].n", 1),
+        ("[1, 2, 3].sum() + [4, 5].max() + lists.range(3).size()", 14),
+        ("sets.contains([1, 2, 3], [2]) && !sets.intersects([1], [2]) && sets.equivalent([1, 1], [1])", True),
+        # macros
+        ("[1, 2, 3].map(x, x > 1, x * 2)", [4, 6]),
+        ("[1, 2, 3].filter(x, x % 2 == 1)", [1, 3]),
+        ("[1, 2].exists_one(x, x == 2) && [1, 2].all(i, v, v == i + 1)", True),
+        ("{'a': 1}.transformMap(k, v, v + 1)", {"a": 2}),
+        ("['x', 'y'].transformMapEntry(i, v, {v: i})", {"x": 0, "y": 1}),
+        ("[5, 6].transformList(i, v, i == 1, v)", [6]),
+        ("cel.bind(x, 2, cel.bind(y, x * x, x + y))", 6),
+        ("cel.bind(x, 1 / 0, true)", True),
+        ("has({'a': 1}.a) && !has({'a': 1}.b)", True),
+        # optional values
+        ("{'a': {'b': 1}}.?a.?b.orValue(0) + [1][?5].orValue(7)", 8),
+        ("optional.of(1).optMap(x, x + 1).value()", 2),
+        ("optional.none().or(optional.of(3)).value()", 3),
+        ("optional.ofNonZeroValue('').hasValue()", False),
+        ("[?optional.none(), ?optional.of(1)] + {?'a': optional.of(2)}.map(k, 3)", [1, 3]),
+        # types, times, networks
+        ("type(1) == int && type([]) == list && type(type(1)) == type", True),
+        ("duration('1h30m') + duration('-90s')", "5310s"),
+        ("timestamp('2024-02-28T23:00:00-02:00') + duration('24h')", "2024-03-01T01:00:00Z"),
+        ("string(timestamp('2024-01-01T00:00:00.50+05:30'))", "2024-01-01T00:00:00.5+05:30"),
+        ("timestamp('2024-07-14T22:30:45Z').getDate('Asia/Tokyo') + timestamp(0).getDayOfYear()", 15),
+        ("cidr('10.1.2.3/8').masked().ip() == ip('10.0.0.0') && cidr('::/0').containsIP('fe80::1')", True),
+        ("url('https://user@h:8080/a%20b?q=1&q=2').getQuery()['q']", ["1", "2"]),
+        ("url('https://h:8080/a b').getEscapedPath() + url('/x').getHost()", "/a%20b"),
+        ("format.dns1123Label().validate('ok').hasValue()", False),
+        ("'ab12c3'.findAll('[0-9]+', 1) + ['x'.find('y')]", ["12", ""]),
+        # quantities and versions
+        ("quantity('200M') == quantity('0.2G') && quantity('50M').isLessThan(quantity('50Mi'))", True),
+        ("quantity('50k').add(20).sub(quantity('100k')).sub(-50000).asInteger() + sign(quantity('-1'))", 19),
+        ("quantity('1Gi').sub(1)", "1073741823"),
+        ("quantity('50.703k').asApproximateFloat()", 50703.0),
+        ("semver('1.2.3-a.1').compareTo(semver('1.2.3')) + semver('v01.02', true).minor()", 1),
+        ("semver('1.0.0+a') == semver('1.0.0+b') && !isSemver('01.1.1') && isSemver('1', true)", True),
+    ],
+)
+def test_values(source: str, expected: Any) -> None:
+    assert evaluate(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("9223372036854775807 + 1", "integer overflow"),
+        ("0u - 1u", "unsigned integer overflow"),
+        ("1 / 0", "division by zero"),
+        ("1 % 0", "modulus by zero"),
+        ("[1][2]", "index out of bounds: 2"),
+        ("{'a': 1}['b']", "no such key: b"),
+        ("[1][dyn('a')]", "unsupported index type 'string' in list"),
+        ("dyn('a') < dyn(1)", "no such overload"),
+        ("dyn({}) + 1", "no such overload: _+_"),
+        ("dyn(1).charAt(0)", "no such overload: charAt(int, int)"),
+        ("double('NaN') < 1.0", "NaN values cannot be ordered"),
+        ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "timestamp overflow"),
+        ("timestamp(0).getHours('Nowhere/Land')", "unknown time zone Nowhere/Land"),
+        ("'abc'.charAt(9)", "index out of range: 9"),
+        ("'abc'.substring(2, 1)", "invalid substring range. start: 2, end: 1"),
+        ("[1, 2].slice(0, 3)", "cannot slice(0, 3), list is length 2"),
+        ("[].max()", "max called on empty list"),
+        ("optional.none().value()", "optional.none() dereference"),
+        ("quantity('10Mm')", "unable to parse quantity's suffix"),
+        ("quantity('1.5').asInteger()", "cannot convert value to integer"),
+        ("[1, 1].transformMapEntry(i, v, {v: i})", "insert failed: key 1 already exists"),
+        (
+            "ip('1.2.3.256')",
+            'IP Address "1.2.3.256" parse error during conversion from string: ParseAddr("1.2.3.256"):'
+            " IPv4 field has value >255",
+        ),
+        ("url('a b')", 'URL parse error during conversion from string: parse "a b": invalid URI for request'),
+        ("['('].exists(x, 'a'.matches(x))", "error parsing regexp: missing closing ): `(`"),
+        # what add() returns equals nothing on the right-hand side
+        ("quantity('2') == quantity('1').add(1)", "no such overload"),
+    ],
+)
+def test_failures(source: str, text: str) -> None:
+    with pytest.raises(CelEvalError) as raised:
+        evaluate(source)
+    assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "position", "message"),
+    [
+        ("1 + 'a'", "1:3", "found no matching overload for '_+_' applied to '(int, string)'"),
+        ("'a'.foo()", "1:8", "undeclared reference to 'foo' (in container '')"),
+        ("1.size()", "1:7", "found no matching overload for 'size' applied to 'int.()'"),
+        ("true ? 1 : 'a'", "1:6", "found no matching overload for '_?_:_' applied to '(bool, int, string)'"),
+        ("1 && true", "1:1", "expected type 'bool' but found 'int'"),
+        ("[1, 'a']", "1:5", "expected type 'int' but found 'string'"),
+        ("{'a': 1, 'b': 'c'}", "1:15", "expected type 'int' but found 'string'"),
+        (
+            "1.all(x, true)",
+            "1:1",
+            "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)",
+        ),
+        ("[1].all(1, true)", "1:9", "argument must be a simple name"),
+        ("[1].map(f(), 1)", "1:10", "argument is not an identifier"),
+        ("[1].all(a, a, true)", "1:12", "duplicate variable name: a"),
+        ("has('abc')", "1:5", "invalid argument to has() macro"),
+        ("'a'.b", "1:4", "type 'string' does not support field selection"),
+        ("package", "1:1", "reserved identifier: package"),
+        ("9223372036854775808", "1:1", "invalid int literal"),
+        ("'\\ud800'", "1:1", "invalid unicode code point"),
+        ("duration('x')", "1:10", "invalid duration argument"),
+        ("timestamp('2024')", "1:11", "invalid timestamp argument"),
+        ("'a'.matches('(')", "1:13", "invalid matches argument"),
+        (
+            "'%d'.format(['a'])",
+            "1:14",
+            "error during formatting: decimal clause can only be used on integers, was given string",
+        ),
+        ("'%s'.format([1, 2])", "1:12", "too many arguments supplied to string.format (expected 1, got 2)"),
+        ("true &&\n  nope", "2:3", "undeclared reference to 'nope' (in container '')"),
+        ("Foo{a: 1}", "1:4", "undeclared reference to 'Foo' (in container '')"),
+    ],
+)
+def test_compile_errors(source: str, position: str, message: str) -> None:
+    with pytest.raises(CelCompileError) as raised:
+        compile_expression(source, base_environment())
+    assert f"ERROR: <input>:{position}: {message}\n" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "position"),
+    [
+        ("1 +", "1:4"),
+        ("(1", "1:3"),
+        ("'abc", "1:1"),
+        ("a b", "1:3"),
+        ("$x", "1:1"),
+        ("1\n+ + 2", "2:3"),
+        ("[1, , 2]", "1:5"),
+    ],
+)
+def test_syntax_errors_have_a_position(source: str, position: str) -> None:
+    with pytest.raises(CelCompileError, match=f"<input>:{position}: Syntax error: "):
+        compile_expression(source, base_environment())
+
+
+def test_the_caret_stands_below_the_column_also_behind_wide_characters() -> None:
+    with pytest.raises(CelCompileError) as raised:
+        compile_expression("'ä€' == nope\t&& naught", base_environment())
+    assert str(raised.value) == (
+        "compilation failed: ERROR: <input>:1:9: undeclared reference to 'nope' (in container '')"
+        "\n | 'ä€' == nope && naught\n | .．．.....^"
+        "\nERROR: <input>:1:17: undeclared reference to 'naught' (in container '')"
+        "\n | 'ä€' == nope && naught\n | .．．.............^"
+    )
+
+
+def test_a_hundred_errors_are_enough() -> None:
+    with pytest.raises(CelCompileError, match=r"\n20 more errors were truncated$"):
+        compile_expression(f"[{', '.join(['x'] * 120)}]", base_environment())
+
+
+@pytest.mark.parametrize(
+    ("source", "cost"),
+    [
+        ("1 + 1", 1),
+        ("[1, 2, 3].all(x, x > 0)", 16),
+        ("[1, 2, 3].exists(i, v, i == 1 && v == 2)", 18),
+        ("'hello'.contains('l')", 1),
+        ("'hello' == 'world'", 1),
+        ("'a' in ['a', 'b']", 0),
+        ("1 in [1 / 1, 2]", 13),
+        ("true ? [1][0] : 2", 1),
+        ("has({'a': 1}.a)", 1),
+        ("{'a': 1}[?'a'].orValue(2)", 2),
+        ("1 / 0 == 1 || true", 2),
+        ("[3, 1, 2].sortBy(x, -x)", 74),
+        ("format.dns1123Label().validate('abc')", 9),
+        ("cel.bind(x, 'abc'.size(), x + x)", 4),
+        ("sets.contains([1, 2, 3], [2])", 4),
+        ("optional.none().orValue(1) == 1", 2),
+    ],
+)
+def test_costs(source: str, cost: int) -> None:
+    assert compile_expression(source, base_environment()).evaluate()[1] == cost
+
+
+def test_an_expression_reads_the_variables_it_is_given() -> None:
+    from resourceapi.cel.environment import CURRENT, build_environment
+    from resourceapi.cel.types import INT, list_of
+
+    environment = build_environment(CURRENT, variables={"numbers": list_of(INT), "limit": INT})
+    expression = compile_expression("numbers.filter(n, n < limit).size()", environment)
+    assert expression.evaluate({"numbers": [1, 5, 9], "limit": 6})[0] == 2
+    with pytest.raises(CelEvalError, match=r"no such attribute\(s\): limit"):
+        expression.evaluate({"numbers": [1]})

@@ -1,0 +1,92 @@
+"""Nothing that fits into 10 KiB can exhaust stack, time or memory."""
+
+import sys
+
+import pytest
+
+from resourceapi.cel import CelCompileError, CelEvalError, CostLimitExceeded, base_environment, compile_expression
+from resourceapi.cel.estimate import UNLIMITED, Bounds
+
+
+def run(source: str) -> object:
+    expression = compile_expression(source, base_environment())
+    expression.estimate(Bounds(0))
+    return expression.evaluate()[0]
+
+
+def nested(before: str, middle: str, after: str, depth: int) -> str:
+    return before * depth + middle + after * depth
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        nested("(", "1 == 1", ")", 248),
+        nested("!(", "true", ")", 248),
+        nested("[1].all(x, ", "true", ")", 120),
+        f"{nested('[', '1', ']', 240)} == {nested('[', '1', ']', 240)}",
+        f"{nested('[1].map(x, ', '1', ')', 200)}.size() == 1",
+        f"{nested('cel.bind(a, 1, ', 'a', ')', 240)} == 1",
+        "1" + " + 1" * 248 + " == 249",
+        "true" + " && true" * 1200,
+        "!" * 10_000 + "true",
+    ],
+)
+def test_what_upstream_accepts_is_evaluated(source: str) -> None:
+    before = sys.getrecursionlimit()
+    assert run(source) is True
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        nested("(", "1", ")", 5000),
+        nested("[", "1", "]", 5000),
+        nested("{1: ", "1", "}", 1800),
+        "a" + ".b" * 5000,
+        "1" + "+1" * 5000,
+        "true ? 1 : " * 900 + "1",
+        "optional.of(1)" + ".optMap(x, x)" * 200,
+    ],
+)
+def test_deeper_nesting_is_refused(source: str) -> None:
+    with pytest.raises(CelCompileError, match=r"recursion|too large"):
+        run(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "lists.range(1000000).map(x, x).size()",
+        "lists.range(100000).distinct().size()",
+        "lists.range(1000).map(x, lists.range(1000).map(y, lists.range(1000)))",
+        "".join(f"cel.bind(a{i}, a{i - 1} + a{i - 1}, " for i in range(1, 100)).replace("a0", "'aa'")
+        + "a99"
+        + ")" * 99,
+    ],
+)
+def test_unaffordable_work_is_not_begun(source: str) -> None:
+    with pytest.raises(CostLimitExceeded):
+        run(source)
+
+
+def test_a_list_that_doubles_is_stopped() -> None:
+    source = "".join(f"cel.bind(a{i}, a{i - 1} + a{i - 1}, " for i in range(1, 100)).replace("a0", "[1, 2]")
+    with pytest.raises(CelEvalError, match="value is too large"):
+        run(f"{source}a99.size(){')' * 99}")
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$b", "a*a*a*a*a*b", "(a|aa)*b", "(.*)(.*)(.*)x", "(a?){30}a{30}b"])
+def test_no_pattern_backtracks(pattern: str) -> None:
+    assert run(f"'{'a' * 5000}'.matches('{pattern}')") is False
+
+
+def test_an_estimate_stops_at_the_largest_number() -> None:
+    source = nested("lists.range(1000000).all(x, ", "true", ")", 20)
+    assert compile_expression(source, base_environment()).estimate(Bounds(0)) == UNLIMITED
+
+
+def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
+    with pytest.raises(CelCompileError, match="1:2: Syntax error: the expression is not valid Unicode"):
+        run("'\ud800'")

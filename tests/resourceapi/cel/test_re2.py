@@ -1,0 +1,68 @@
+"""Regular expressions: RE2's syntax, Go's messages, and matches as Go finds them."""
+
+import pytest
+
+from resourceapi.cel.re2 import RegexError, compile_regex, find_all
+
+
+def all_matches(pattern: str, text: str) -> list[str]:
+    return [text[start:end] for start, end in find_all(compile_regex(pattern), text)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a|ab", "abab", ["a", "a"]),
+        ("(?:ab){2}", "ababab", ["abab"]),
+        ("a*?b", "aab", ["aab"]),
+        ("x*", "axb", ["", "x", ""]),
+        ("", "ab", ["", "", ""]),
+        ("^a$", "a\n", []),
+        ("(?m)^.$", "a\nb", ["a", "b"]),
+        ("a.b", "a\nb", []),
+        ("(?s)a.b", "a\nb", ["a\nb"]),
+        ("(?i)straße", "STRAßE", ["STRAßE"]),
+        ("(?i)k", "K\u212a", ["K", "\u212a"]),
+        (r"\w+", "héllo", ["h", "llo"]),
+        (r"\pL+", "héllo 1", ["héllo"]),
+        (r"\p{Greek}+", "αβ ab", ["αβ"]),
+        (r"[[:alpha:]][^[:alpha:]]", "a1b", ["a1"]),
+        (r"[]a\-]+", "]-a", ["]-a"]),
+        (r"\Qa.b\E", "axb a.b", ["a.b"]),
+        (r"\bc", "abc c", ["c"]),
+        (r"(?U)a+", "aaa", ["a", "a", "a"]),
+        (r"(a|ab)(c|bcd)(d*)", "abcd", ["abcd"]),
+        (r"(?P<n>a)\x{62}\143", "abc", ["abc"]),
+        ("a{,2}", "a{,2}", ["a{,2}"]),
+        ("(a+)+b", "xaab", ["aab"]),
+        ("(|a)*x", "aax", ["aax"]),
+    ],
+)
+def test_matches(pattern: str, text: str, expected: list[str]) -> None:
+    assert all_matches(pattern, text) == expected
+    assert compile_regex(pattern).is_match(text) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(", "missing closing ): `(`"),
+        ("a)", "unexpected ): `a)`"),
+        ("[a", "missing closing ]: `[a`"),
+        ("*a", "missing argument to repetition operator: `*`"),
+        ("a**", "invalid nested repetition operator: `**`"),
+        ("a{1001}", "invalid repeat count: `{1001}`"),
+        ("(a{100}){11}", "invalid repeat count: `{11}`"),
+        ("[z-a]", "invalid character class range: `z-a`"),
+        (r"\8", r"invalid escape sequence: `\8`"),
+        ("\\", "trailing backslash at end of expression: ``"),
+        (r"\pX", r"invalid character class range: `\pX`"),
+        ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+        ("(?P<n", "invalid named capture: `(?P<n`"),
+        ("(" * 1001, "expression nests too deeply: `"),
+    ],
+)
+def test_what_is_no_pattern(pattern: str, problem: str) -> None:
+    with pytest.raises(RegexError) as raised:
+        compile_regex(pattern)
+    assert str(raised.value).startswith(f"error parsing regexp: {problem}")

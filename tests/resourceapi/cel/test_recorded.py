@@ -1,0 +1,8 @@
+"""What Kubernetes answered, case by case."""
+
+from tests.cases import Case, recorded
+
+
+@recorded("cel/expressions.json", "cel/devices.json", "cel/devices-random.jsonl.gz")
+def test_recorded_answers(case: Case) -> None:
+    case.run()

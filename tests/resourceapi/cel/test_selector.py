@@ -1,0 +1,290 @@
+"""Device selectors: what `device` is, which results they may have, and in which environment they compile."""
+
+from typing import Any
+
+import pytest
+
+from resourceapi.cel import (
+    UNLIMITED,
+    CelCompileError,
+    CelEvalError,
+    CelInterrupted,
+    CostLimitExceeded,
+    DeviceView,
+    SelectorCache,
+    compile_selector,
+    device_environment,
+    enhance_runtime_error,
+)
+from resourceapi.objects import from_dict
+from resourceapi.objects.v1 import Device
+from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches, versions
+
+EVERYTHING = device(
+    {
+        "bool": True,
+        "int": 1,
+        "string": "fish",
+        "version": versions("1.0.0")[0],
+        "ids": [1, 2, 3],
+        "other.example.com/name": True,
+    },
+    {"memory": "1Mi"},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected", "estimate"),
+    [
+        ("true", True, 0),
+        ("false", False, 0),
+        ('"no-such-domain" in device.attributes', False, 3),
+        (f'"{DRIVER}" in device.attributes', True, 3),
+        (f'device.driver == "{DRIVER}"', True, 4),
+        (f"{ATTRIBUTES}.bool", True, 4),
+        (f'{ATTRIBUTES}["bool"]', True, 4),
+        (f"cel.bind(dra, {ATTRIBUTES}, dra.bool)", True, 15),
+        ('device.attributes["other.example.com"].name', True, 4),
+        (f"{ATTRIBUTES}.int > 0", True, 5),
+        (f'{ATTRIBUTES}.string == "fish"', True, 5),
+        (f'{ATTRIBUTES}.version.isGreaterThan(semver("0.0.1"))', True, 6),
+        (f'{ATTRIBUTES}.version.isGreaterThan(semver("v0.0.1", true)) && isSemver("v1.0.0", true)', True, 7),
+        (f'{CAPACITY}.memory.isGreaterThan(quantity("1Ki"))', True, 6),
+        (f'"memory" in {CAPACITY} && {CAPACITY}.memory.isGreaterThan(quantity("1Ki"))', True, 10),
+        (f'!("cores" in {CAPACITY}) || {CAPACITY}.cores.isGreaterThan(quantity("1Ki"))', True, 11),
+        (f'device.attributes.exists_one(x, x == "{DRIVER}")', True, 164),
+        (f'{ATTRIBUTES}.exists_one(x, x == "string")', True, 133),
+        (f'{ATTRIBUTES}.string.matches("[^a]?sh")', True, 18),
+        ("device.allowMultipleAllocations == true", False, 3),
+        ("device.allowMultipleAllocations == false", True, 3),
+        (f"{ATTRIBUTES}.ids.exists(x, x > 2)", True, 5 + 6 * 64),
+        (f"1 in {ATTRIBUTES}.ids", True, 4 + 64),
+        (f'{ATTRIBUTES}.string.includes("fish")', True, 68),
+        (f"{ATTRIBUTES}.ids.includes(4)", False, 68),
+        (f'{ATTRIBUTES}.?nothing.orValue("none") == "none"', True, 6),
+        (f"has({ATTRIBUTES}.nothing)", False, 3),
+    ],
+)
+def test_selectors_match_within_their_estimate(expression: str, expected: bool, estimate: int) -> None:
+    selector = compile_selector(expression, device_environment())
+    matched, cost = selector.evaluate_device(EVERYTHING)
+    assert matched is expected
+    assert selector.max_cost == estimate
+    assert cost <= estimate
+
+
+def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_one() -> None:
+    assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 2}))
+    assert matches(f"{ATTRIBUTES}.count == 2", device({f"{DRIVER}/count": 2, "count": 1}))
+    assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 1, f"{DRIVER}/count": 2}))
+    assert matches('device.attributes[""].count == 1', device({"count": 1}, driver=""))
+    assert matches('device.attributes["a"]["b/c"] == 1', device({"a/b/c": 1}))
+
+
+def test_a_view_is_made_of_an_api_device() -> None:
+    given = {
+        "name": "gpu-0",
+        "attributes": {"model": {"string": "a100"}, "cuda": {"version": "12.4.0"}, "ids": {"ints": [1, 2]}},
+        "capacity": {"memory": {"value": "40Gi"}},
+        "allowMultipleAllocations": True,
+    }
+    view = DeviceView.of(DRIVER, from_dict(Device, given))
+    assert matches(f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.cuda.major() == 12', view)
+    assert matches(f'{ATTRIBUTES}.ids == [1, 2] && {CAPACITY}.memory.compareTo(quantity("41943040Ki")) == 0', view)
+    assert matches("device.allowMultipleAllocations", view)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "text"),
+    [
+        ({}, "attribute a: unsupported attribute value"),
+        ({"version": "1.0"}, "attribute a: parse semantic version: No Major.Minor.Patch elements found"),
+        ({"versions": ["1.0.0", ""]}, "attribute a: parse semantic version: Version string empty"),
+    ],
+)
+def test_one_bad_attribute_fails_the_device(attribute: dict[str, Any], text: str) -> None:
+    api = from_dict(Device, {"name": "d", "attributes": {"a": attribute, "good": {"bool": True}}})
+    with pytest.raises(CelEvalError) as raised:
+        DeviceView.of(DRIVER, api)
+    assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ('device.attributes["no-such-domain"].noSuchAttr.isGreaterThan(quantity("0"))', "no such key: noSuchAttr"),
+        ('device.attributes["no-such-domain"]["noSuchAttr"] == 1', "no such key: noSuchAttr"),
+        (f"{CAPACITY}.cores.compareTo(quantity('1')) == 0", "no such key: cores"),
+        (f"{ATTRIBUTES}.int.exists(x, x > 0)", "got 'types.Int', expected iterable type"),
+        (f"{ATTRIBUTES}.bool.exists(x, x == true)", "got 'types.Bool', expected iterable type"),
+        (f'{ATTRIBUTES}.string.exists(x, x == "fish")', "got 'types.String', expected iterable type"),
+        (
+            f'{ATTRIBUTES}.version.exists(x, x.isGreaterThan(semver("0.0.1")))',
+            "got 'cel.Semver', expected iterable type",
+        ),
+        (f"{ATTRIBUTES}.string && true", "no such overload"),
+        (f"{ATTRIBUTES}.string > 1", "no such overload"),
+        (f"{ATTRIBUTES}.ids[7] == 1", "index out of bounds: 7"),
+        ('quantity("10Mo").isInteger()', "quantities must match the regular expression"),
+        ('semver("v1.0").major() == 1', "No Major.Minor.Patch elements found"),
+        (
+            f"{ATTRIBUTES}.ids",
+            "CEL result of type list could not be converted to bool: type conversion error from list to 'bool'",
+        ),
+        (
+            f"{ATTRIBUTES}.string",
+            "CEL result of type string could not be converted to bool:"
+            " unsupported native conversion from string to 'bool'",
+        ),
+    ],
+)
+def test_failures_at_run_time(expression: str, text: str) -> None:
+    with pytest.raises(CelEvalError) as raised:
+        matches(expression, EVERYTHING)
+    assert text in str(raised.value)
+
+
+def test_an_error_is_absorbed_where_the_other_operand_decides() -> None:
+    assert matches(f"{ATTRIBUTES}.nothing || true")
+    assert matches(f"true || {ATTRIBUTES}.nothing")
+    assert not matches(f"{ATTRIBUTES}.nothing && false")
+    assert matches(f"[1, 2].exists(x, x == 2 || {ATTRIBUTES}.nothing)")
+    with pytest.raises(CelEvalError, match="no such key: nothing"):
+        matches(f"{ATTRIBUTES}.nothing && true")
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("1", "must evaluate to bool or the unknown type, not int"),
+        ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
+        (
+            "noSuchVar",
+            "compilation failed: ERROR: <input>:1:1: undeclared reference to 'noSuchVar' (in container '')"
+            "\n | noSuchVar\n | ^",
+        ),
+        (
+            "device.nothing",
+            "compilation failed: ERROR: <input>:1:7: undefined field 'nothing'\n | device.nothing\n | ......^",
+        ),
+        (
+            "isSemver([1, 2, 3])",
+            "compilation failed: ERROR: <input>:1:9: found no matching overload for 'isSemver' applied to '(list(int))'"
+            "\n | isSemver([1, 2, 3])\n | ........^",
+        ),
+        ("int('x') == 1", "program instantiation failed: type conversion error from 'string' to 'int'"),
+    ],
+)
+def test_refused_selectors(expression: str, text: str) -> None:
+    with pytest.raises(CelCompileError) as raised:
+        compile_selector(expression, device_environment())
+    assert str(raised.value) == text
+
+
+def test_a_syntax_error_says_so_and_where() -> None:
+    with pytest.raises(CelCompileError, match=r"<input>:1:1: Syntax error"):
+        compile_selector("?!", device_environment())
+
+
+@pytest.mark.parametrize("consumable_capacity", [False, True])
+@pytest.mark.parametrize("list_type_attributes", [False, True])
+def test_new_expressions_may_use_only_what_is_switched_on(
+    consumable_capacity: bool, list_type_attributes: bool
+) -> None:
+    view = device({"ready": True, "ids": [1, 2], "name": ["fish"]}, allow_multiple_allocations=True)
+    needs = {
+        f"{ATTRIBUTES}.ready": True,
+        "device.allowMultipleAllocations": consumable_capacity,
+        f"{ATTRIBUTES}.ids.exists(id, id == 1)": list_type_attributes,
+        f'{ATTRIBUTES}.name.includes("fish")': list_type_attributes,
+        f"device.allowMultipleAllocations && {ATTRIBUTES}.ids.exists(id, id == 1)": consumable_capacity
+        and list_type_attributes,
+    }
+    switches = {"consumable_capacity": consumable_capacity, "list_type_attributes": list_type_attributes}
+    new, stored = device_environment(stored=False, **switches), device_environment(stored=True, **switches)
+    for expression, allowed in needs.items():
+        assert compile_selector(expression, stored).matches(view)
+        if allowed:
+            assert compile_selector(expression, new).matches(view)
+        else:
+            with pytest.raises(CelCompileError):
+                compile_selector(expression, new)
+
+
+@pytest.mark.parametrize(
+    ("expression", "since"),
+    [
+        ('device.driver.startsWith("a") || true', (1, 31)),
+        ('semver("1.0.0").major() == 1', (1, 31)),
+        ('semver("v1", true).major() == 1', (1, 33)),
+        ("[1, 2].all(i, v, i < v)", (1, 32)),
+        ("[3, 1].sort()[0] == 1", (1, 34)),
+        ("device.allowMultipleAllocations || true", (1, 34)),
+        (f"[1].includes(1) || {ATTRIBUTES}.ready", (1, 36)),
+    ],
+)
+def test_versions_of_new_expressions(expression: str, since: tuple[int, int]) -> None:
+    for version in ((1, minor) for minor in range(31, 38)):
+        environment = device_environment(version, stored=False)
+        if version >= since:
+            compile_selector(expression, environment)
+        else:
+            with pytest.raises(CelCompileError):
+                compile_selector(expression, environment)
+    compile_selector(expression, device_environment())
+
+
+def test_the_cost_limit_stops_an_evaluation() -> None:
+    ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    expression = "".join(f"{ten}.all(x{n}, " for n in range(7)) + "int('1'.find('[0-9]*')) < 100" + ")" * 7
+    selector = compile_selector(expression, device_environment())
+    assert selector.max_cost == 85555551
+    with pytest.raises(CostLimitExceeded, match="operation cancelled: actual cost limit exceeded") as raised:
+        selector.matches(device())
+    assert raised.value.cost == 1_000_001
+
+
+def test_the_cost_limit_cannot_be_absorbed() -> None:
+    selector = compile_selector("lists.range(1000).all(x, x >= 0) || true", device_environment())
+    assert selector.matches(device())
+    with pytest.raises(CostLimitExceeded):
+        selector.matches(device(), limit=1000)
+
+
+def test_the_caller_can_interrupt_a_loop() -> None:
+    expression = f"{ATTRIBUTES}.map(key, {ATTRIBUTES}[key] * 20).filter(e, e > 50).exists(e, e == 60)"
+    selector = compile_selector(expression, device_environment())
+    view = device({f"attr{i}": i for i in range(1000)})
+    assert selector.matches(view)
+    with pytest.raises(CelInterrupted, match="operation interrupted: context canceled"):
+        selector.matches(view, interrupt=lambda: "context canceled")
+
+
+def test_no_such_key_is_explained_once() -> None:
+    hint = "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has()"
+    error = enhance_runtime_error(CelEvalError("device x: no such key: sharingStrategy"))
+    assert str(error).startswith("device x: no such key: sharingStrategy. ")
+    assert hint in str(error)
+    assert enhance_runtime_error(error) is error
+    copy = CelEvalError(str(error))
+    assert str(enhance_runtime_error(copy)).count(hint) == 2
+    other = CelEvalError("division by zero")
+    assert enhance_runtime_error(other) is other
+
+
+def test_the_cache_keeps_what_was_used_last() -> None:
+    cache = SelectorCache(device_environment(), capacity=2)
+    first = cache.get("true")
+    assert first.max_cost == UNLIMITED
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CelCompileError) as raised:
+            cache.get("no-such-variable")
+        errors.append(raised.value)
+    assert errors[0] is not errors[1]
+    cache.get("false")
+    assert cache.get("true") is first
+    cache.get("false && true")
+    assert "true" in cache
+    assert "false" not in cache
+    assert len(cache) == 2

@@ -1,0 +1,64 @@
+"""Semantic versions: parsing with upstream's messages, and precedence."""
+
+from itertools import pairwise
+
+import pytest
+
+from resourceapi.cel import Semver, SemverError
+
+
+def test_precedence() -> None:
+    ascending = [
+        "1.0.0-1",
+        "1.0.0-2",
+        "1.0.0-10",
+        "1.0.0-a",
+        "1.0.0-a.1",
+        "1.0.0-b",
+        "1.0.0",
+        "1.0.1",
+        "1.10.0",
+        "2.0.0",
+    ]
+    parsed = [Semver.parse(text) for text in ascending]
+    assert all(lower < higher and higher > lower for lower, higher in pairwise(parsed))
+    assert [str(each) for each in parsed] == ascending
+    assert Semver.parse("1.0.0+a") == Semver.parse("1.0.0+b")
+    assert hash(Semver.parse("1.0.0+a")) == hash(Semver.parse("1.0.0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Version string empty"),
+        ("1.0", "No Major.Minor.Patch elements found"),
+        ("v1.0.0", 'Invalid character(s) found in major number "v1"'),
+        ("1.b.0", 'Invalid character(s) found in minor number "b"'),
+        ("01.0.0", 'Major number must not contain leading zeroes "01"'),
+        ("1.0.00", 'Patch number must not contain leading zeroes "00"'),
+        (".0.0", 'strconv.ParseUint: parsing "": invalid syntax'),
+        ("1.0.0-", "Prerelease is empty"),
+        ("1.0.0-01", 'Numeric PreRelease version must not contain leading zeroes "01"'),
+        ("1.0.0-a_b", 'Invalid character(s) found in prerelease "a_b"'),
+        ("1.0.0+", "Build meta data is empty"),
+        ("1.0.0+a_b", 'Invalid character(s) found in build meta data "a_b"'),
+        ("18446744073709551616.0.0", 'strconv.ParseUint: parsing "18446744073709551616": value out of range'),
+    ],
+)
+def test_what_is_no_version(text: str, message: str) -> None:
+    with pytest.raises(SemverError) as raised:
+        Semver.parse(text)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("v1.0.0", "1.0.0"), ("01.01.01", "1.1.1"), ("1", "1.0.0"), ("v1.00", "1.0.0")]
+)
+def test_tolerant_parsing(text: str, expected: str) -> None:
+    assert str(Semver.parse_tolerant(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["", " 1.0.0", "1. 0.0", "1.0.0 ", "1-a", "vv1"])
+def test_tolerant_parsing_has_limits(text: str) -> None:
+    with pytest.raises(SemverError):
+        Semver.parse_tolerant(text)
