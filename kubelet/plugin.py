@@ -63,6 +63,7 @@ class DevicePluginStub:
         )
         self.calls: list[tuple[str, Any]] = []  # (method, request), in order
         self.behaviours: dict[str, Behaviour] = {}  # method -> what answers instead
+        self.streams_opened = 0  # ever
         self._streams: list[asyncio.Queue[Answer | None]] = []
         self._changed = asyncio.Event()
         self._server: UnixServer | None = None
@@ -148,6 +149,7 @@ class DevicePluginStub:
         first = await self._answer("ListAndWatch", request, context, to_message(self.devices))
         stream: asyncio.Queue[Answer | None] = asyncio.Queue()
         self._streams.append(stream)
+        self.streams_opened += 1
         self._notify()
         try:
             yield first

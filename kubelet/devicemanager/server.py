@@ -131,16 +131,17 @@ class RegistrationServer:
         self.is_healthy = True
 
     async def stop(self) -> None:
-        """Cut off all plugins and stop serving. Idempotent, and safe before `start`."""
+        """Stop serving and cut off all plugins. Idempotent, and safe before `start`."""
+        # first, or a plugin that is cut off would be back before we are gone
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
         clients, self._clients = self._clients, {}
         connected, self._connected = self._connected, set()
         for client in connected | set(clients.values()):
             await client.close()
         for resource in clients:
             self._events.plugin_disconnected(resource)
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()
         self.is_healthy = True
 
     async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
@@ -238,7 +239,7 @@ def _remove_sockets(folder: Path, keep: Path) -> None:
             log.warning("%s: %s", path, error)
             continue
         try:
-            path.unlink()
+            path.unlink(missing_ok=True)  # its owner may be as quick
         except OSError as error:
             failed.append(error)
     if failed:

@@ -1,0 +1,83 @@
+"""A device plugin as a process of its own, for runs of a kubelet in another: `plugin_process.py FOLDER BEHAVIOUR`."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from kubelet.devicemanager import Device
+from kubelet.plugin import Answer, DevicePluginStub, PluginFault, answering
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+
+async def allocate(request: api.AllocateRequest) -> Answer:
+    """Known devices only."""
+    asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
+    if not set(asked) <= {"a", "b"}:
+        raise PluginFault(f"{asked[0]}: no such device")
+    given = [
+        api.ContainerAllocateResponse(devices=[api.DeviceSpec(host_path="/d", container_path="/d", permissions="rw")])
+        for _ in request.container_requests
+    ]
+    return api.AllocateResponse(container_responses=given)
+
+
+async def prefer(request: api.PreferredAllocationRequest) -> Answer:
+    """What is given, then the first of the rest."""
+    chosen = []
+    for each in request.container_requests:
+        ids = list(dict.fromkeys([*each.must_include_deviceIDs, *each.available_deviceIDs]))
+        chosen.append(api.ContainerPreferredAllocationResponse(deviceIDs=ids[: each.allocation_size]))
+    return api.PreferredAllocationResponse(container_responses=chosen)
+
+
+async def main(folder: Path, behaviour: str) -> None:
+    """Serve, register, and register again whenever the kubelet goes, until told to stop."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    plugin = DevicePluginStub(folder / "p.sock", "example.com/x", [Device("a"), Device("b")], preferred_allocation=True)
+    plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
+    wrong: dict[str, Any] = {
+        "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
+        "sloppy": {
+            "Allocate": answering(
+                api.AllocateResponse(
+                    container_responses=[api.ContainerAllocateResponse(mounts=[api.Mount(host_path="relative")])]
+                )
+            ),
+            "GetPreferredAllocation": answering(
+                api.PreferredAllocationResponse(
+                    container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=["a", "a", "z"])]
+                )
+            ),
+        },
+    }
+    plugin.behaviours |= wrong.get(behaviour, {})
+    staying = asyncio.create_task(stay(plugin, folder / "kubelet.sock", behaviour))
+    await stopped.wait()
+    staying.cancel()
+    await plugin.stop()
+
+
+async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
+    """Be registered."""
+    if behaviour == "silent":
+        return
+    while True:
+        opened = plugin.streams_opened
+        try:
+            await plugin.start()
+            await plugin.register(kubelet, seconds=1)
+        except (grpc.aio.AioRpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
+            await asyncio.sleep(0.02)
+            continue
+        await plugin.until(lambda opened=opened: plugin.streams_opened > opened and not plugin.streams, 600)  # type: ignore[misc]
+        if behaviour == "deaf":
+            return
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,185 @@
+"""`nodeplug kubelet`, as it is typed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from checkpoint.kubelet_devices import PodDevices, encode
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from nodeplug.kubelet_cli import kubelet
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: demo}
+spec:
+  containers:
+  - {name: c, image: any, resources: {limits: {example.com/x: 1, cpu: 500m}}}
+status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {}}}]}
+---
+kind: List
+items:
+- {kind: Pod, metadata: {name: greedy}, spec: {containers: [{name: c, resources: {limits: {example.com/x: "5"}}}]}}
+"""
+
+
+def nodeplug(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(kubelet, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+class Background:
+    """A process whose lines can be waited for."""
+
+    def __init__(self, *command: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "ERROR"}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def until(self, line: str) -> None:
+        assert self._process.stdout is not None
+        for printed in self._process.stdout:
+            if printed.rstrip() == line:
+                return
+        raise AssertionError(f"it ended without {line!r}")
+
+    def end(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[Background]:
+    """A kubelet in another process, and a plugin in a third."""
+    process = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--in-order")
+    process.until(f"started {folder}")
+    plugin = Background(sys.executable, str(HERE / "plugin_process.py"), str(folder / "device-plugins"), "good")
+    process.until("capacity example.com/x 2 allocatable 2")
+    yield process
+    assert plugin.end() == 0
+    assert process.end() == 0
+    assert not (folder / "control.sock").exists()
+
+
+def test_a_plugin_under_development(running: Background, folder: Path) -> None:
+    (folder / "pods.yaml").write_text(POD)
+    admitted = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
+    assert admitted.exit_code == 1
+    assert admitted.output.splitlines() == [
+        "default/demo Running",
+        "default/greedy Failed UnexpectedAdmissionError: Pod was rejected: Allocate failed due to requested number of"
+        " devices unavailable for example.com/x. Requested: 5, Available: 1, which is unexpected",
+    ]
+    running.until("admitted default/demo")
+    shown = nodeplug("status", "--dir", folder).output
+    for part in ("example.com/x", "2 Healthy", "default/demo", "example.com/x: a", "UnexpectedAdmissionError"):
+        assert part in shown
+    assert nodeplug("restart", "--dir", folder).exit_code == 0
+    running.until("capacity example.com/x 2 allocatable 2")
+    assert '"example.com/x": [\n      "a"' in nodeplug("status", "--dir", folder, "--json").output
+    assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
+    again = nodeplug("remove", "--dir", folder, "demo")
+    assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
+
+
+def test_nobody_to_ask(folder: Path) -> None:
+    found = nodeplug("status", "--dir", folder)
+    assert found.exit_code == 1
+    assert "is `nodeplug kubelet run` running there?" in found.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: Service", "kind Service, but only pods can be admitted"),
+        ("- 1", "kind list, but only pods can be admitted"),
+        ("kind: Pod\nspec: {}", "Object missing required field `metadata`"),
+        ("{", "expected"),
+        (
+            "metadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {x/y: much}}}]}",
+            "quantities must match",
+        ),
+    ],
+)
+def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
+    (folder / "pods.yaml").write_text(text)
+    found = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
+    assert found.exit_code == 1
+    assert said in found.output
+
+
+def test_reading_a_state_file(folder: Path) -> None:
+    answer = api.ContainerAllocateResponse(
+        envs={"E": "v"},
+        annotations={"a": "n"},
+        devices=[api.DeviceSpec(host_path="/dev/x", container_path="/dev/y", permissions="rw")],
+        mounts=[api.Mount(host_path="/h", container_path="/c", read_only=True)],
+        cdi_devices=[api.CDIDevice(name="v.com/c=d")],
+    )
+    entries = [
+        PodDevices("uid1", "c", "example.com/x", {-1: ["a"], 1: ["b"]}, answer.SerializeToString()),
+        PodDevices("uid2", "[c]", "example.com/x", None, b"\xff"),
+        PodDevices("uid3", "c", "example.com/x", {}, None),
+    ]
+    file = folder / "kubelet_internal_checkpoint"
+    file.write_bytes(encode(entries, {"example.com/x": ["a", "b"], "example.com/none": []}))
+    shown = nodeplug("checkpoint", file)
+    assert shown.exit_code == 0
+    for part in (
+        "uid1",
+        "[c]",
+        "device /dev/x -> /dev/y rw",
+        "mount /h -> /c read-only",
+        "env E=v",
+        "annotation a=n",
+        "CDI v.com/c=d",
+        "(cannot be read)",
+        "(none)",
+        "a, b",
+        "checksum: good",
+    ):
+        assert part in shown.output
+    file.write_bytes(file.read_bytes().replace(b"uid1", b"uid9"))
+    damaged = nodeplug("checkpoint", file)
+    assert damaged.exit_code == 1
+    assert "its content gives" in damaged.output
+    assert damaged.output.endswith("a kubelet of today refuses it: checkpoint is corrupted\n")
+
+
+def test_reading_the_form_before_1_20(folder: Path) -> None:
+    file = folder / "file"
+    file.write_bytes(encode([PodDevices("uid1", "c", "example.com/x", flat=["a", "b"], response=b"")], {}))
+    shown = nodeplug("checkpoint", file)
+    assert shown.exit_code == 1
+    assert "a, b" in shown.output
+    assert "a kubelet of today refuses it: json: cannot unmarshal array" in shown.output
+
+
+def test_reading_the_claims(folder: Path) -> None:
+    from checkpoint import kubelet_claims as claims
+
+    device = claims.PreparedDevice("pool", "gpu-0", None, ["r"], ["v.com/c=d"])
+    states = {"gpu.example.com": claims.DriverState([device]), "nic.example.com": claims.DriverState()}
+    file = folder / "dra_manager_state"
+    file.write_bytes(claims.encode([claims.ClaimState("uid1", "claim", "ns", {"pod1": object()}, states)]))
+    shown = nodeplug("checkpoint", file)
+    assert shown.exit_code == 0
+    for part in ("ns/claim", "uid1", "pod1", "gpu.example.com", "pool/gpu-0", "v.com/c=d", "checksum: good"):
+        assert part in shown.output
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "1", '{"Data":[]}'])
+def test_what_is_no_state_file(folder: Path, content: str) -> None:
+    (folder / "file").write_text(content)
+    found = nodeplug("checkpoint", folder / "file")
+    assert found.exit_code == 1
+    assert found.output.startswith("Error: ")

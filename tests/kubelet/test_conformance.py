@@ -1,0 +1,94 @@
+"""Plugins that behave, and plugins that do not: what a conformance run says about them."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubelet.conformance import Check, Conformance
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+GO_PLUGIN = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines")) / "goplugin"
+PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
+
+
+async def verify(*command: str) -> list[Check]:
+    """What is noted, passes and skips left out."""
+    told: list[Check] = []
+    run = Conformance(command, 3.0, told.append)
+    await run.run()
+    assert told == run.checks
+    assert run.is_passed == (not any(check.outcome == "fail" for check in told))
+    return [check for check in told if check.outcome in ("fail", "warn")]
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")
+
+
+def ours(behaviour: str) -> tuple[str, ...]:
+    return (sys.executable, str(HERE / "plugin_process.py"), "{dir}", behaviour)
+
+
+async def test_a_plugin_that_behaves() -> None:
+    assert await verify(*ours("good")) == []
+
+
+async def test_a_plugin_that_never_registers() -> None:
+    (check,) = await verify(*ours("silent"))
+    assert (check.group, check.outcome) == ("registration", "fail")
+    assert check.detail == "nothing was registered and listed after 3 s"
+
+
+async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
+    checks = await verify(*ours("deaf"))
+    assert [(check.name, check.detail) for check in checks] == [
+        ("comes back after restart 1", "still missing: example.com/x after 3 s")
+    ]
+
+
+async def test_a_plugin_that_gives_what_it_does_not_have() -> None:
+    checks = await verify(*ours("greedy"))
+    assert [(check.name, check.detail) for check in checks] == [("an unknown device is refused", "it was allocated")]
+
+
+async def test_a_plugin_with_careless_answers() -> None:
+    checks = await verify(*ours("sloppy"))
+    found = {(check.name, check.outcome, check.detail) for check in checks}
+    assert ("what the runtime is told", "fail", "mount 'relative' -> '' is not absolute") in found
+    assert ("preferred allocation of 1", "warn", "2 device(s) instead of 1") in found
+
+
+async def test_a_command_that_is_none() -> None:
+    with pytest.raises(FileNotFoundError):
+        await verify("/nobody/here")
+
+
+async def test_a_plugin_that_dies_at_once() -> None:
+    (check,) = await verify("false")
+    assert check.outcome == "fail"
+
+
+@pytest.mark.skipif(not GO_PLUGIN.exists(), reason=f"the Go plugin is not built: {GO_PLUGIN}")
+async def test_a_plugin_in_go_that_nobody_here_tuned() -> None:
+    assert await verify(str(GO_PLUGIN), "-dir", "{dir}", "-resources", "2", "-devices", "4") == []
+
+
+async def test_the_page_says_what_its_plugin_lacks(folder: Path) -> None:
+    (folder / "plugin.py").write_text(code()[0])
+    checks = await verify(sys.executable, str(folder / "plugin.py"), "{dir}")
+    assert [(check.name, check.outcome) for check in checks] == [
+        ("an unknown device is refused", "fail"),
+        ("comes back after restart 1", "fail"),
+        ("stops when it is told to", "warn"),
+    ]
+
+
+def code() -> list[str]:
+    """The Python on the page about testing plugins."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
