@@ -13,6 +13,8 @@ unlike any other.
 """
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from marshal import dumps
 
 from controlplane.structured.bounds import Bounds, may_raise
 from controlplane.structured.capacity import billionths
@@ -35,7 +37,7 @@ class Pruner:
         self._is_engaged = False
         self._class_of: dict[int, int] = {}
         self._members: list[int] = []
-        self._failed_states: set[object] = set()
+        self._failed_states: set[bytes] = set()
         self._has_admin = False
         self._bounds: Bounds | None = None
 
@@ -102,8 +104,8 @@ class Pruner:
             for bit in _bits(members):
                 self._class_of[bit.bit_length() - 1] = number
 
-    def _state(self, frame: Frame, start: int) -> object:
-        """All that decides what can follow, with devices that are alike called the same."""
+    def _state(self, frame: Frame, start: int) -> bytes:
+        """A digest of all that decides what can follow, with devices that are alike called the same."""
         search = self._search
         class_of = self._class_of.get
         taken = []
@@ -121,7 +123,11 @@ class Pruner:
                     totals[name] = totals.get(name, 0) + billionths(amount)
             shares.append((class_of(position, ~position), position >= start, tuple(sorted(totals.items()))))
         shares.sort()
-        return (
+        constraints = [
+            None if constraint.state is None else tuple(sorted(constraint.state))
+            for constraint in search.constraints[frame.claim]
+        ]
+        state = (
             frame.claim,
             frame.request,
             id(frame.task),
@@ -130,9 +136,11 @@ class Pruner:
             search.results_in(frame.claim),
             tuple(taken),
             tuple(shares),
-            tuple([constraint.state for constraint in search.constraints[frame.claim]]),
+            tuple(constraints),
             tuple([(number, tuple(counters.taken)) for number, counters in sorted(search.counters.items())]),
         )
+        # A state has kilobytes, and there can be many; version 2 of the format depends on values only.
+        return blake2b(dumps(state, 2), digest_size=16).digest()
 
 
 def _distinctions(search: Search, tasks: Iterable[Task]) -> Iterator[int]:

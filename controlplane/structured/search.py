@@ -67,7 +67,7 @@ class Frame:
         self.position = -1
         self.alternative = -1
         self.too_many = 0
-        self.key: object = None
+        self.key: bytes | None = None  # the pruner's name for the state in which it was opened
 
 
 class Cuts(Protocol):
