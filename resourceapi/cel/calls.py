@@ -256,14 +256,20 @@ _INT_RELATIONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def int_relation(function: str, run: Implementation) -> Implementation:
-    """The relation with a shorter way for integers."""
+def relation_with_int(function: str, first: Run, constant: int, run: Implementation) -> Run:
+    """`<`, `<=`, `>` or `>=` of a computed value and a constant integer, which costs one unit."""
     decide = _INT_RELATIONS[function]
 
-    def call(left: Any, right: Any) -> Any:
-        return decide(left, right) if type(left) is int else run(left, right)
+    def closure(frame: Frame) -> Any:
+        try:
+            value = first(frame)
+        except CelEvalError:
+            frame.cost += 1
+            raise
+        frame.cost += 1
+        return decide(value, constant) if type(value) is int else run(value, constant)
 
-    return call
+    return closure
 
 
 def _call_many(args: list[Run], run: Implementation, cost: Cost | int) -> Run:

@@ -223,8 +223,8 @@ class _Compiler:
             run = _remembered(run, [plan.value for plan in plans if isinstance(plan, Constant)])
         if len(plans) == 2 and not late and type(charge) is int and isinstance(plans[1], Constant):
             constant = plans[1].value
-            if type(constant) is int and node.function in ("_<_", "_<=_", "_>_", "_>=_"):
-                run = calls.int_relation(node.function, run)
+            if type(constant) is int and charge == 1 and node.function in ("_<_", "_<=_", "_>_", "_>=_"):
+                return calls.relation_with_int(node.function, _closure(plans[0]), constant, run)
             return calls.call_with_constant(_closure(plans[0]), constant, run, charge)
         return calls.call([_closure(plan) for plan in plans], run, charge, late)
 
