@@ -93,6 +93,10 @@ class Manager(Protocol):
         """For the plugin watcher."""
         ...
 
+    def check_health(self) -> None:
+        """Raise if no device plugin can register."""
+        ...
+
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
         """What a container has: resource -> id -> device."""
         ...
@@ -163,6 +167,9 @@ class ManagerStub:
     def get_watcher_handler(self) -> PluginHandler | None:
         """No handler."""
         return None
+
+    def check_health(self) -> None:
+        """Always well."""
 
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
         """No devices."""

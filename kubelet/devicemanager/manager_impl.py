@@ -122,6 +122,10 @@ class ManagerImpl:
         """For plugins in `plugins_registry`."""
         return self.server
 
+    def check_health(self) -> None:
+        """The health check named `device-plugin`. Raises `RegistrationError`."""
+        self.server.check_health()
+
     async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
         """The gRPC method `Registration.Register`."""
         return await self.server.register(request, context)

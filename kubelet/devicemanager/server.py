@@ -144,6 +144,11 @@ class RegistrationServer:
             self._events.plugin_disconnected(resource)
         self.is_healthy = True
 
+    def check_health(self) -> None:
+        """Raise `RegistrationError` unless plugins can register, or could until `stop`."""
+        if not self.is_healthy:
+            raise RegistrationError("device plugin registration gRPC server failed and no device plugins can register")
+
     async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
         """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
         self.registrations[request.resource_name] += 1

@@ -1,13 +1,31 @@
 """The stand-in's scenarios on the real kubelet: what is observed there must be observed here."""
 
 import pytest
+from click.testing import CliRunner
 
+from kubelet.devicemanager import Device
+from kubelet.pods import container, pod
+from nodeplug.kubelet_cli import kubelet
 from tests.e2e.realnode import RealNode
 from tests.kubelet.both.real import Real
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.world import Stage
 
 pytestmark = pytest.mark.e2e
+
+
+async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode) -> None:
+    stage = Stage(Real(node), "checkpoint")
+    try:
+        await stage.offering([Device("a", topology=(0,))])
+        view = await stage.run(pod("checkpoint", container("c", {stage.resource: 1})))
+        file = node.kubelet_dir / "device-plugins" / "kubelet_internal_checkpoint"
+        shown = CliRunner().invoke(kubelet, ["checkpoint", str(file)])
+        assert shown.exit_code == 0, shown.output
+        for part in (view.uid, stage.resource, "env DEVICES=a", "checksum: good"):
+            assert part in shown.output
+    finally:
+        await stage.close()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

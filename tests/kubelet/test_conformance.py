@@ -18,7 +18,7 @@ PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 async def verify(*command: str) -> list[Check]:
     """What is noted, passes and skips left out."""
     told: list[Check] = []
-    run = Conformance(command, 3.0, told.append)
+    run = Conformance(command, 2.0, told.append)
     await run.run()
     assert told == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in told))
@@ -42,13 +42,13 @@ async def test_a_plugin_that_behaves() -> None:
 async def test_a_plugin_that_never_registers() -> None:
     (check,) = await verify(*ours("silent"))
     assert (check.group, check.outcome) == ("registration", "fail")
-    assert check.detail == "nothing was registered and listed after 3 s"
+    assert check.detail == "nothing was registered and listed after 2 s"
 
 
 async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
     checks = await verify(*ours("deaf"))
     assert [(check.name, check.detail) for check in checks] == [
-        ("comes back after restart 1", "still missing: example.com/x after 3 s")
+        ("comes back after restart 1", "still missing: example.com/x after 2 s")
     ]
 
 

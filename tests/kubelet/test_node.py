@@ -349,6 +349,7 @@ async def test_the_stub_manager_does_nothing() -> None:
     assert await stub.get_device_run_container_options(made, made.container("c")) is None
     assert stub.get_capacity() == (None, None, [])
     assert stub.get_watcher_handler() is None
+    stub.check_health()
     assert (stub.get_devices("p", "c"), stub.get_allocatable_devices(), stub.updates()) == (None, None, None)
     assert stub.get_topology_hints(made, made.container("c")) == stub.get_pod_topology_hints(made) == {}
     assert not stub.should_reset_extended_resource_capacity()

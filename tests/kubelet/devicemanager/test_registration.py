@@ -46,6 +46,15 @@ async def test_start_and_stop_in_any_order_any_number_of_times(folder: Path) -> 
     assert os.listdir(folder) in ([], ["kubelet_internal_checkpoint"])
 
 
+async def test_health_is_that_of_the_registration_service(folder: Path) -> None:
+    kit = ManagerKit(folder)
+    with pytest.raises(RegistrationError, match="registration gRPC server failed and no device plugins can register"):
+        kit.manager.check_health()
+    async with kit:
+        kit.manager.check_health()
+    kit.manager.check_health()
+
+
 @scenario(4)
 @pytest.mark.parametrize("pre_start_required", [False, True])
 @pytest.mark.parametrize("preferred_allocation", [False, True])
