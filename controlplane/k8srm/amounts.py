@@ -1,0 +1,157 @@
+"""Amounts of resources split over devices.
+
+A claim asks for a sum over all devices that it gets. Devices that have the same blocks and the same amounts left are of
+one kind; a split says how many devices of which kind give how much. Fewer devices come first. For given devices, two
+ways to split are offered: as evenly as possible, and by draining all devices but one. Rules: each device gives at least
+one block of everything that is asked for; portions are whole blocks; a limit holds for the sum of the portions.
+Amounts are integers in billionths. Source: allocator specification 6.3.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement, islice
+
+from msgspec import Struct
+
+from resourceapi.objects import Quantity
+from resourceapi.objects.quantity import Format
+
+Amounts = Mapping[str, int]
+
+UNIT = 10**9
+_MAX_SPLITS = 1000
+
+
+class Supply(Struct, frozen=True, order=True):
+    """What a device can still give of one resource: whole blocks."""
+
+    name: str
+    block: int
+    usable: int
+
+
+class Kind(Struct, frozen=True):
+    """What a device can still give of all that is asked for; resources in the order of their names."""
+
+    supplies: tuple[Supply, ...]
+
+
+class Slot(Struct, frozen=True):
+    """Some devices of one kind that give the same; without a kind, whole devices."""
+
+    count: int
+    kind: Kind | None = None
+    portions: tuple[tuple[str, int], ...] = ()
+
+
+class Demand(Struct, frozen=True):
+    """How many devices, how much of them in sum, and how much at the most."""
+
+    least: int
+    most: int
+    amounts: Amounts = {}
+    limits: Amounts = {}
+
+
+def billionths(quantity: Quantity) -> int:
+    """The amount as an integer; what is too large to multiply out is beyond any device."""
+    return quantity.sign * 10**1020 if quantity.nanos is None else quantity.nanos
+
+
+def quantity_of(amount: int, fmt: Format = "DecimalSI") -> Quantity:
+    """Billionths as a quantity, written with suffixes of that family."""
+    whole, rest = divmod(amount, UNIT)
+    return Quantity.of(amount, fmt, exponent=-9) if rest else Quantity.of(whole, fmt)
+
+
+def in_blocks(amount: int, block: int) -> int:
+    """The amount rounded up to whole blocks."""
+    return -(-amount // block) * block
+
+
+def block_of(block_size: Quantity | None) -> int:
+    """The size of a block; 1 unless something sensible is said."""
+    return UNIT if block_size is None or block_size.sign <= 0 else billionths(block_size)
+
+
+def splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
+    """The ways to satisfy a demand with so many devices of each kind, the fewest devices first.
+
+    At most a thousand are offered: with very many kinds of devices, an unusual combination may be missed.
+    """
+    return islice(_all_splits(demand, available), _MAX_SPLITS)
+
+
+def _all_splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
+    kinds = sorted(available, key=lambda kind: tuple(-supply.usable for supply in kind.supplies))
+    for number in range(max(demand.least, 1), min(demand.most, sum(available.values())) + 1):
+        if not _could_suffice(demand, available, number):
+            continue
+        for chosen in combinations_with_replacement(kinds, number):
+            if any(chosen.count(kind) > available[kind] for kind in set(chosen)):
+                continue
+            offered: set[tuple[Slot, ...]] = set()
+            for portions in _portions(demand, chosen):
+                split = _merged(chosen, portions)
+                if split not in offered:
+                    offered.add(split)
+                    yield split
+
+
+def _could_suffice(demand: Demand, available: Mapping[Kind, int], number: int) -> bool:
+    """Whether the devices with the most of each resource, taken for each one by itself, have enough."""
+    for index, name in enumerate(sorted(demand.amounts)):
+        usable = sorted((kind.supplies[index].usable for kind, many in available.items() for _ in range(many)))
+        if sum(usable[-number:]) < demand.amounts[name]:
+            return False
+    return True
+
+
+def _portions(demand: Demand, chosen: Sequence[Kind]) -> Iterator[list[dict[str, int]]]:
+    """What each of the devices gives: evenly, then with each kind in turn giving what the others leave."""
+    orders: list[Sequence[int] | None] = [None]
+    for last in dict.fromkeys(chosen):
+        rest = len(chosen) - 1 - list(reversed(chosen)).index(last)
+        orders.append([*(i for i in range(len(chosen)) if i != rest), rest])
+    for order in orders:
+        portions: list[dict[str, int]] = [{} for _ in chosen]
+        for index, name in enumerate(sorted(demand.amounts)):
+            supplies = [kind.supplies[index] for kind in chosen]
+            wanted = demand.amounts[name]
+            given = _evenly(wanted, supplies) if order is None else _drained(wanted, supplies, order)
+            if sum(given) < wanted or sum(given) > demand.limits.get(name, sum(given)):
+                break
+            for portion, amount in zip(portions, given, strict=True):
+                portion[name] = amount
+        else:
+            yield portions
+
+
+def _evenly(wanted: int, supplies: Sequence[Supply]) -> list[int]:
+    given = [0] * len(supplies)
+    left = wanted
+    by_size = sorted(range(len(supplies)), key=lambda i: supplies[i].usable)
+    for place, i in enumerate(by_size):
+        share = -(-max(left, 1) // (len(by_size) - place))
+        given[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
+        left -= given[i]
+    return given
+
+
+def _drained(wanted: int, supplies: Sequence[Supply], order: Sequence[int]) -> list[int]:
+    """Those earlier in the order give all they have, except for a block that each later one needs to give."""
+    given = [0] * len(supplies)
+    left = wanted
+    for place, i in enumerate(order):
+        reserved = sum(supplies[j].block for j in order[place + 1 :])
+        share = max(left - reserved, 1)
+        given[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
+        left -= given[i]
+    return given
+
+
+def _merged(chosen: Sequence[Kind], portions: Sequence[Mapping[str, int]]) -> tuple[Slot, ...]:
+    counts: dict[tuple[Kind, tuple[tuple[str, int], ...]], int] = {}
+    for kind, portion in zip(chosen, portions, strict=True):
+        key = (kind, tuple(sorted(portion.items())))
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(Slot(count, kind, portion) for (kind, portion), count in counts.items())

@@ -1,0 +1,225 @@
+"""From a detail of a claim to the devices that it may have.
+
+Rules: a class stands for the devices of its driver, or of every driver that is registered for its device type if it
+names none; a device type stands for all classes of that type. The constraints of class and claim must both hold on a
+device's effective attributes. Classes with admin access, and all classes of a privileged claim, see devices whatever is
+allocated; since such access is a privilege, a mere device type never leads an ordinary claim to them. A pool without a
+candidate has one reason, found in the prototype's order. Source: allocator specification 6.3, 6.6.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from controlplane.k8srm.amounts import UNIT, Demand, Kind, billionths
+from controlplane.k8srm.constraints import ConstraintError, effective_attributes, holds, values_of
+from controlplane.k8srm.holdings import DeviceName, Holdings
+from controlplane.k8srm.load import Cluster
+from controlplane.k8srm.types import (
+    COUNT,
+    Device,
+    DeviceClaim,
+    DeviceClaimDetail,
+    DeviceClass,
+    DevicePool,
+    DevicePrivilegedClaim,
+    details_of,
+)
+
+MAX_DEVICES = 32
+"""The most devices that one claim can hold; a limit of the allocator."""
+
+NO_DEVICES = "no available devices"
+OTHER_DRIVER = "claim and pool driver do not match"
+NOT_MET = "constraints not met"
+
+
+class Candidate(NamedTuple):
+    """A device that a detail may have, by which class, and what it can give of the wanted amounts."""
+
+    device_class: str
+    kind: Kind | None
+
+
+class WishID(NamedTuple):
+    """A detail's place: claim, instance in the claim, alternative in the instance."""
+
+    claim: int
+    instance: int
+    alternative: int
+
+    @property
+    def mark(self) -> str:
+        """A name for it that is an identifier in CEL."""
+        return f"c{self.claim}i{self.instance}a{self.alternative}"
+
+
+class Wish(Struct, frozen=True):
+    """A detail with everything that the cluster says to it. With a fault there are no candidates anywhere."""
+
+    id: WishID
+    detail: DeviceClaimDetail
+    demand: Demand
+    is_admin: bool
+    candidates: Mapping[str, Mapping[str, Candidate]] = {}  # by pool and device
+    refusals: Mapping[str, str] = {}  # by pool
+    fault: str = ""
+
+
+def wishes_of(claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings) -> dict[WishID, Wish]:
+    """All details of the claims, in order."""
+    return {
+        id_: _wish(id_, detail, claim, cluster, holdings)
+        for number, claim in enumerate(claims)
+        for index, instance in enumerate(claim.spec.claims)
+        for alternative, detail in enumerate(details_of(instance))
+        for id_ in [WishID(number, index, alternative)]
+    }
+
+
+def _wish(id_: WishID, detail: DeviceClaimDetail, claim: DeviceClaim, cluster: Cluster, holdings: Holdings) -> Wish:
+    is_privileged = isinstance(claim, DevicePrivilegedClaim)
+    classes, fault = _classes(detail, cluster, is_privileged=is_privileged)
+    demand = _demand(detail)
+    is_admin = is_privileged or any(each.spec.admin_access for each in classes)
+    fault = fault or _fault_of(demand)
+    if fault:
+        return Wish(id_, detail, demand, is_admin, fault=fault)
+    candidates: dict[str, Mapping[str, Candidate]] = {}
+    refusals: dict[str, str] = {}
+    drivers = {each.metadata.name: _drivers(each, cluster) for each in classes}
+    for pool in cluster.pools.values():
+        if not is_admin and not any(_is_available(pool, device, demand, holdings) for device in pool.spec.devices):
+            refusals[pool.metadata.name] = NO_DEVICES
+            continue
+        able = [each for each in classes if pool.spec.driver in drivers[each.metadata.name]]
+        found, reason = _sift(pool, able, detail, demand, None if is_admin else holdings)
+        if found:
+            candidates[pool.metadata.name] = found
+        else:
+            refusals[pool.metadata.name] = reason
+    return Wish(id_, detail, demand, is_admin, candidates, refusals)
+
+
+def _classes(detail: DeviceClaimDetail, cluster: Cluster, *, is_privileged: bool) -> tuple[list[DeviceClass], str]:
+    """The classes that a detail means, or why there are none."""
+    if detail.device_class:
+        named = cluster.classes.get(detail.device_class)
+        if named is None:
+            return [], f'device class "{detail.device_class}" not found'
+        if detail.device_type and named.spec.device_type != detail.device_type:
+            return [], f'device class "{detail.device_class}" is not of type "{detail.device_type}"'
+        return [named], ""
+    of_type = [each for each in cluster.classes.values() if each.spec.device_type == detail.device_type]
+    usable = [each for each in of_type if is_privileged or not each.spec.admin_access]
+    if usable:
+        return usable, ""
+    if of_type:
+        names = ", ".join(each.metadata.name for each in of_type)
+        return [], f'classes of type "{detail.device_type}" give admin access and must be named: {names}'
+    return [], f'no device class provides device type "{detail.device_type}"'
+
+
+def _drivers(device_class: DeviceClass, cluster: Cluster) -> set[str]:
+    """The class's driver, or those that are registered for its device type."""
+    if device_class.spec.driver:
+        return {device_class.spec.driver}
+    wanted = device_class.spec.device_type
+    return {name for name, driver in cluster.drivers.items() if wanted and wanted in driver.device_types}
+
+
+def _demand(detail: DeviceClaimDetail) -> Demand:
+    """How many and how much: without a limit exactly the requested count, or as many as the amounts need."""
+    limits = {name: billionths(limit) for name, limit in detail.limits.items() if name != COUNT}
+    amounts = {name: billionths(amount) for name, amount in detail.requests.items() if name != COUNT}
+    # As for containers, what is limited but not requested is requested up to its limit.
+    amounts = {name: amount for name, amount in {**limits, **amounts}.items() if amount > 0}
+    requested = detail.requests.get(COUNT)
+    least = 1 if requested is None else _whole(billionths(requested))
+    if COUNT in detail.limits:
+        most = billionths(detail.limits[COUNT]) // UNIT
+    else:
+        most = MAX_DEVICES if requested is None and amounts else least
+    return Demand(least, most, amounts, limits)
+
+
+def _fault_of(demand: Demand) -> str:
+    if demand.least > MAX_DEVICES:
+        return f"{demand.least} devices are more than the {MAX_DEVICES} that a claim can hold"
+    if demand.most < demand.least:
+        return f"the limit of {COUNT} is below the request: {demand.most} < {demand.least}"
+    for name, amount in demand.amounts.items():
+        if demand.limits.get(name, amount) < amount:
+            return f"the limit of {name} is below the request"
+    return ""
+
+
+def _is_available(pool: DevicePool, device: Device, demand: Demand, holdings: Holdings) -> bool:
+    """Whether enough is left of a device to be asked for: all of it, or a block of each wanted resource."""
+    if demand.amounts:
+        name = DeviceName(pool.metadata.name, device.name)
+        return name not in holdings.whole
+    return holdings.is_free(pool, device)
+
+
+def _sift(
+    pool: DevicePool,
+    classes: Sequence[DeviceClass],
+    detail: DeviceClaimDetail,
+    demand: Demand,
+    holdings: Holdings | None,
+) -> tuple[dict[str, Candidate], str]:
+    """The pool's candidates, or the first reason why there are none; without holdings, for admin access."""
+    if not pool.spec.devices:
+        return {}, NO_DEVICES
+    if not classes:
+        return {}, OTHER_DRIVER
+    found: dict[str, Candidate] = {}
+    reasons: dict[str, None] = {}
+    for device in pool.spec.devices:
+        if holdings is not None and not _is_available(pool, device, demand, holdings):
+            continue
+        values = values_of(effective_attributes(pool, device))
+        kind = None
+        by_class, reason = _admitting(classes, detail, values)
+        if by_class is None:
+            reasons[reason] = None
+            continue
+        lacking = _undeclared(pool, device)
+        if lacking:
+            reasons[f"device {device.name} takes {lacking}, which the pool does not have"] = None
+            continue
+        if demand.amounts and holdings is not None:
+            supplies = [holdings.supply(pool, device, name) for name in sorted(demand.amounts)]
+            short = [name for name, supply in zip(sorted(demand.amounts), supplies, strict=True) if supply is None]
+            if short:
+                reasons[f"no {', '.join(short)} available"] = None
+                continue
+            kind = Kind(tuple(supply for supply in supplies if supply is not None))
+        found[device.name] = Candidate(by_class.metadata.name, kind)
+    return found, next(iter(reasons), NO_DEVICES)
+
+
+def _admitting(
+    classes: Sequence[DeviceClass], detail: DeviceClaimDetail, values: Mapping[str, Any]
+) -> tuple[DeviceClass | None, str]:
+    """The first class by which the detail may have a device, or the reason why there is none."""
+    reason = ""
+    for device_class in classes:
+        try:
+            if holds(device_class.spec.constraints, values) and holds(detail.constraints, values):
+                return device_class, ""
+        except ConstraintError as error:
+            reason = reason or f"error evaluating constraints: {error}"
+    return None, reason or NOT_MET
+
+
+def _undeclared(pool: DevicePool, device: Device) -> str:
+    """The pool resources that a device takes although there are none."""
+    declared = {resource.name for resource in pool.spec.resources}
+    return ", ".join(name for name in device.requests if name not in declared)
+
+
+def _whole(amount: int) -> int:
+    return -(-amount // UNIT)

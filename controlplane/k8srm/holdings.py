@@ -1,0 +1,58 @@
+"""What is left of the devices: existing allocations subtracted.
+
+Rules: every allocation in the status of any claim counts, except those with admin access; one that lists amounts takes
+these, one that lists none takes the device as a whole. Source: allocator specification 6.3.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from controlplane.k8srm.amounts import Supply, billionths, block_of
+from controlplane.k8srm.types import Device, DeviceClaim, DevicePool, ResourceCapacity
+from resourceapi.objects import Quantity
+
+
+class DeviceName(NamedTuple):
+    """A device in a pool."""
+
+    pool: str
+    device: str
+
+
+class Holdings:
+    """What claims hold already: whole devices, and amounts of others."""
+
+    def __init__(self, claims: Iterable[DeviceClaim] = ()) -> None:
+        self.whole: set[DeviceName] = set()
+        self.portions: dict[DeviceName, dict[str, Quantity]] = {}
+        for claim in claims:
+            for allocation in claim.status.allocations:
+                if allocation.admin_access:
+                    continue
+                name = DeviceName(allocation.device_pool_name, allocation.device_name)
+                if not allocation.allocations:
+                    self.whole.add(name)
+                held = self.portions.setdefault(name, {}) if allocation.allocations else {}
+                for portion in allocation.allocations:
+                    held[portion.name] = held.get(portion.name, Quantity.of(0)) + portion.allocation
+
+    def is_free(self, pool: DevicePool, device: Device) -> bool:
+        """Whether nobody holds any of a device."""
+        name = DeviceName(pool.metadata.name, device.name)
+        return name not in self.whole and name not in self.portions
+
+    def supply(self, pool: DevicePool, device: Device, resource: str) -> Supply | None:
+        """What is left of a device's resource, in whole blocks; None if that is not even one."""
+        name = DeviceName(pool.metadata.name, device.name)
+        declared = resources_of(device).get(resource)
+        if declared is None or name in self.whole:
+            return None
+        block = block_of(declared.block_size)
+        left = billionths(declared.capacity) - billionths(self.portions.get(name, {}).get(resource, Quantity.of(0)))
+        usable = left // block * block
+        return Supply(resource, block, usable) if usable >= block else None
+
+
+def resources_of(device: Device) -> Mapping[str, ResourceCapacity]:
+    """A device's resources by name."""
+    return {resource.name: resource for resource in device.resources}

@@ -1,0 +1,129 @@
+"""The cluster as one value: the prototype's objects, pods, nodes, and whatever is referred to as configuration.
+
+Objects come as plain values, from the API server or from YAML and JSON files. Order is kept: pools and nodes are tried
+in the order in which they come.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from msgspec import Struct, field
+
+from controlplane.k8srm.errors import K8srmError
+from controlplane.k8srm.types import (
+    API_VERSION,
+    KINDS,
+    DeviceClaim,
+    DeviceClass,
+    DeviceDriver,
+    DevicePool,
+    DevicePrivilegedClaim,
+    read_as,
+)
+from resourceapi.objects import DecodeError, KubernetesObject
+from resourceapi.objects import read_as as read_core
+from resourceapi.objects.core import Node, Pod
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class ObjectName(NamedTuple):
+    """Which object of any kind; the namespace is empty for those without one."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Cluster(Struct, frozen=True):
+    """Objects by name, those in namespaces by `namespace/name`; all others stay plain values."""
+
+    drivers: dict[str, DeviceDriver] = field(default_factory=dict)
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
+    pools: dict[str, DevicePool] = field(default_factory=dict)
+    claims: dict[str, DeviceClaim] = field(default_factory=dict)
+    privileged_claims: dict[str, DevicePrivilegedClaim] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    others: dict[ObjectName, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The nodes in order; where there are no node objects, those that pools name."""
+        if self.nodes:
+            return list(self.nodes)
+        return list(dict.fromkeys(pool.spec.node_name for pool in self.pools.values() if pool.spec.node_name))
+
+    @property
+    def all_claims(self) -> list[DeviceClaim]:
+        """Claims of both kinds."""
+        return [*self.claims.values(), *self.privileged_claims.values()]
+
+
+def cluster_of(values: Iterable[Mapping[str, Any]]) -> Cluster:
+    """The cluster of these objects; of one name the last counts. Raises K8srmError."""
+    cluster = Cluster()
+    tables: dict[type[KubernetesObject], dict[str, Any]] = {
+        DeviceDriver: cluster.drivers,
+        DeviceClass: cluster.classes,
+        DevicePool: cluster.pools,
+        DeviceClaim: cluster.claims,
+        DevicePrivilegedClaim: cluster.privileged_claims,
+    }
+    for value in values:
+        api_version, kind = str(value.get("apiVersion", "")), str(value.get("kind", ""))
+        metadata = value.get("metadata") or {}
+        name = ObjectName(api_version, kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        try:
+            if api_version == API_VERSION and kind in KINDS:
+                obj = read_as(KINDS[kind], value)
+                tables[type(obj)][key_of(obj)] = obj
+            elif (api_version, kind) == ("v1", "Node"):
+                cluster.nodes[name.name] = read_core(Node, value)
+            elif (api_version, kind) == ("v1", "Pod"):
+                pod = read_core(Pod, value)
+                cluster.pods[key_of(pod)] = pod
+            else:
+                cluster.others[name] = dict(value)
+        except DecodeError as error:
+            raise K8srmError(f"{name}: {error}") from None
+    return cluster
+
+
+def read_files(paths: Iterable[Path]) -> Cluster:
+    """The cluster in these YAML or JSON files; raises K8srmError."""
+    return cluster_of(value for path in paths for value in objects_in(path))
+
+
+def objects_in(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file: documents, items of lists, or a bare YAML list of objects. Raises K8srmError."""
+    try:
+        documents = list(yaml.load_all(path.read_bytes(), _Loader))
+    except OSError as error:
+        raise K8srmError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise K8srmError(f"{path}: {' '.join(str(error).split())}") from None
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        items = document if isinstance(document, list) else [document]
+        for item in items:
+            if isinstance(item, dict) and isinstance(item.get("items"), list):
+                found += item["items"]
+            elif isinstance(item, dict):
+                found.append(item)
+            elif item is not None:
+                raise K8srmError(f"{path}: not an object: {item}")
+    return found
+
+
+def key_of(obj: KubernetesObject) -> str:
+    """`namespace/name`, or the name of what is in no namespace. A missing namespace is `default`."""
+    if isinstance(obj, DeviceClaim | Pod):
+        return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
+    return obj.metadata.name

@@ -1,0 +1,114 @@
+"""What to write to schedule a pod: the node to bind it to, and the status of its claims.
+
+Rules: claims that are allocated already keep what they have, and the pod goes where that is; everything else is
+allocated together on one node. Configuration that classes and claims refer to is copied into the status as it is now;
+without it, nothing is allocated. Pure: `schedule` reads and writes. Source: allocator specification 6.3.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from controlplane.k8srm.amounts import quantity_of
+from controlplane.k8srm.errors import K8srmError
+from controlplane.k8srm.holdings import resources_of
+from controlplane.k8srm.load import Cluster, ObjectName
+from controlplane.k8srm.pods import PodClaim, claims_of_pod
+from controlplane.k8srm.solve import Outcome, select_node
+from controlplane.k8srm.translate import Taken
+from controlplane.k8srm.types import DeviceAllocation, DeviceClaim, ResourceAllocation, with_status
+from resourceapi.objects.core import Pod
+
+Lookup = Callable[[ObjectName], dict[str, Any] | None]
+"""Finds any object, for configuration."""
+
+
+class Plan(Struct, frozen=True):
+    """What to do for a pod: nothing if `outcome` has no node, for which `obstacles` has further reasons."""
+
+    outcome: Outcome
+    claims: tuple[PodClaim, ...] = ()  # with the status to write
+    obstacles: tuple[str, ...] = ()
+
+
+def plan(pod: Pod, cluster: Cluster, lookup: Lookup, *, verbose: bool = False, timeout: float = 10.0) -> Plan:
+    """How to schedule a pod; `timeout` is in seconds for each node. Raises K8srmError."""
+    if pod.spec.node_name:
+        raise K8srmError(f"pod {pod.metadata.name} is bound to node {pod.spec.node_name} already")
+    used = claims_of_pod(pod, cluster)
+    pending = [each.claim for each in used if not each.claim.status.allocations]
+    nodes, obstacles = _nodes(cluster, [each.claim for each in used if each.claim.status.allocations])
+    outcome = select_node(pending, cluster, nodes, verbose=verbose, timeout=timeout)
+    if outcome.node is None:
+        return Plan(outcome, obstacles=tuple(obstacles))
+    taken = iter(outcome.taken)
+    done = []
+    for each in used:
+        claim = each.claim
+        if not claim.status.allocations:
+            claim = _allocated(claim, next(taken), cluster, lookup)
+        names = tuple(dict.fromkeys([*claim.status.pod_names, pod.metadata.name]))
+        done.append(PodClaim(with_status(claim, pod_names=names), each.is_new))
+    return Plan(outcome, tuple(done), tuple(obstacles))
+
+
+def _nodes(cluster: Cluster, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
+    """The nodes that have what is allocated, and what keeps the pod off all others."""
+    nodes, obstacles = cluster.node_names, []
+    for claim in allocated:
+        for allocation in claim.status.allocations:
+            pool = cluster.pools.get(allocation.device_pool_name)
+            if pool is None:
+                raise K8srmError(
+                    f"claim {claim.metadata.name} has a device of pool {allocation.device_pool_name}, which is gone; "
+                    "clear its status to have it allocated again"
+                )
+            if pool.spec.node_name and nodes != [pool.spec.node_name]:
+                nodes = [node for node in nodes if node == pool.spec.node_name]
+                obstacles.append(f"claim {claim.metadata.name} is allocated on node {pool.spec.node_name}")
+    return nodes, obstacles
+
+
+def _allocated(claim: DeviceClaim, taken: Sequence[Taken], cluster: Cluster, lookup: Lookup) -> DeviceClaim:
+    """The claim with its devices and dereferenced configurations; raises K8srmError for a missing one."""
+    classes = dict.fromkeys(device.wish.candidates[device.pool][device.device].device_class for device in taken)
+    details = {device.wish.id: device.wish.detail for device in taken}
+    class_configs = [
+        _dereferenced(ObjectName(x.api_version, x.kind, x.namespace, x.name), f"device class {name}", lookup)
+        for name in classes
+        for x in cluster.classes[name].spec.configs
+    ]
+    namespace = claim.metadata.namespace or "default"
+    claim_configs = [
+        _dereferenced(ObjectName(x.api_version, x.kind, namespace, x.name), f"claim {claim.metadata.name}", lookup)
+        for detail in details.values()
+        for x in detail.configs
+    ]
+    return with_status(
+        claim,
+        class_configs=tuple(class_configs),
+        claim_configs=tuple(claim_configs),
+        allocations=tuple(_allocation(device, cluster) for device in taken),
+    )
+
+
+def _allocation(taken: Taken, cluster: Cluster) -> DeviceAllocation:
+    device = next(x for x in cluster.pools[taken.pool].spec.devices if x.name == taken.device)
+    resources = resources_of(device)
+    return DeviceAllocation(
+        device_pool_name=taken.pool,
+        device_name=taken.device,
+        admin_access=True if taken.wish.is_admin else None,
+        allocations=tuple(
+            ResourceAllocation(name=name, allocation=quantity_of(amount, resources[name].capacity.format))
+            for name, amount in taken.portions
+        ),
+    )
+
+
+def _dereferenced(name: ObjectName, user: str, lookup: Lookup) -> dict[str, Any]:
+    found = lookup(name)
+    if found is None:
+        raise K8srmError(f"{user} refers to {name} ({name.api_version}), which does not exist; create it first")
+    return found

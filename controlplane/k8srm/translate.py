@@ -1,0 +1,253 @@
+"""The prototype's problem as a problem of the structured allocator.
+
+| here | there |
+|---|---|
+| a pool, with or without a node | slices of a pool, for a node or for all nodes |
+| a pool's resources, and what a device takes of them in whole blocks | shared counters and their consumption |
+| a device's resources | consumable capacity of a device that can be allocated several times |
+| a device held or wanted as a whole | all of a capacity `#shares`, of which each portion takes one |
+| admin access | a copy of the device without capacity and counters, shared without end |
+| candidates of a detail, decided before (see `candidates`) | a mark: an attribute that a selector asks for |
+| matchAttributes | constraints on attributes whose values say their type |
+| portions of a split demand | requests of their own, on distinct devices |
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from controlplane.k8srm.amounts import Kind, Slot, billionths, block_of, in_blocks, quantity_of
+from controlplane.k8srm.candidates import Wish
+from controlplane.k8srm.constraints import effective_attributes
+from controlplane.k8srm.holdings import DeviceName, Holdings
+from controlplane.k8srm.types import Attribute, Device, DeviceClaim, DevicePool
+from controlplane.structured import AllocatedState, DeviceClasses, DeviceID, SharedDeviceID
+from resourceapi.objects import ObjectMeta, Quantity, v1
+
+_CLASS = "any"
+_ADMIN = "#admin"
+_SHARES = "#shares"  # no name of a resource
+_ALL_SHARES = Quantity.of(1_000_000)
+_HELD = "held"
+
+CLASSES = DeviceClasses([v1.DeviceClass(metadata=ObjectMeta(name=_CLASS))])
+"""The one class that all requests name: their own classes are in the marks."""
+
+
+class Ask(Struct, frozen=True):
+    """One alternative of an instance with one way to split it, from some pools (None: from all)."""
+
+    wish: Wish
+    slots: tuple[Slot, ...]
+    pools: frozenset[str] | None = None
+
+
+class Taken(Struct, frozen=True):
+    """A device that an ask got."""
+
+    wish: Wish
+    pool: str
+    device: str
+    portions: tuple[tuple[str, int], ...] = ()
+
+
+class Kinds:
+    """Numbers for the kinds of devices of each wish: part of their marks."""
+
+    def __init__(self, wishes: Iterable[Wish]) -> None:
+        self._numbers: dict[str, dict[Kind, int]] = {}
+        for wish in wishes:
+            numbers = self._numbers.setdefault(wish.id.mark, {})
+            for devices in wish.candidates.values():
+                for candidate in devices.values():
+                    if candidate.kind is not None:
+                        numbers.setdefault(candidate.kind, len(numbers))
+
+    def mark(self, wish: Wish, kind: Kind | None) -> str:
+        """The mark of a wish's candidates, or of those of one kind."""
+        return wish.id.mark if kind is None else f"{wish.id.mark}k{self._numbers[wish.id.mark][kind]}"
+
+
+def slices_of(pools: Iterable[DevicePool], wishes: Sequence[Wish], kinds: Kinds) -> tuple[v1.ResourceSlice, ...]:
+    """All pools as slices, their devices marked with the wishes that may have them."""
+    slices: list[v1.ResourceSlice] = []
+    for pool in pools:
+        ordinary = [wish for wish in wishes if not wish.is_admin]
+        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, x, ordinary, kinds) for x in _sound(pool)))]
+        if pool.spec.resources:
+            counters = {x.name: v1.Counter(value=x.capacity) for x in pool.spec.resources}
+            parts.append(v1.ResourceSliceSpec(shared_counters=(v1.CounterSet(name="pool", counters=counters),)))
+        slices += _slices(pool, pool.metadata.name, parts)
+        admin = [wish for wish in wishes if wish.is_admin]
+        if admin:
+            copies = tuple(_copy(_device(pool, device, admin, kinds)) for device in pool.spec.devices)
+            slices += _slices(pool, pool.metadata.name + _ADMIN, [v1.ResourceSliceSpec(devices=copies)])
+    return tuple(slices)
+
+
+def state_of(pools: Iterable[DevicePool], holdings: Holdings) -> AllocatedState:
+    """What is held already."""
+    devices: set[DeviceID] = set()
+    shares: set[SharedDeviceID] = set()
+    consumed: dict[DeviceID, dict[str, Quantity]] = {}
+    for pool in pools:
+        for device in pool.spec.devices:
+            name = DeviceID(pool.spec.driver, pool.metadata.name, device.name)
+            held = DeviceName(pool.metadata.name, device.name)
+            portions = holdings.portions.get(held)
+            is_whole = held in holdings.whole
+            if not device.resources:
+                if is_whole or portions is not None:
+                    devices.add(name)
+            elif is_whole or portions is not None:
+                shares.add(SharedDeviceID(name, _HELD))
+                consumed[name] = {**(portions or {}), _SHARES: _ALL_SHARES if is_whole else Quantity.of(1)}
+    return AllocatedState(
+        allocated_devices=frozenset(devices),
+        allocated_shared_device_ids=frozenset(shares),
+        aggregated_capacity=consumed,
+    )
+
+
+def claims_of(
+    claims: Sequence[DeviceClaim], asks: Sequence[Ask], kinds: Kinds, *, with_matches: bool = True
+) -> list[v1.ResourceClaim]:
+    """The asks as claims of the allocator, one for each claim that has any, in order."""
+    by_claim: dict[int, list[Ask]] = {}
+    for ask in asks:
+        by_claim.setdefault(ask.wish.id.claim, []).append(ask)
+    return [_claim(claims[number], parts, kinds, with_matches=with_matches) for number, parts in by_claim.items()]
+
+
+def taken_by(asks: Sequence[Ask], allocations: Sequence[v1.AllocationResult]) -> list[Taken]:
+    """The devices that an allocation gives to the asks, in their order."""
+    by_request = {_request_name(ask, number): (ask.wish, slot) for ask in asks for number, slot in enumerate(ask.slots)}
+    return [
+        Taken(wish, result.pool.removesuffix(_ADMIN), result.device, slot.portions)
+        for allocation in allocations
+        for result in allocation.devices.results
+        for wish, slot in [by_request[result.request]]
+    ]
+
+
+def _claim(claim: DeviceClaim, asks: Sequence[Ask], kinds: Kinds, *, with_matches: bool) -> v1.ResourceClaim:
+    requests: list[v1.DeviceRequest] = []
+    constraints: list[v1.DeviceConstraint] = []
+    for ask in asks:
+        names = tuple(_request_name(ask, number) for number in range(len(ask.slots)))
+        requests += [_request(name, ask, slot, kinds) for name, slot in zip(names, ask.slots, strict=True)]
+        if with_matches and names:
+            constraints += [
+                v1.DeviceConstraint(requests=names, match_attribute=_value_name(attribute))
+                for attribute in ask.wish.detail.match_attributes
+            ]
+        if len(names) > 1:
+            constraints.append(v1.DeviceConstraint(requests=names, distinct_attribute="own/device"))
+    if with_matches:
+        constraints += [
+            v1.DeviceConstraint(match_attribute=_value_name(attribute)) for attribute in claim.spec.match_attributes
+        ]
+    devices = v1.DeviceClaim(requests=tuple(requests), constraints=tuple(constraints))
+    metadata = ObjectMeta(name=claim.metadata.name, namespace=claim.metadata.namespace)
+    return v1.ResourceClaim(metadata=metadata, spec=v1.ResourceClaimSpec(devices=devices))
+
+
+def _request(name: str, ask: Ask, slot: Slot, kinds: Kinds) -> v1.DeviceRequest:
+    expressions = [f'"{kinds.mark(ask.wish, slot.kind)}" in device.attributes["mark"]']
+    if ask.pools is not None:
+        names = ", ".join(f'"{pool}"' for pool in sorted(ask.pools))
+        expressions.append(f'device.attributes["own"].pool in [{names}]')
+    capacity = None
+    if slot.portions and not ask.wish.is_admin:
+        amounts = {name: quantity_of(amount) for name, amount in slot.portions}
+        capacity = v1.CapacityRequirements(requests={**amounts, _SHARES: Quantity.of(1)})
+    exactly = v1.ExactDeviceRequest(
+        device_class_name=_CLASS,
+        selectors=tuple(v1.DeviceSelector(cel=v1.CELDeviceSelector(expression=text)) for text in expressions),
+        allocation_mode=v1.EXACT_COUNT,
+        count=slot.count,
+        capacity=capacity,
+    )
+    return v1.DeviceRequest(name=name, exactly=exactly)
+
+
+def _request_name(ask: Ask, slot: int) -> str:
+    return f"{ask.wish.id.mark}s{slot}"
+
+
+def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) -> list[v1.ResourceSlice]:
+    return [
+        v1.ResourceSlice(
+            metadata=ObjectMeta(name=f"{name}-{number}"),
+            spec=v1.ResourceSliceSpec(
+                driver=pool.spec.driver,
+                pool=v1.ResourcePool(name=name, generation=1, resource_slice_count=len(parts)),
+                node_name=pool.spec.node_name or None,
+                all_nodes=None if pool.spec.node_name else True,
+                devices=part.devices,
+                shared_counters=part.shared_counters,
+            ),
+        )
+        for number, part in enumerate(parts)
+    ]
+
+
+def _sound(pool: DevicePool) -> list[Device]:
+    """The devices that take of the pool only what it has: any other would spoil all of them for the allocator."""
+    declared = {resource.name for resource in pool.spec.resources}
+    return [device for device in pool.spec.devices if declared.issuperset(device.requests)]
+
+
+def _device(pool: DevicePool, device: Device, wishes: Sequence[Wish], kinds: Kinds) -> v1.Device:
+    attributes = {
+        "own/pool": v1.DeviceAttribute(string_value=pool.metadata.name),
+        "own/device": v1.DeviceAttribute(string_value=f"{pool.metadata.name}/{device.name}"),
+    }
+    for attribute in effective_attributes(pool, device).values():
+        value = _value(attribute)
+        if value is not None:
+            attributes[_value_name(attribute.name)] = v1.DeviceAttribute(string_value=value)
+    for wish in wishes:
+        candidate = wish.candidates.get(pool.metadata.name, {}).get(device.name)
+        if candidate is not None:
+            for mark in {kinds.mark(wish, None), kinds.mark(wish, candidate.kind)}:
+                attributes[f"mark/{mark}"] = v1.DeviceAttribute(bool_value=True)
+    blocks = {resource.name: block_of(resource.block_size) for resource in pool.spec.resources}
+    draws = {
+        name: v1.Counter(value=quantity_of(in_blocks(billionths(amount), blocks[name])))
+        for name, amount in device.requests.items()
+        if name in blocks
+    }
+    return v1.Device(
+        name=device.name,
+        attributes=attributes,
+        capacity=_capacity(device),
+        consumes_counters=(v1.DeviceCounterConsumption(counter_set="pool", counters=draws),) if draws else (),
+        allow_multiple_allocations=True if device.resources else None,
+    )
+
+
+def _capacity(device: Device) -> Mapping[str, v1.DeviceCapacity]:
+    """What portions take is said for each; nobody takes any of the rest, except of the right to have a share."""
+    if not device.resources:
+        return {}
+    nothing = v1.CapacityRequestPolicy(default=Quantity.of(0))
+    capacity = {x.name: v1.DeviceCapacity(value=x.capacity, request_policy=nothing) for x in device.resources}
+    return {**capacity, _SHARES: v1.DeviceCapacity(value=_ALL_SHARES)}
+
+
+def _copy(device: v1.Device) -> v1.Device:
+    return v1.Device(name=device.name, attributes=device.attributes, allow_multiple_allocations=True)
+
+
+def _value_name(attribute: str) -> str:
+    return f"value/{attribute}"
+
+
+def _value(attribute: Attribute) -> str | None:
+    """A text that is equal for equal values of one type only."""
+    typed = attribute.typed_value
+    if typed is None:
+        return None
+    kind, value = typed
+    return f"{kind}:{billionths(value) if isinstance(value, Quantity) else value}"

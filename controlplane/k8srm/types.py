@@ -1,0 +1,301 @@
+"""The kinds of devmgmtproto.k8s.io/v1alpha1, as data.
+
+JSON names are in lower camel case. The prototype's Go tags of a class's `driver` and `deviceType` are malformed, and it
+writes `Driver` and `DeviceType`: both forms are read. `adminAccess` of an allocation is an addition of ours, without
+which nobody could tell later that an allocation holds nothing. Source: allocator specification 6.2.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from resourceapi.objects import DecodeError, Quantity, Record, from_dict, to_dict
+from resourceapi.objects.meta import Always, Condition, KubernetesObject
+
+GROUP = "devmgmtproto.k8s.io"
+API_VERSION = f"{GROUP}/v1alpha1"
+
+COUNT = "count"
+"""The resource that every driver supports: the number of devices."""
+
+
+class Attribute(Record, frozen=True):
+    """A named value of exactly one type. A semantic version is just a string here."""
+
+    name: Always[str] = ""
+    string_value: str | None = None
+    int_value: int | None = None
+    quantity_value: Quantity | None = None
+    sem_ver_value: str | None = None
+
+    @property
+    def typed_value(self) -> tuple[str, str | int | Quantity] | None:
+        """The type's name and the value; None without a value. The order of types is that of the prototype."""
+        for kind, value in (
+            ("string", self.string_value),
+            ("int", self.int_value),
+            ("quantity", self.quantity_value),
+            ("semver", self.sem_ver_value),
+        ):
+            if value is not None:
+                return kind, value
+        return None
+
+    def equal_value(self, other: "Attribute") -> bool:
+        """Whether both have a value, of the same type, and the same one: quantities by amount."""
+        mine = self.typed_value
+        return mine is not None and mine == other.typed_value
+
+    def equal(self, other: "Attribute") -> bool:
+        """Whether name and value are equal."""
+        return self.name == other.name and self.equal_value(other)
+
+
+class ResourceCapacity(Record, frozen=True):
+    """How much there is of a resource, and in which blocks it is given away (default 1)."""
+
+    name: Always[str] = ""
+    capacity: Always[Quantity] = Quantity.of(0)
+    block_size: Quantity | None = None
+
+
+class Device(Record, frozen=True):
+    """A device: `requests` is what it takes of its pool's resources, `resources` is what claims can take of it."""
+
+    name: Always[str] = ""
+    attributes: tuple[Attribute, ...] = ()
+    requests: Mapping[str, Quantity] = {}
+    resources: tuple[ResourceCapacity, ...] = ()
+
+
+class DevicePoolSpec(Record, frozen=True):
+    """One driver's devices; without a node name they are attached to the network."""
+
+    node_name: str | None = None
+    driver: str = ""
+    attributes: tuple[Attribute, ...] = ()
+    resources: tuple[ResourceCapacity, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+
+class DevicePoolStatus(Record, frozen=True):
+    """What the driver last said; of no use for scheduling."""
+
+    available_devices: int = 0
+
+
+class DevicePool(KubernetesObject, frozen=True):
+    """A collection of devices."""
+
+    KIND: ClassVar[str] = "DevicePool"
+    API_VERSION: ClassVar[str] = API_VERSION
+
+    spec: Always[DevicePoolSpec] = DevicePoolSpec()
+    status: DevicePoolStatus = DevicePoolStatus()
+
+
+class DeviceDriver(KubernetesObject, frozen=True):
+    """A driver and the types of device that it handles. The list stands at the top, beside the metadata."""
+
+    KIND: ClassVar[str] = "DeviceDriver"
+    API_VERSION: ClassVar[str] = API_VERSION
+
+    device_types: tuple[str, ...] = ()
+
+
+class DeviceClassConfigReference(Record, frozen=True):
+    """A configuration object in any namespace."""
+
+    api_version: Always[str] = ""
+    kind: Always[str] = ""
+    namespace: Always[str] = ""
+    name: Always[str] = ""
+
+
+class DeviceClassSpec(Record, frozen=True):
+    """Which devices are in a class, and how they are configured."""
+
+    driver: str = ""
+    device_type: str = ""
+    constraints: str | None = None
+    admin_access: bool | None = None
+    configs: tuple[DeviceClassConfigReference, ...] = ()
+
+
+class DeviceClass(KubernetesObject, frozen=True):
+    """A re-usable part of claims, made by a vendor or an administrator."""
+
+    KIND: ClassVar[str] = "DeviceClass"
+    API_VERSION: ClassVar[str] = API_VERSION
+
+    spec: Always[DeviceClassSpec] = DeviceClassSpec()
+
+
+class DeviceConfigReference(Record, frozen=True):
+    """A configuration object in the namespace of the claim."""
+
+    api_version: Always[str] = ""
+    kind: Always[str] = ""
+    name: Always[str] = ""
+
+
+class DeviceClaimDetail(Record, frozen=True):
+    """A request for devices of a class, or of any class of a type."""
+
+    device_type: str | None = None
+    device_class: str | None = None
+    constraints: str | None = None
+    requests: Mapping[str, Quantity] = {}
+    limits: Mapping[str, Quantity] = {}
+    match_attributes: tuple[str, ...] = ()
+    configs: tuple[DeviceConfigReference, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no field is set."""
+        return self == DeviceClaimDetail()
+
+
+class DeviceClaimInstance(DeviceClaimDetail, frozen=True):
+    """A detail that must be satisfied, or a list of which exactly one is, the first that can be."""
+
+    one_of: tuple[DeviceClaimDetail, ...] = ()
+
+    @property
+    def detail(self) -> DeviceClaimDetail:
+        """The inline detail alone."""
+        return DeviceClaimDetail(**{name: getattr(self, name) for name in DeviceClaimDetail.__struct_fields__})
+
+
+class DeviceClaimSpec(Record, frozen=True):
+    """Instances that must all be satisfied; `match_attributes` have one value over all their devices."""
+
+    match_attributes: tuple[str, ...] = ()
+    claims: tuple[DeviceClaimInstance, ...] = ()
+
+
+class ResourceAllocation(Record, frozen=True):
+    """How much of a device's resource is allocated."""
+
+    name: Always[str] = ""
+    allocation: Always[Quantity] = Quantity.of(0)
+
+
+class DeviceAllocation(Record, frozen=True):
+    """A device, whole unless there are allocations of its resources. With admin access it holds nothing."""
+
+    device_pool_name: Always[str] = ""
+    device_name: Always[str] = ""
+    admin_access: bool | None = None
+    allocations: tuple[ResourceAllocation, ...] = ()
+
+
+class DeviceIP(Record, frozen=True):
+    """An address of a device."""
+
+    ip: str = ""
+
+
+class DeviceStatus(Record, frozen=True):
+    """What a driver says of an allocated device."""
+
+    device_pool_name: Always[str] = ""
+    device_name: Always[str] = ""
+    conditions: Always[tuple[Condition, ...]] = ()
+    device_ip: str | None = msgspec.field(name="deviceIP", default=None)
+    device_ips: tuple[DeviceIP, ...] = msgspec.field(name="deviceIPs", default=())
+    device_info: tuple[Any, ...] = ()
+    allocations: tuple[ResourceAllocation, ...] = ()
+
+
+class DeviceClaimStatus(Record, frozen=True):
+    """The outcome: `allocations` and configurations are the scheduler's, `device_statuses` the drivers'."""
+
+    class_configs: tuple[Any, ...] = ()
+    claim_configs: tuple[Any, ...] = ()
+    allocations: tuple[DeviceAllocation, ...] = ()
+    device_statuses: tuple[DeviceStatus, ...] = ()
+    pod_names: tuple[str, ...] = ()
+
+
+class DeviceClaim(KubernetesObject, frozen=True):
+    """A request for a set of devices."""
+
+    KIND: ClassVar[str] = "DeviceClaim"
+    API_VERSION: ClassVar[str] = API_VERSION
+
+    spec: Always[DeviceClaimSpec] = DeviceClaimSpec()
+    status: DeviceClaimStatus = DeviceClaimStatus()
+
+
+class DevicePrivilegedClaim(DeviceClaim, frozen=True):
+    """A claim with admin access to whatever its classes select."""
+
+    KIND: ClassVar[str] = "DevicePrivilegedClaim"
+
+
+class PodDeviceClaim(Record, frozen=True):
+    """An entry of a pod's `spec.deviceClaims`: a claim by name, a claim to copy, or one that is written out here."""
+
+    name: Always[str] = ""
+    claim_name: str | None = None
+    privileged_claim_name: str | None = None
+    claim_template_name: str | None = None
+    claim: DeviceClaimSpec | None = None
+
+
+KINDS: Mapping[str, type[KubernetesObject]] = {
+    kind.KIND: kind for kind in (DeviceDriver, DeviceClass, DeviceClaim, DevicePrivilegedClaim, DevicePool)
+}
+"""The kinds of the group by name."""
+
+K = TypeVar("K", bound=KubernetesObject)
+
+
+def read_as(kind: type[K], value: Mapping[str, Any]) -> K:
+    """The object of this kind in a plain value; raises DecodeError."""
+    members = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
+    if kind is DeviceClass and isinstance(members.get("spec"), dict):
+        spec = dict(members["spec"])
+        for written, name in (("Driver", "driver"), ("DeviceType", "deviceType")):
+            if written in spec:
+                spec.setdefault(name, spec.pop(written))
+        members["spec"] = spec
+    obj = from_dict(kind, members, "v1alpha1")
+    if isinstance(obj, DeviceClaim):
+        check_spec(obj.spec, "spec")
+    return obj
+
+
+def write(obj: KubernetesObject) -> dict[str, Any]:
+    """The plain value of an object, with kind and apiVersion."""
+    return {"apiVersion": obj.API_VERSION, "kind": obj.KIND} | to_dict(obj)
+
+
+def check_spec(spec: DeviceClaimSpec, path: str) -> None:
+    """That each instance is one detail or a list of them, and says what it wants; raises DecodeError."""
+    if not spec.claims:
+        raise DecodeError("asks for nothing; list the wanted devices here", f"{path}.claims")
+    for number, instance in enumerate(spec.claims):
+        where = f"{path}.claims[{number}]"
+        if instance.one_of and not instance.detail.is_empty:
+            raise DecodeError("no other field may be set beside oneOf", where)
+        details = [(f"{where}.oneOf[{index}]", detail) for index, detail in enumerate(instance.one_of)]
+        for place, detail in details or [(where, instance.detail)]:
+            if not detail.device_class and not detail.device_type:
+                raise DecodeError("needs deviceClass or deviceType", place)
+            for name, amount in (*detail.requests.items(), *detail.limits.items()):
+                if amount.sign < 0:
+                    raise DecodeError(f"{name}: {amount} is negative", place)
+
+
+def details_of(instance: DeviceClaimInstance) -> tuple[DeviceClaimDetail, ...]:
+    """The alternatives of an instance, the best first."""
+    return instance.one_of or (instance.detail,)
+
+
+def with_status(claim: DeviceClaim, **changes: Any) -> DeviceClaim:
+    """The claim with changes in its status."""
+    return replace(claim, status=replace(claim.status, **changes))

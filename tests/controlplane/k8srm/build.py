@@ -1,0 +1,87 @@
+"""Objects of the prototype as manifests would have them, and what becomes of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.k8srm import Cluster, Outcome, select_node
+from controlplane.k8srm.load import cluster_of
+from controlplane.k8srm.types import API_VERSION
+
+Plain = dict[str, Any]
+
+
+def device_class(name: str, driver: str = "", **spec: Any) -> Plain:
+    """A class; of type `gpu` unless said otherwise."""
+    return _object("DeviceClass", name, {"driver": driver, "deviceType": "gpu", **spec})
+
+
+def claim(name: str, *details: Plain, kind: str = "DeviceClaim", status: Plain | None = None, **spec: Any) -> Plain:
+    """A claim in the namespace `default`."""
+    return _object(kind, name, {"claims": list(details), **spec}, namespace="default", status=status)
+
+
+def pool(name: str, node: str | None, devices: Sequence[Plain], driver: str = "d", **spec: Any) -> Plain:
+    """A pool of a driver."""
+    return _object("DevicePool", name, {"nodeName": node, "driver": driver, "devices": list(devices), **spec})
+
+
+def device(name: str, attributes: Mapping[str, Any] | None = None, **fields: Any) -> Plain:
+    """A device with attributes of strings and ints, or whole attribute values."""
+    listed = [{"name": key, **_value(value)} for key, value in (attributes or {}).items()]
+    return {"name": name, "attributes": listed, **fields}
+
+
+def resource(name: str, capacity: str, block: str | None = None) -> Plain:
+    """A capacity that is given away in blocks."""
+    return {"name": name, "capacity": capacity} | ({"blockSize": block} if block else {})
+
+
+def held(name: str, *allocations: tuple[str, str, Mapping[str, str]], admin: bool = False) -> Plain:
+    """A claim that has devices already: pool, name, amounts."""
+    listed = [
+        {
+            "devicePoolName": pool_name,
+            "deviceName": device_name,
+            "adminAccess": admin,
+            "allocations": [{"name": key, "allocation": value} for key, value in amounts.items()],
+        }
+        for pool_name, device_name, amounts in allocations
+    ]
+    return claim(name, {"deviceClass": "c"}, status={"allocations": listed})
+
+
+def solve(*objects: Plain, verbose: bool = False) -> Outcome:
+    """The outcome for all claims among the objects that have nothing yet."""
+    cluster = cluster_of(objects)
+    return select_node(pending(cluster), cluster, verbose=verbose)
+
+
+def pending(cluster: Cluster) -> list[Any]:
+    """The claims that have nothing yet."""
+    return [each for each in cluster.all_claims if not each.status.allocations]
+
+
+def got(outcome: Outcome) -> list[list[str]]:
+    """The devices of each claim as `pool/device`, with the amounts where there are any."""
+    return [
+        ["/".join([x.pool, x.device, *(f"{name}={amount // 10**9}" for name, amount in x.portions)]) for x in taken]
+        for taken in outcome.taken
+    ]
+
+
+def why(outcome: Outcome) -> list[str]:
+    """The reasons for which claims got nothing."""
+    return [each.reason for result in outcome.results for each in result.claims]
+
+
+def _object(kind: str, name: str, spec: Plain, namespace: str = "", status: Plain | None = None) -> Plain:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec} | (
+        {"status": status} if status else {}
+    )
+
+
+def _value(value: Any) -> Plain:
+    if isinstance(value, dict):
+        return value
+    return {"intValue": value} if isinstance(value, int) else {"stringValue": value}
