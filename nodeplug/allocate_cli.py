@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from controlplane.structured import AllocationError, DeviceClasses, Features
+from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
 from nodeplug.allocate_input import Cluster, InputError, read_files, what_if
 from resourceapi.objects import to_dict, write_object
@@ -97,10 +97,7 @@ def _reports(
         holders=cluster.holders,
         timeout=timeout,
     )
-    try:
-        return [explainer.report(node, claims) for node in nodes]
-    except AllocationError as error:  # the slices of a node cannot be understood
-        raise InputError(str(error)) from None
+    return [explainer.report(node, claims) for node in nodes]
 
 
 def _wanted(cluster: Cluster, names: Sequence[str], *, must_exist: bool = True) -> list[ResourceClaim]:

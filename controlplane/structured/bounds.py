@@ -56,7 +56,7 @@ class Bounds:
             if not options:
                 return None
             if any(task.admin_access for task in tasks):
-                continue  # takes devices from nobody
+                continue  # what it may share with others is hard to tell
             union = 0
             for devices, _ in options:
                 union |= devices

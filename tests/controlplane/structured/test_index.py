@@ -1,5 +1,6 @@
 """What is kept from one allocator to the next, and when it is forgotten."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec.structs import replace
@@ -63,3 +64,12 @@ def test_a_node_with_other_labels_sees_other_slices() -> None:
     assert names(made.allocate(node(zone="a"), wanted)) == [["r=a/x"]]
     assert made.allocate(node(zone="b"), wanted) is None
     assert names(made.allocate(node(zone="a"), wanted)) == [["r=a/x"]]
+
+
+def test_threads_can_share_what_is_known() -> None:
+    slices = tuple(_slice(f"n{number}", True, nodeName=f"n{number}") for number in range(20))
+    made = Allocator(Features(), AllocatedState(), CLASSES, slices)
+    wanted = [claim(request("r", wants(1, 'device.attributes["drv"].good')))]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda n: names(made.allocate(node(f"n{n % 20}"), wanted)), range(100)))
+    assert found == [[[f"r=n{n % 20}/x"]] for n in range(100)]
