@@ -1,10 +1,12 @@
-"""The checkpoint on disk: written beside its place, synced, renamed; one write at a time, in order, off the loop."""
+"""The checkpoint on disk: written beside its place, synced, renamed, off the loop.
+
+One write at a time. What comes in meanwhile waits for the next one, which writes the newest content for all of them.
+"""
 
 import asyncio
 import contextlib
 import os
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from checkpoint.kubelet_devices import FILE_NAME, DeviceCheckpoint, load
@@ -17,7 +19,9 @@ class CheckpointFile:
     def __init__(self, folder: Path) -> None:
         """Name the file; nothing is read or written yet."""
         self.path = folder / FILE_NAME
-        self._writer: ThreadPoolExecutor | None = None
+        self._newest = b""
+        self._next: asyncio.Future[None] | None = None  # ends when `_newest` is on disk
+        self._writing: asyncio.Task[None] | None = None
 
     def read(self) -> DeviceCheckpoint | None:
         """The content, None if there is no file. Raises `KubeletFileError` and OSError."""
@@ -27,17 +31,30 @@ class CheckpointFile:
             return None
         return load(raw)
 
-    def write(self, content: bytes) -> "asyncio.Future[None]":
+    def write(self, content: bytes) -> asyncio.Future[None]:
         """Queue `content`; the future ends when it is on disk, or with `AllocationError` in the kubelet's words."""
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "kubelet-checkpoint")
-        return asyncio.get_running_loop().run_in_executor(self._writer, self._write, content)
+        self._newest = content
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(lambda written: written.exception())  # nobody may be waiting
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all())
+        return asyncio.shield(self._next)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Wait for what is queued."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.shutdown()
+        if self._writing is not None:
+            await self._writing
+
+    async def _write_all(self) -> None:
+        while self._next is not None:
+            written, self._next = self._next, None
+            try:
+                await asyncio.to_thread(self._write, self._newest)
+            except AllocationError as error:
+                written.set_exception(error)
+            else:
+                written.set_result(None)
 
     def _write(self, content: bytes) -> None:
         temporary = ""

@@ -116,7 +116,7 @@ class ManagerImpl:
     async def stop(self) -> None:
         """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once."""
         await self.server.stop()
-        self.checkpoint.close()
+        await self.checkpoint.close()
 
     def get_watcher_handler(self) -> PluginHandler:
         """For plugins in `plugins_registry`."""
