@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.errors import CelEvalError, CostLimitExceeded
 from resourceapi.cel.frame import UNSET, Cancelled, Failure, Frame, Run
-from resourceapi.cel.values import MAX_UINT, NONE, Optional, Uint, display, find, go_type_name, is_map, type_name
+from resourceapi.cel.values import (
+    EMPTY_MAP,
+    MAX_UINT,
+    NONE,
+    Optional,
+    Uint,
+    display,
+    find,
+    go_type_name,
+    is_map,
+    type_name,
+)
 
 _ABSENT = object()
 _KEYS = frozenset({bool, float, int, str, Uint})
@@ -231,7 +242,7 @@ def refunded(run: Run) -> Run:
             frame.cost -= 1
             if frame.cost < 0:
                 frame.cost = MAX_UINT
-                raise Cancelled
+                raise Cancelled(CostLimitExceeded())
 
     return closure
 
@@ -240,6 +251,8 @@ def device_path(keys: list[Any]) -> Run | None:
     """A path from `device` with constant keys, where a closure of its own pays; None otherwise."""
     if len(keys) == 1 and keys[0] == "driver":
         return _device_driver
+    if len(keys) == 2 and keys[0] == "attributes" and type(keys[1]) is str:
+        return _device_attributes(keys[1])
     if len(keys) == 3 and all(type(key) is str for key in keys):
         if keys[0] == "attributes":
             return _device_attribute(keys[1], keys[2])
@@ -251,6 +264,14 @@ def device_path(keys: list[Any]) -> Run | None:
 def _device_driver(frame: Frame) -> Any:
     frame.cost += 2
     return frame.inputs.driver
+
+
+def _device_attributes(domain: str) -> Run:
+    def run(frame: Frame) -> Any:
+        frame.cost += 3
+        return frame.inputs.attributes.get(domain, EMPTY_MAP)
+
+    return run
 
 
 def _device_attribute(domain: str, name: str) -> Run:

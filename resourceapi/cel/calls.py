@@ -16,7 +16,7 @@ from resourceapi.cel.declarations import Cost, Function, Implementation, Overloa
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import ERRED, Frame, Run
 from resourceapi.cel.types import Kind, Type, is_dyn
-from resourceapi.cel.values import equal, is_map, items_of, no_such_overload, size, to_key, type_name
+from resourceapi.cel.values import contains, equal, is_map, items_of, no_such_overload, size, to_key, type_name
 
 _NULLABLE = frozenset({Kind.STRUCT, Kind.OPAQUE, Kind.DURATION, Kind.TIMESTAMP})
 
@@ -439,6 +439,21 @@ def or_optional(first: Run, second: Run, unwrap: bool) -> Run:
         if present:
             return optional.value if unwrap else optional
         return second(frame)
+
+    return closure
+
+
+def key_in_map(key: str, container: Run) -> Run:
+    """`"constant" in map`, which costs one unit."""
+
+    def closure(frame: Frame) -> Any:
+        try:
+            value = container(frame)
+        except CelEvalError:
+            frame.cost += 1
+            raise
+        frame.cost += 1
+        return key in value if is_map(value) else contains(value, key)
 
     return closure
 

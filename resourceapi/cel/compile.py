@@ -201,6 +201,8 @@ class _Compiler:
             found = self._membership(plans[0], plans[1].value)
             if found is not None:
                 return found
+        if overload == "in_map" and isinstance(plans[0], Constant) and type(plans[0].value) is str:
+            return calls.key_in_map(plans[0].value, _closure(plans[1]))
         return self._plain_call(node, plans, overload)
 
     def _plain_call(self, node: Call, plans: list[Constant | Path | Run], overload: str) -> Constant | Run:

@@ -11,9 +11,22 @@ import math
 from typing import Any
 
 from resourceapi.cel.declarations import Cost
-from resourceapi.cel.values import Optional, is_extension, is_map, items_of, size
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import Cancelled, Failure
+from resourceapi.cel.values import (
+    Duration,
+    Optional,
+    Timestamp,
+    Uint,
+    go_type_name,
+    is_extension,
+    is_map,
+    items_of,
+    size,
+)
 
-IDENT = 1
+_WITH_ADD = frozenset({str, int, Uint, float, bytes, Duration, Timestamp})
+
 LIST = 10
 MAP = 30
 STRUCT = 40
@@ -180,6 +193,12 @@ def _flatten(args: tuple[Any, ...], _: Any) -> int:
 
 
 def _self_compare(values: Any) -> int:
+    if type(values) is not list:
+        # Upstream's tracker takes the argument for a list without asking, also where it is an error.
+        kind = "*types.Err" if type(values) is Failure else go_type_name(values)
+        missing = "Contains" if type(values) in _WITH_ADD else "Add"
+        panic = f"internal error: interface conversion: {kind} is not traits.Lister: missing method {missing}"
+        raise Cancelled(CelEvalError(panic))
     elements = size(values)
     factor = 2.0
     if elements and type(values) is list and type(values[0]) in (str, bytes):

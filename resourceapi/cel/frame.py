@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.errors import CelEvalError, CelInterrupted, CostLimitExceeded
 
 _TURNS_PER_QUESTION = 100
 
@@ -18,11 +18,11 @@ Interrupt: TypeAlias = Callable[[], str | None]
 
 
 class Cancelled(Exception):
-    """The evaluation must stop; `cause` is None for the cost limit, else why the caller wants to stop."""
+    """The evaluation must stop; `error` is what the caller is told."""
 
-    def __init__(self, cause: str | None = None) -> None:
-        super().__init__(cause)
-        self.cause = cause
+    def __init__(self, error: CelEvalError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Frame:
@@ -42,20 +42,20 @@ class Frame:
         if self.cost > self.limit:
             # What was charged in one sum before went over the limit one unit at a time.
             self.cost = self.limit + 1
-            raise Cancelled
+            raise Cancelled(CostLimitExceeded())
         self.cost += units
         if self.cost > self.limit:
-            raise Cancelled
+            raise Cancelled(CostLimitExceeded())
 
     def check(self) -> None:
         """Stop beyond the cost limit or where the caller wants it; called once in each turn of a loop."""
         if self.cost > self.limit:
             self.cost = self.limit + 1
-            raise Cancelled
+            raise Cancelled(CostLimitExceeded())
         if self.interrupt is not None:
             cause = self.interrupt()
             if cause is not None:
-                raise Cancelled(cause)
+                raise Cancelled(CelInterrupted(cause))
 
 
 def _seldom(interrupt: Interrupt) -> Interrupt:

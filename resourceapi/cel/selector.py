@@ -13,7 +13,7 @@ from resourceapi.cel.checker import check
 from resourceapi.cel.compile import Program, ProgramError, compile_tree
 from resourceapi.cel.device import DeviceView, attribute_type, device_bounds
 from resourceapi.cel.environment import Environment
-from resourceapi.cel.errors import CelCompileError, CelEvalError, CelInterrupted, CostLimitExceeded, Issues
+from resourceapi.cel.errors import CelCompileError, CelEvalError, Issues
 from resourceapi.cel.estimate import UNLIMITED, Bounds, estimate
 from resourceapi.cel.frame import Cancelled, Frame, Interrupt
 from resourceapi.cel.parser import parse
@@ -77,7 +77,7 @@ def _failure(stopped: BaseException, frame: Frame) -> CelEvalError:
     """What the caller is told about an evaluation that did not end with a value."""
     error: CelEvalError
     if isinstance(stopped, Cancelled):
-        error = CostLimitExceeded() if stopped.cause is None else CelInterrupted(stopped.cause)
+        error = stopped.error
     elif isinstance(stopped, CelEvalError):
         error = stopped
     else:

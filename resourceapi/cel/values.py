@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from resourceapi.cel.errors import CelError, CelEvalError
+from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.gotext import format_double
 
 MIN_INT = -(2**63)
@@ -228,11 +228,6 @@ def go_type_name(value: Any) -> str:
     return _GO_NAMES.get(type(value), "types.Unknown")
 
 
-def is_value_type(python: type) -> bool:
-    """Whether objects of this Python type are values of the language."""
-    return python in _TYPE_NAMES
-
-
 def no_such_overload() -> CelEvalError:
     """The error of an operation on values that it is not defined for."""
     return CelEvalError("no such overload")
@@ -396,17 +391,3 @@ def display(value: Any) -> str:
     if kind is TypeValue:
         return str(value.name)
     return str(value)
-
-
-def from_python(value: Any) -> Any:
-    """Accept plain Python data as a value of the language; tuples become lists. Raises CelError for anything else."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return [from_python(each) for each in value]
-    if kind is dict:
-        return {to_key(key): from_python(each) for key, each in value.items()}
-    if kind is int and not MIN_INT <= value <= MAX_INT:
-        raise CelError(f"{value} does not fit into 64 bits")
-    if not is_value_type(kind):
-        raise CelError(f"{kind.__name__} is not a type of the language")
-    return value

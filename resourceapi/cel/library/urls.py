@@ -16,7 +16,6 @@ _ENCODED_PATH = _PATH | frozenset(b"!'()*[]%")
 _HOST = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
 _FRAGMENT = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*'")
 _USERINFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class Url:
