@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
 from kubelet.pods import Container, Pod
@@ -102,14 +103,18 @@ class Allocator:
         if choice.take(reusable, reused=True):
             return choice.taken
         allocated = self._state.allocated.get(resource, set())
-        available = [id_ for id_ in self._state.healthy.get(resource, ()) if id_ not in allocated]
+        healthy = self._state.healthy.get(resource, {})
+        free = len(healthy) - sum(id_ in healthy for id_ in allocated)
+        if free < choice.needed:
+            raise AllocationError(
+                f"requested number of devices unavailable for {resource}. Requested: {choice.needed}, Available: {free}"
+            )
+        if self._is_indifferent(*owner):
+            choice.take(healthy)
+            return choice.taken
+        available = [id_ for id_ in healthy if id_ not in allocated]
         if self._shuffle is not None:
             self._shuffle.shuffle(available)
-        if len(available) < choice.needed:
-            raise AllocationError(
-                f"requested number of devices unavailable for {resource}."
-                f" Requested: {choice.needed}, Available: {len(available)}"
-            )
         aligned, unaligned, anywhere = self.filter_by_affinity(owner[0], owner[1], resource, available)
         if choice.needed < len(aligned):
             preferred = await self._preferred(choice, aligned, required)
@@ -125,14 +130,30 @@ class Allocator:
             )
         return choice.taken
 
+    def _is_indifferent(self, pod_uid: str, container: str, resource: str) -> bool:
+        """Nobody cares which devices it will be: the first free ones do, without looking at all the others."""
+        endpoint = self._state.endpoints.get(resource)
+        return (
+            self._shuffle is None
+            and self._near(pod_uid, container, resource) is None
+            and endpoint is not None
+            and not _wants_preference(endpoint)
+        )
+
+    def _near(self, pod_uid: str, container: str, resource: str) -> frozenset[int] | None:
+        """The nodes from which the devices should come, None if that does not matter."""
+        if self._affinity is None or not self._state.has_alignment(resource):
+            return None
+        return self._affinity.get_affinity(pod_uid, container).affinity
+
     def filter_by_affinity(
         self, pod_uid: str, container: str, resource: str, available: Sequence[str]
     ) -> tuple[list[str], list[str], list[str]]:
         """Split `available` into devices within the container's affinity, elsewhere, and without a place."""
-        hint = self._affinity.get_affinity(pod_uid, container) if self._affinity is not None else None
-        if hint is None or hint.affinity is None or not self._state.has_alignment(resource):
+        near = self._near(pod_uid, container, resource)
+        if near is None:
             return [], [], list(available)
-        near, known = hint.affinity, self._state.all[resource]
+        known = self._state.all[resource]
         aligned: list[tuple[int, str]] = []
         unaligned: list[tuple[int, str]] = []
         anywhere: list[str] = []
@@ -158,7 +179,7 @@ class Allocator:
         endpoint = self._state.endpoints.get(resource)
         if endpoint is None:
             raise AllocationError(f"endpoint not found in cache for a registered resource: {resource}")
-        if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
+        if not _wants_preference(endpoint):
             return []
         try:
             # what was chosen already must be in both
@@ -199,6 +220,10 @@ class _Choice:
         allocated.update(more)
         self._state.records.add_to_reservation(*self._owner, more)
         return self.needed == 0
+
+
+def _wants_preference(endpoint: Endpoint) -> bool:
+    return endpoint.options is not None and endpoint.options.get_preferred_allocation_available
 
 
 def _rank(ranked: tuple[int, str]) -> int:
