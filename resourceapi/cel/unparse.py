@@ -116,7 +116,8 @@ class _Printer:
             return level, f"{self.print(args[0], level)} {symbol} {self.print(args[1], level + 1)}"
         if name in _LOGICAL:
             symbol, level = _LOGICAL[name]
-            return level, f" {symbol} ".join(self.print(term, level + 1) for term in _chain(node))
+            terms = _chain(node) if _is_balanced(node, name) else args
+            return level, f" {symbol} ".join(self.print(term, level + 1) for term in terms)
         return _MEMBER, self._function(name, None, args)
 
 
@@ -131,6 +132,23 @@ def _chain(node: Call) -> list[Node]:
         else:
             found.append(each)
     return found
+
+
+def _operators(node: Node, function: str) -> int:
+    """How many operators of one kind are connected here."""
+    if isinstance(node, Call) and node.function == function and node.target is None:
+        return 1 + sum(_operators(arg, function) for arg in node.args)
+    return 0
+
+
+def _is_balanced(node: Node, function: str) -> bool:
+    """Whether the parser would make this very tree of the chain, so that it was not grouped by parentheses."""
+    count = _operators(node, function)
+    if count == 0:
+        return True
+    assert isinstance(node, Call)
+    left, right = node.args
+    return _operators(left, function) == count // 2 and _is_balanced(left, function) and _is_balanced(right, function)
 
 
 def _field(name: str) -> str:

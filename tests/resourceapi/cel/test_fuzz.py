@@ -59,7 +59,7 @@ def _combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), _combine, max_leaves=6)
 SELECTORS = st.recursive(st.sampled_from(ATOMS + DEVICE_ATOMS), _combine, max_leaves=6)
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed
@@ -130,3 +130,8 @@ def test_a_comprehension_is_printed_as_the_macro_it_was() -> None:
     tree = parse(source, base_environment().macros, Issues(source))
     assert len(tree.macro_calls) == 3
     assert unparse(tree) == source.replace("'", '"')
+
+
+def test_printing_keeps_how_a_chain_was_grouped() -> None:
+    source = "1 == 1 && (true && true)"
+    assert unparse(parse(source, base_environment().macros, Issues(source))) == source

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from resourceapi.cel import CelCompileError, CelEvalError, base_environment, compile_expression
+from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.types import INT, list_of
 from tests.cases.cel_values import NotAValueError, as_text, as_value
 
 
@@ -254,9 +256,6 @@ def test_costs(source: str, cost: int) -> None:
 
 
 def test_an_expression_reads_the_variables_it_is_given() -> None:
-    from resourceapi.cel.environment import CURRENT, build_environment
-    from resourceapi.cel.types import INT, list_of
-
     environment = build_environment(CURRENT, variables={"numbers": list_of(INT), "limit": INT})
     expression = compile_expression("numbers.filter(n, n < limit).size()", environment)
     assert expression.evaluate({"numbers": [1, 5, 9], "limit": 6})[0] == 2
