@@ -122,7 +122,9 @@ class Registration:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
-        server = UnixServer(own_socket(self._folder.path, self.resource_name), [self._handler])
+        server = UnixServer(
+            own_socket(self._folder.path, self.resource_name), [self._handler], keepalive=self._timings.silence
+        )
         try:
             await server.start()
         except (OSError, GrpcUnixError) as error:

@@ -110,7 +110,9 @@ class WatcherRegistration:
                 return
             if self._server is not None:
                 await self._server.stop()
-            self._server = UnixServer(own_socket(self._folder, self.resource_name), self._handlers)
+            self._server = UnixServer(
+                own_socket(self._folder, self.resource_name), self._handlers, keepalive=self._timings.silence
+            )
             try:
                 await self._server.start()
             except (OSError, GrpcUnixError) as error:

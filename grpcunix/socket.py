@@ -37,11 +37,18 @@ class SocketPathTooLong(GrpcUnixError):
 class UnixServer:
     """A `grpc.aio` server on a unix socket at `path`."""
 
-    def __init__(self, path: Path, handlers: Sequence[Handler], mode: int = 0o600) -> None:
-        """Prepare a server; `mode` are the permissions of its socket file."""
+    def __init__(
+        self, path: Path, handlers: Sequence[Handler], mode: int = 0o600, keepalive: float | None = None
+    ) -> None:
+        """Prepare a server; `mode` are the permissions of its socket file.
+
+        With `keepalive` each client is pinged after so many quiet seconds; the calls of one that does not answer within
+        as many again end. Without, a client that hangs with its socket open is never noticed.
+        """
         self.path = path
         self._handlers = handlers
         self._mode = mode
+        self._keepalive = keepalive
         self._server: grpc.aio.Server | None = None
         self._identity: tuple[int, int] | None = None  # device and inode of our socket file
 
@@ -57,7 +64,7 @@ class UnixServer:
         os.stat(self.path.parent)
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
             raise PermissionError(f"{self.path.parent}: no permission to create a socket")
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(options=self._options())
         server.add_generic_rpc_handlers(tuple(self._handlers))
         server.add_insecure_port(f"unix:{temporary}")
         await server.start()
@@ -73,6 +80,18 @@ class UnixServer:
             temporary.unlink(missing_ok=True)
             raise
         self._server, self._identity = server, (stat.st_dev, stat.st_ino)
+
+    def _options(self) -> list[tuple[str, int]]:
+        options = [("grpc.so_reuseport", 0)]
+        if self._keepalive is not None:
+            milliseconds = int(self._keepalive * 1000)
+            options += [
+                ("grpc.keepalive_time_ms", milliseconds),
+                ("grpc.keepalive_timeout_ms", milliseconds),
+                ("grpc.http2.ping_timeout_ms", milliseconds),
+                ("grpc.http2.max_pings_without_data", 0),
+            ]
+        return options
 
     def is_in_place(self) -> bool:
         """Tell whether the file at our path is still our socket."""

@@ -13,6 +13,7 @@ from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
+from tests.grpcunix.hanging import hang_listening
 
 QUICK = Timings(register=0.2, stream=0.05, stable=0.0)
 
@@ -159,6 +160,18 @@ async def test_a_long_resource_name_still_fits_a_socket(start: StartPlugins, pat
         await start([resource("a" * 60)])
         request = await kubelet.requests.get()
         assert len(request.endpoint) <= 48
+
+
+async def test_a_kubelet_that_hangs_with_its_stream_open_is_registered_with_again(
+    start: StartPlugins, paths: Paths
+) -> None:
+    async with kubelet_end(paths.device_plugins, "deaf", "ok") as kubelet:
+        await start([resource()], timings=Timings(silence=0.1))
+        request = await kubelet.requests.get()
+        hanging = await hang_listening(paths.device_plugins / request.endpoint)
+        assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
+        hanging.kill()
+        await hanging.wait()
 
 
 def open_descriptors() -> int:

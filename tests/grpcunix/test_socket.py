@@ -13,6 +13,7 @@ from grpc.aio import ServicerContext
 
 from grpcunix import Client, SocketInUse, SocketPathTooLong, UnixServer, connect, handler, is_live
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.grpcunix.hanging import hang_listening
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
@@ -95,3 +96,23 @@ async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
 async def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await server_at(tmp_path / "missing" / "p.sock").start()
+
+
+async def test_a_client_that_hangs_is_noticed(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    class Lasting(Plugin):
+        async def list_and_watch(self, _: api.Empty, context: ServicerContext) -> AsyncIterator[bytes]:
+            try:
+                yield b""
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    server = UnixServer(tmp_path / "p.sock", [handler(SERVICE, Lasting())], keepalive=0.1)
+    await server.start()
+    client = await hang_listening(server.path)
+    await ended.wait()
+    client.kill()
+    await client.wait()
+    await server.stop()
