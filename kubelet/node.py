@@ -28,8 +28,9 @@ from kubelet.devicemanager import (
 from kubelet.devicemanager.server import BeforeRegister
 from kubelet.errors import AllocationError, KubeletError, PluginCallError
 from kubelet.pluginwatcher import PluginWatcher
+from kubelet.pod_run import PodRun, full_name
 from kubelet.podresources import PodResourcesServer
-from kubelet.pods import Container, ContainerStatus, Pod, PodStatus
+from kubelet.pods import Container, Pod, PodStatus
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Policy, Scope, TopologyAffinityError, TopologyManager
 
@@ -49,15 +50,6 @@ class Event(Struct, frozen=True):
     kind: str
     about: str
     text: str = ""
-
-
-class _PodRun(Struct):
-    """A pod on the node."""
-
-    pod: Pod
-    status: PodStatus
-    starting: asyncio.Lock
-    retry: asyncio.Task[None] | None = None
 
 
 class Node:
@@ -102,7 +94,7 @@ class Node:
         self._reconcile_period = reconcile_period
         self._plugin_handlers = dict(plugin_handlers or {})
         self._before_register: BeforeRegister | None = None
-        self._pods: dict[str, _PodRun] = {}
+        self._pods: dict[str, PodRun] = {}
         self._capacity: dict[str, int] = {}
         self._allocatable: dict[str, int] = {}
         self._manager: ManagerImpl | None = None
@@ -159,7 +151,7 @@ class Node:
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
         self._sources_ready = False
         self._topology = TopologyManager(self._numa_nodes, self._policy, self._scope)
-        manager = ManagerImpl(
+        manager = self._manager = ManagerImpl(
             self.kubelet_socket,
             self._numa_nodes,
             self._topology,
@@ -170,21 +162,11 @@ class Node:
         )
         self._topology.add_hint_provider(manager)
         manager.server.before_register = self._before_register
-        containers, running = self._containers()
-        self.pod_resources_socket.unlink(missing_ok=True)
-        await manager.start(self.active_pods, lambda: self._sources_ready, containers, running)
-        self._manager = manager
-        self._pod_resources_server = PodResourcesServer(
-            self.pod_resources_socket, manager, self.active_pods, self.clock
-        )
-        await self._pod_resources_server.start()
-        handlers = {"DevicePlugin": manager.get_watcher_handler(), **self._plugin_handlers}
-        self._watcher = PluginWatcher(
-            self.plugins_registry, handlers, self.clock, self._timeouts, self._reconcile_period
-        )
-        await self._watcher.start()
-        self._spawn(self._follow_health(manager))
-        self._spawn(self._follow_node_status())
+        try:
+            await self._start_services(manager)
+        except BaseException:
+            await self.stop()
+            raise
         if manager.should_reset_extended_resource_capacity():
             self._capacity = dict.fromkeys(self._capacity, 0)
         self._notify(Event("started", str(self.directory)))
@@ -192,6 +174,7 @@ class Node:
             await self._admit(run)
         self._sources_ready = True
         for run in self._active():
+            run.restart_ended()
             await self._start_containers(run)
 
     async def stop(self) -> None:
@@ -203,6 +186,8 @@ class Node:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for run in self._pods.values():
+            run.retry = None
         if self._watcher is not None:
             await self._watcher.stop()
         if self._pod_resources_server is not None:
@@ -225,11 +210,11 @@ class Node:
         if known is not None:
             return known.status
         for run in self._active():
-            if _name(run.pod) == _name(pod):
-                raise NodeError(f"pod {_name(pod)} is on the node already; remove it first")
+            if run.name == full_name(pod):
+                raise NodeError(f"pod {run.name} is on the node already; remove it first")
         if not pod.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=str(uuid.uuid4())))
-        run = self._pods[pod.uid] = _PodRun(pod, PodStatus(), asyncio.Lock())
+        run = self._pods[pod.uid] = PodRun(pod, self._pod_changed)
         await self._admit(run)
         if not run.status.is_terminal:
             await self._start_containers(run)
@@ -250,32 +235,16 @@ class Node:
     async def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
         """End a container with an exit code; the kubelet starts it again if the pod wants that, once it runs."""
         run = self._find(pod)
-        wanted = run.pod.container(container)
-        status = self._container_status(run, wanted)
-        self._set_container(
-            run,
-            wanted,
-            msgspec.structs.replace(status, state="terminated", reason="Completed" if code == 0 else "Error"),
-        )
+        run.end_container(container, code)
         if self._manager is not None:
-            if _restarts(run.pod, wanted, code):
-                restarted = self._container_status(run, wanted)
-                count = restarted.restart_count + 1
-                self._set_container(
-                    run, wanted, msgspec.structs.replace(restarted, state="waiting", restart_count=count)
-                )
-                await self._start_containers(run)
-            else:
-                self._settle(run)
+            run.restart_ended()
+            await self._start_containers(run)
         return run.status
 
     def finish(self, pod: Pod | str) -> PodStatus:
         """Let all containers of a pod end well: it is Succeeded, and its devices are free."""
         run = self._find(pod)
-        for container in run.pod.spec.containers:
-            status = self._container_status(run, container)
-            self._set_container(run, container, msgspec.structs.replace(status, state="terminated", reason="Completed"))
-        self._set_status(run, phase="Succeeded")
+        run.finish()
         return run.status
 
     async def remove(self, pod: Pod | str) -> None:
@@ -285,7 +254,7 @@ class Node:
             run.retry.cancel()
         del self._pods[run.pod.uid]
         self._topology.forget(run.pod.uid)
-        self._notify(Event("removed", _name(run.pod)))
+        self._notify(Event("removed", run.name))
 
     async def sync(self, pod: Pod | str) -> PodStatus:
         """Look after a pod now: start what waits, and read the health of its devices."""
@@ -364,7 +333,23 @@ class Node:
         finally:
             self._listeners.discard(queue)
 
-    async def _admit(self, run: _PodRun) -> None:
+    async def _start_services(self, manager: ManagerImpl) -> None:
+        containers, running = self._containers()
+        await manager.start(self.active_pods, lambda: self._sources_ready, containers, running)
+        self.pod_resources_socket.unlink(missing_ok=True)  # a kubelet that was killed leaves it
+        self._pod_resources_server = PodResourcesServer(
+            self.pod_resources_socket, manager, self.active_pods, self.clock
+        )
+        await self._pod_resources_server.start()
+        handlers = {"DevicePlugin": manager.get_watcher_handler(), **self._plugin_handlers}
+        self._watcher = PluginWatcher(
+            self.plugins_registry, handlers, self.clock, self._timeouts, self._reconcile_period
+        )
+        await self._watcher.start()
+        self._spawn(self._follow_health(manager))
+        self._spawn(self._follow_node_status())
+
+    async def _admit(self, run: PodRun) -> None:
         manager = self.manager
         async with self._admission:
             try:
@@ -376,99 +361,66 @@ class Node:
                 self._reject(run, "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
                 return
             manager.update_plugin_resources(NodeInfo(self.allocatable()), PodAdmitAttributes(run.pod))
-        self._notify(Event("admitted", _name(run.pod)))
+        self._notify(Event("admitted", run.name))
 
-    def _reject(self, run: _PodRun, reason: str, text: str) -> None:
-        """Refuse a pod; containers that ran before a restart of the kubelet are ended."""
-        for container in run.pod.all_containers:
-            status = self._container_status(run, container)
-            if status.state == "running":
-                self._set_container(run, container, msgspec.structs.replace(status, state="terminated", reason="Error"))
-        self._set_status(run, phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
-        self._notify(Event(reason, _name(run.pod), text))
+    def _reject(self, run: PodRun, reason: str, text: str) -> None:
+        run.reject(reason, text)
+        self._notify(Event(reason, run.name, text))
 
-    async def _start_containers(self, run: _PodRun) -> None:
-        """Start, in order, every container that does not run and should; init containers end at once."""
+    async def _start_containers(self, run: PodRun) -> None:
+        """Start, in order, every container that waits; init containers end at once."""
         async with run.starting:
             failed = False
             for container in run.pod.all_containers:
-                status = self._container_status(run, container)
-                if status.state != "waiting" and not (status.state == "terminated" and container.is_sidecar):
+                if run.container(container.name).state != "waiting":
                     continue
-                is_started = await self._start_container(run, container, status)
+                is_started = await self._start_container(run, container)
                 failed = failed or not is_started
                 if not is_started and run.pod.is_init_container(container):
                     break
             if run.status.is_terminal:
                 return
             self._refresh_health(run)
-            self._settle(run)
+            run.settle()
         if failed and run.retry is None:
             run.retry = self._spawn(self._retry(run))
 
-    async def _start_container(self, run: _PodRun, container: Container, status: ContainerStatus) -> bool:
+    async def _start_container(self, run: PodRun, container: Container) -> bool:
         try:
             await self.manager.get_device_run_container_options(run.pod, container)
         except (AllocationError, PluginCallError) as error:
-            waiting = msgspec.structs.replace(
-                status, state="waiting", reason="CreateContainerConfigError", message=str(error)
-            )
-            self._set_container(run, container, waiting)
-            self._notify(Event("Failed", _name(run.pod), f"Error: {error}"))
+            run.set_container(container.name, reason="CreateContainerConfigError", message=str(error))
+            self._notify(Event("Failed", run.name, f"Error: {error}"))
             return False
-        ends = run.pod.is_init_container(container) and not container.is_sidecar
-        state, reason = ("terminated", "Completed") if ends else ("running", "")
-        self._set_container(run, container, msgspec.structs.replace(status, state=state, reason=reason, message=""))
-        self._notify(Event("container", _name(run.pod), f"{container.name} {state}"))
+        run.set_container(container.name, state="running", reason="", message="")
+        if run.pod.is_init_container(container) and not container.is_sidecar:
+            run.end_container(container.name, 0)
+        self._notify(Event("container", run.name, f"{container.name} {run.container(container.name).state}"))
         return True
 
-    async def _retry(self, run: _PodRun) -> None:
+    async def _retry(self, run: PodRun) -> None:
         await self.clock.sleep(RETRY_PERIOD)
         run.retry = None
         await self._start_containers(run)
-
-    def _settle(self, run: _PodRun) -> None:
-        """Work out the phase from the containers."""
-        apps = run.status.container_statuses
-        if any(status.state == "running" for status in apps):
-            self._set_status(run, phase="Running")
-        elif apps and all(status.state == "terminated" for status in apps):
-            failed = any(status.reason != "Completed" for status in apps)
-            self._set_status(run, phase="Failed" if failed else "Succeeded")
 
     def _containers(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
         """What a runtime would report: the containers that exist, and those that run."""
         known: dict[tuple[str, str], str] = {}
         running = set()
         for run in self._pods.values():
-            for status in (*run.status.init_container_statuses, *run.status.container_statuses):
+            for status in run.containers():
                 id_ = known[run.pod.uid, status.name] = f"{run.pod.uid}/{status.name}"
                 if status.state == "running":
                     running.add(id_)
         return known, frozenset(running)
 
-    def _container_status(self, run: _PodRun, container: Container) -> ContainerStatus:
-        for status in (*run.status.init_container_statuses, *run.status.container_statuses):
-            if status.name == container.name:
-                return status
-        return ContainerStatus(container.name)
+    def _pod_changed(self, run: PodRun, before: PodStatus) -> None:
+        kind = f"phase {run.status.phase}" if run.status.phase != before.phase else "status"
+        self._notify(Event(kind, run.name, run.status.message))
 
-    def _set_container(self, run: _PodRun, container: Container, status: ContainerStatus) -> None:
-        field = "init_container_statuses" if run.pod.is_init_container(container) else "container_statuses"
-        known: dict[str, ContainerStatus] = {each.name: each for each in getattr(run.status, field)}
-        known[status.name] = status
-        self._set_status(run, **{field: tuple(known.values())})
-
-    def _set_status(self, run: _PodRun, **fields: Any) -> None:
-        updated = msgspec.structs.replace(run.status, **fields)
-        if updated != run.status:
-            before, run.status = run.status, updated
-            kind = f"phase {updated.phase}" if updated.phase != before.phase else "status"
-            self._notify(Event(kind, _name(run.pod), updated.message))
-
-    def _refresh_health(self, run: _PodRun) -> None:
+    def _refresh_health(self, run: PodRun) -> None:
         updated = self.manager.update_allocated_resources_status(run.pod, run.status)
-        self._set_status(run, container_statuses=updated.container_statuses)
+        run.set(container_statuses=updated.container_statuses)
 
     async def _follow_health(self, manager: ManagerImpl) -> None:
         while True:
@@ -514,22 +466,13 @@ class Node:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _active(self) -> list[_PodRun]:
+    def _active(self) -> list[PodRun]:
         return [run for run in self._pods.values() if not run.status.is_terminal]
 
-    def _find(self, pod: Pod | str) -> _PodRun:
+    def _find(self, pod: Pod | str) -> PodRun:
         """The pod on the node, the latest where a name was used again."""
-        wanted = {pod.uid or _name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
+        wanted = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
         for uid, run in reversed(self._pods.items()):
-            if uid in wanted or _name(run.pod) in wanted:
+            if uid in wanted or run.name in wanted:
                 return run
-        raise NodeError(f"pod {_name(pod) if isinstance(pod, Pod) else pod} is not on the node")
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _restarts(pod: Pod, container: Container, code: int) -> bool:
-    policy = container.restart_policy or pod.spec.restart_policy
-    return policy == "Always" or (policy == "OnFailure" and code != 0)
+        raise NodeError(f"pod {full_name(pod) if isinstance(pod, Pod) else pod} is not on the node")

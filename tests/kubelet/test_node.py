@@ -261,6 +261,32 @@ async def test_the_status_of_a_container_that_never_started_follows_too(folder: 
             assert len(stub.called("PreStartContainer")) == 2
 
 
+async def test_a_container_that_ended_while_the_kubelet_was_down_is_started_again(node: Node) -> None:
+    await node.admit(pod("always", container("c")))
+    await node.admit(pod("never", container("c"), restart_policy="Never"))
+    await node.stop()
+    for name in ("always", "never"):
+        await node.exit_container(name, "c", code=1)
+    await node.start()
+    (status,) = node.status("always").container_statuses
+    assert (status.state, status.restart_count) == ("running", 1)
+    assert node.status("never").phase == "Failed"
+
+
+async def test_a_start_that_fails_leaves_nothing_behind(folder: Path) -> None:
+    node = Node(folder)
+    (folder / "pod-resources").write_text("in the way")
+    with pytest.raises(OSError, match="pod-resources"):
+        await node.start()
+    assert not node.is_running
+    (folder / "pod-resources").unlink()
+    (folder / "pod-resources" / "kubelet.sock").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"kubelet\.sock"):
+        await node.start()
+    assert not is_live(node.kubelet_socket)
+    assert not node.is_running
+
+
 async def test_two_resources_that_set_the_same_variable(node: Node) -> None:
     async with (
         DevicePluginStub(node.device_plugins / "1.sock", f"{R}1", [Device("a")]) as one,

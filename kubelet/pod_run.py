@@ -1,0 +1,90 @@
+"""A pod on the node: the states of its containers, which only pretend, and the phase that follows from them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kubelet.pods import Container, ContainerStatus, Pod, PodStatus
+
+_SUCCESS = "Completed"
+_FAILURE = "Error"
+
+
+class PodRun:
+    """A pod from its admission until it is removed."""
+
+    def __init__(self, pod: Pod, on_change: Callable[["PodRun", PodStatus], None]) -> None:
+        """A pod that is being admitted; `on_change` is told the status that it had before each change."""
+        self.pod = pod
+        self.name = full_name(pod)
+        self.status = PodStatus()
+        self.starting = asyncio.Lock()  # containers are started one after the other
+        self.retry: asyncio.Task[None] | None = None
+        self._on_change = on_change
+
+    def containers(self) -> tuple[ContainerStatus, ...]:
+        """The containers that have been started or tried."""
+        return (*self.status.init_container_statuses, *self.status.container_statuses)
+
+    def container(self, name: str) -> ContainerStatus:
+        """The state of a container; `waiting` until it is started."""
+        return next((each for each in self.containers() if each.name == name), ContainerStatus(name))
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the status."""
+        before, self.status = self.status, msgspec.structs.replace(self.status, **changes)
+        if self.status != before:
+            self._on_change(self, before)
+
+    def set_container(self, name: str, **changes: Any) -> None:
+        """Change fields of a container's status."""
+        is_init = self.pod.is_init_container(self.pod.container(name))
+        field = "init_container_statuses" if is_init else "container_statuses"
+        known: dict[str, ContainerStatus] = {each.name: each for each in getattr(self.status, field)}
+        known[name] = msgspec.structs.replace(self.container(name), **changes)
+        self.set(**{field: tuple(known.values())})
+
+    def end_container(self, name: str, code: int) -> None:
+        """A container ends with an exit code."""
+        self.set_container(name, state="terminated", reason=_SUCCESS if code == 0 else _FAILURE)
+
+    def finish(self) -> None:
+        """All containers end well."""
+        for container in self.pod.spec.containers:
+            self.end_container(container.name, 0)
+        self.set(phase="Succeeded")
+
+    def reject(self, reason: str, text: str) -> None:
+        """The pod is refused; containers that ran before a restart of the kubelet are ended."""
+        for status in self.containers():
+            if status.state == "running":
+                self.end_container(status.name, 137)
+        self.set(phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
+
+    def restart_ended(self) -> None:
+        """Let containers that ended wait for their next start, where the pod wants that; else see to the phase."""
+        for status in self.containers():
+            if status.state == "terminated" and self._restarts(self.pod.container(status.name), status):
+                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
+        self.settle()
+
+    def settle(self) -> None:
+        """Work out the phase from the containers."""
+        apps = self.status.container_statuses
+        if any(status.state == "running" for status in apps):
+            self.set(phase="Running")
+        elif apps and all(status.state == "terminated" for status in apps):
+            self.set(phase="Succeeded" if all(status.reason == _SUCCESS for status in apps) else "Failed")
+
+    def _restarts(self, container: Container, status: ContainerStatus) -> bool:
+        if self.pod.is_init_container(container):
+            return container.is_sidecar
+        policy = self.pod.spec.restart_policy
+        return policy == "Always" or (policy == "OnFailure" and status.reason != _SUCCESS)
+
+
+def full_name(pod: Pod) -> str:
+    """`namespace/name`."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
