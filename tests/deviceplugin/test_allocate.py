@@ -12,7 +12,10 @@ from msgspec.structs import replace
 from checkpoint import Lease, Ledger
 from deviceplugin import Paths
 from hostdevices import Device, Health
-from hostdevices.resource import Mount, NodeAccess
+from hostdevices.readers import paths_reader
+from hostdevices.resource import Mount, NodeAccess, Resource
+from hostdevices.scan import scan
+from hostdevices.selector import Paths as PathsSelector
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
@@ -219,3 +222,29 @@ async def test_preferred_allocation_over_the_wire(start: StartPlugins, paths: Pa
             "GetPreferredAllocation", api.PreferredAllocationRequest(container_requests=[request])
         )
         assert list(response.container_responses[0].deviceIDs) == ["misc-fuse.3", "misc-fuse.1"]
+
+
+async def test_a_link_under_a_configured_glob_that_is_swapped_is_refused(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    by_id = made_up.root / "dev/by-id"
+    by_id.mkdir()
+    (by_id / "stick").symlink_to("../fuse")
+    reader = paths_reader(["/dev/by-id/*"])
+    offered = Resource("example.com/stick", PathsSelector(("/dev/by-id/*",)))
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        plugins = await start([offered])
+        await kubelet.lists.get()
+        (device,) = scan(made_up.host, [reader]).devices.values()
+        await plugins.update({offered.name: (device,)})
+        (listed,) = await kubelet.lists.get()
+        response = await allocate(kubelet, listed.ID)
+        assert [node.container_path for node in response.devices] == ["/dev/by-id/stick"]
+        (by_id / "stick").unlink()
+        (by_id / "stick").symlink_to("../kvm")
+        code, text = await refusal(kubelet, listed.ID)
+        assert (code, "no longer what was offered" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        (by_id / "stick").unlink()
+        (by_id / "stick").symlink_to("/etc/passwd")
+        code, text = await refusal(kubelet, listed.ID)
+        assert (code, "gone now" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
