@@ -5,7 +5,8 @@ Necessary conditions only, each ignoring most of what the search has to respect:
 - every request has enough devices that suit it, are free, and that the constraints so far would accept;
 - all requests together: a bipartite matching of places and devices, where a shared device counts for as many places as
   the smallest of the requests could be put on it;
-- a match constraint needs a value that enough devices have, a distinct constraint enough values.
+- a match constraint needs a value that enough devices have, a distinct constraint enough values;
+- the counters of the pools have to last for the devices that draw least on them.
 
 A request that might raise an error ends the look ahead, because an error is what the search would find there.
 """
@@ -33,30 +34,33 @@ class Bounds:
     def __init__(self, search: Search, tasks: Iterable[Task]) -> None:
         self._search = search
         self._least = _least_amounts(search, tasks)
+        self._drawn = _drawn_by_pool(search)
 
     def allow(self, frame: Frame) -> bool:
-        """Whether the decision that is about to be opened, and the requests after it, could succeed."""
+        """Whether the decision that is about to be opened, and what comes after it, could succeed."""
         demands = self._demands(frame)
-        return demands is not None and self._constraints_allow(frame, demands) and self._can_match(demands)
-
-    def allow_place(self, frame: Frame) -> bool:
-        """Whether enough values are left for the other places of a request that is half done."""
-        task = frame.task
-        assert task is not None
-        demand = Demand(frame.remaining, task.count - frame.index, frozenset(task.constraints))
-        return self._constraints_allow(frame, [demand])
+        return (
+            demands is not None
+            and self._constraints_allow(frame, demands)
+            and self._counters_last(demands)
+            and self._can_match(demands)
+        )
 
     def _demands(self, frame: Frame) -> list[Demand] | None:
         """What is still wanted, up to the first request that could raise an error; None if one has too few devices."""
+        task = frame.task
+        assert task is not None
         demands = []
-        for claim, tasks in self._tasks_from(frame):
+        if not task.admin_access:  # what an admin request may share with others is hard to tell
+            demands.append(Demand(frame.remaining, task.count - frame.index, frozenset(task.constraints)))
+        for claim, tasks in self._tasks_after(frame):
             if any(may_raise(task) for task in tasks):
                 break
             options = [option for task in tasks if (option := self._option(task, claim)) is not None]
             if not options:
                 return None
             if any(task.admin_access for task in tasks):
-                continue  # what it may share with others is hard to tell
+                continue
             union = 0
             for devices, _ in options:
                 union |= devices
@@ -66,10 +70,8 @@ class Bounds:
             demands.append(Demand(union, min(places for _, places in options), bound))
         return demands
 
-    def _tasks_from(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
-        """The alternatives of the request that is being decided (the chosen one) and of all after it."""
-        assert frame.task is not None
-        yield frame.claim, [frame.task]
+    def _tasks_after(self, frame: Frame) -> Iterator[tuple[int, Sequence[Task]]]:
+        """The alternatives of all requests after the one that is being decided."""
         first = frame.request + 1
         for claim in range(frame.claim, len(self._search.claims)):
             for request in self._search.claims[claim].requests[first:]:
@@ -109,6 +111,31 @@ class Bounds:
                 return False
         return True
 
+    def _counters_last(self, demands: Iterable[Demand]) -> bool:
+        """Whether each demand, and all up to it together, could be met if only counters mattered."""
+        if not self._drawn:
+            return True
+        devices = places = 0
+        for demand in demands:
+            if not demand.devices & self._search.multi:  # of which only the first user pays
+                devices |= demand.devices
+                places += demand.places
+                if self._most(demand.devices) < demand.places or self._most(devices) < places:
+                    return False
+        return True
+
+    def _most(self, devices: int) -> int:
+        """How many of these devices the counters last for, at best."""
+        most = 0
+        for number, (members, drawn) in self._drawn.items():
+            here = devices & members
+            if here:
+                devices ^= here
+                left = self._search.counters_of(number).left()
+                bounds = [_least_sum(each, here, amount) for each, amount in zip(drawn, left, strict=True)]
+                most += min(bounds, default=here.bit_count())
+        return most + devices.bit_count()
+
     def _can_match(self, demands: Iterable[Demand]) -> bool:
         search = self._search
         free = search.everything
@@ -143,6 +170,37 @@ class Bounds:
                 left = max(0, billionths(device.capacity[name].value) - used) // least
                 seats = left if seats is None else min(seats, left)
         return seats
+
+
+def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[list[tuple[int, int]]]]]:
+    """By pool: the devices that draw on counters, and for each counter its draws, the smallest first."""
+    drawn: dict[int, tuple[int, list[list[tuple[int, int]]]]] = {}
+    if not search.drawing:
+        return drawn
+    for number, (pool, start, end) in enumerate(search.layout.spans):
+        draws = {
+            position: draw for position in range(start, end) if (draw := search.layout.draws.get(position)) is not None
+        }
+        # A negative draw gives something back: what is left is no bound then.
+        if draws and all(amount >= 0 for draw in draws.values() for amount in draw.values()):
+            members = sum(1 << position for position in draws)
+            by_counter = [
+                sorted((draw.get(name, 0), 1 << position) for position, draw in draws.items()) for name in pool.counters
+            ]
+            drawn[number] = (members, by_counter)
+    return drawn
+
+
+def _least_sum(draws: Iterable[tuple[int, int]], devices: int, left: int) -> int:
+    """How many of the devices can draw before nothing is left, the most modest first."""
+    number = 0
+    for amount, bit in draws:
+        if bit & devices:
+            left -= amount
+            if left < 0:
+                break
+            number += 1
+    return number
 
 
 def may_raise(task: Task) -> bool:

@@ -69,6 +69,12 @@ class Counters:
             taken[order[name]] += amount
         return True
 
+    def left(self) -> list[int]:
+        """What is left of each counter, in the order of their declaration; negative where devices cannot be had."""
+        if self._is_overdrawn:
+            return [-1] * len(self._available)
+        return [available - taken for available, taken in zip(self._available, self.taken, strict=True)]
+
     def give_back(self, draw: Draw) -> None:
         """Undo `take`."""
         for name, amount in draw.items():

@@ -49,12 +49,8 @@ class Pruner:
             return True
         if not self._is_engaged:
             return False
-        if self._bounds is not None:
-            if frame.index == 0:
-                if not self._bounds.allow(frame):
-                    return True
-            elif task.constraints and not undecided and not self._bounds.allow_place(frame):
-                return True
+        if self._bounds is not None and not undecided and not self._bounds.allow(frame):
+            return True
         frame.key = self._state(frame, start)
         return frame.key in self._failed_states
 

@@ -317,16 +317,16 @@ class Search:
         """Take what the device draws on its pool's counters; of a shared device only the first user pays."""
         if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
             return True
-        return self._pool_counters(position).take(self.layout.draws[position])
+        return self.counters_of(self.layout.pool_numbers[position]).take(self.layout.draws[position])
 
     def _refund(self, position: int, bit: int) -> None:
         """Undo `_pay`."""
         if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
             return
-        self._pool_counters(position).give_back(self.layout.draws[position])
+        self.counters_of(self.layout.pool_numbers[position]).give_back(self.layout.draws[position])
 
-    def _pool_counters(self, position: int) -> Counters:
-        number = self.layout.pool_numbers[position]
+    def counters_of(self, number: int) -> Counters:
+        """The counters of a pool, by its index in the layout."""
         counters = self.counters.get(number)
         if counters is None:
             pool = self.layout.spans[number][0]

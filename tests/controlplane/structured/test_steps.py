@@ -76,6 +76,15 @@ def test_published_counts(devices: list[Json], requests: list[Json], steps: int,
         assert results == (None if found is None else [found])
 
 
+def test_devices_that_draw_nothing_of_what_is_there() -> None:
+    """A set without counters limits nobody, whatever the search looks ahead."""
+    devices = alike(3, consumesCounters=[{"counterSet": "set"}])
+    slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=[{"name": "set"}])]
+    wanted = [claim(request("a", wants(2)), request("b", wants(1, "device.driver != ''")))]
+    made = allocator(slices, patience=-1)
+    assert names(made.allocate(node(), wanted)) == [["a=pool/d000", "a=pool/d001", "b=pool/d002"]]
+
+
 def test_the_backtracking_workload_of_scheduler_perf() -> None:
     amounts = {**{f"cpu{n}": "1" for n in range(1, 9)}, "mem": "70Gi"}
     slices = [slice_("s", BACKTRACKING, count=2), counters("t", **amounts)]
@@ -112,6 +121,13 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
         [claim(request("r", wants(17)), constraints=[match("numa")])],
     ),
     "counters for half of the devices": (_halves(20), [claim(request("r", wants(11)))]),
+    "partitions of all sizes, too large together": (
+        [
+            slice_("s", [device(f"d{n:02}", **consumes(m=str(50 + n * 7 % 30))) for n in range(30)], count=2),
+            counters("t", m="500"),
+        ],
+        [claim(request("a", wants(5)), request("b", wants(5)))],
+    ),
     "one claim more than devices": (
         [slice_("s", alike(20))],
         [claim(request("r"), name=f"c{n}") for n in range(21)],
