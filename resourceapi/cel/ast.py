@@ -60,6 +60,7 @@ class Select(Node):
         self.test_only = test_only
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         yield self.operand
 
 
@@ -76,6 +77,7 @@ class Call(Node):
         self.overloads: list[str] = []
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         if self.target is not None:
             yield self.target
         yield from self.args
@@ -92,6 +94,7 @@ class ListExpr(Node):
         self.optionals = optionals
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         yield from self.elements
 
 
@@ -116,6 +119,7 @@ class MapExpr(Node):
         self.entries = entries
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         for entry in self.entries:
             yield entry.key
             yield entry.value
@@ -144,6 +148,7 @@ class Struct(Node):
         self.fields = fields
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         for field in self.fields:
             yield field.value
 
@@ -176,6 +181,7 @@ class Comprehension(Node):
         self.result = result
 
     def children(self) -> Iterator[Node]:
+        """Yield the nodes below this one."""
         yield from (self.range, self.init, self.condition, self.step, self.result)
 
 
