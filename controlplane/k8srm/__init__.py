@@ -2,7 +2,8 @@
 
 from controlplane.k8srm.errors import K8srmError, SolveTimeout
 from controlplane.k8srm.load import Cluster, read_files
-from controlplane.k8srm.solve import ClaimResult, NodeResult, Outcome, PoolResult, PoolSetResult, Solver, select_node
+from controlplane.k8srm.solve import NodeResult, Outcome, Solver, select_node
+from controlplane.k8srm.telling import ClaimResult, PoolResult, PoolSetResult
 from controlplane.k8srm.types import API_VERSION, GROUP, KINDS
 
 __all__ = [

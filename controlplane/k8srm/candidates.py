@@ -66,6 +66,11 @@ class Wish(Struct, frozen=True):
     refusals: Mapping[str, str] = {}  # by pool
     fault: str = ""
 
+    @property
+    def wants_amounts(self) -> bool:
+        """Whether it takes portions of devices; admin access takes nothing."""
+        return bool(self.demand.amounts) and not self.is_admin
+
 
 def wishes_of(claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings) -> dict[WishID, Wish]:
     """All details of the claims, in order."""

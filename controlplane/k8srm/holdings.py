@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controlplane.k8srm.amounts import Supply, billionths, block_of
-from controlplane.k8srm.types import Device, DeviceClaim, DevicePool, ResourceCapacity
+from controlplane.k8srm.types import Device, DeviceAllocation, DeviceClaim, DevicePool, ResourceCapacity
 from resourceapi.objects import Quantity
 
 
@@ -26,15 +26,27 @@ class Holdings:
         self.whole: set[DeviceName] = set()
         self.portions: dict[DeviceName, dict[str, Quantity]] = {}
         for claim in claims:
-            for allocation in claim.status.allocations:
-                if allocation.admin_access:
-                    continue
-                name = DeviceName(allocation.device_pool_name, allocation.device_name)
-                if not allocation.allocations:
-                    self.whole.add(name)
-                held = self.portions.setdefault(name, {}) if allocation.allocations else {}
-                for portion in allocation.allocations:
-                    held[portion.name] = held.get(portion.name, Quantity.of(0)) + portion.allocation
+            self._add(claim.status.allocations)
+
+    def with_more(self, allocations: Iterable[DeviceAllocation]) -> "Holdings":
+        """What is held after further allocations."""
+        more = Holdings()
+        more.whole |= self.whole
+        more.portions |= {name: dict(portions) for name, portions in self.portions.items()}
+        more._add(allocations)
+        return more
+
+    def _add(self, allocations: Iterable[DeviceAllocation]) -> None:
+        for allocation in allocations:
+            if allocation.admin_access:
+                continue
+            name = DeviceName(allocation.device_pool_name, allocation.device_name)
+            if not allocation.allocations:
+                self.whole.add(name)
+                continue
+            held = self.portions.setdefault(name, {})
+            for portion in allocation.allocations:
+                held[portion.name] = held.get(portion.name, Quantity.of(0)) + portion.allocation
 
     def is_free(self, pool: DevicePool, device: Device) -> bool:
         """Whether nobody holds any of a device."""

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from controlplane.k8srm.amounts import quantity_of
+from controlplane.k8srm.amounts import billionths, quantity_of
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.holdings import resources_of
 from controlplane.k8srm.load import Cluster, ObjectName
 from controlplane.k8srm.pods import PodClaim, claims_of_pod
 from controlplane.k8srm.solve import Outcome, select_node
-from controlplane.k8srm.translate import Taken
-from controlplane.k8srm.types import DeviceAllocation, DeviceClaim, ResourceAllocation, with_status
+from controlplane.k8srm.translate import Taken, allocation_of
+from controlplane.k8srm.types import DeviceAllocation, DeviceClaim, with_status
 from resourceapi.objects.core import Pod
 
 Lookup = Callable[[ObjectName], dict[str, Any] | None]
@@ -94,15 +95,15 @@ def _allocated(claim: DeviceClaim, taken: Sequence[Taken], cluster: Cluster, loo
 
 
 def _allocation(taken: Taken, cluster: Cluster) -> DeviceAllocation:
+    """A device as the status has it, amounts with suffixes of the same family as the capacity's."""
     device = next(x for x in cluster.pools[taken.pool].spec.devices if x.name == taken.device)
-    resources = resources_of(device)
-    return DeviceAllocation(
-        device_pool_name=taken.pool,
-        device_name=taken.device,
-        admin_access=True if taken.wish.is_admin else None,
+    formats = {name: resource.capacity.format for name, resource in resources_of(device).items()}
+    allocation = allocation_of(taken)
+    return replace(
+        allocation,
         allocations=tuple(
-            ResourceAllocation(name=name, allocation=quantity_of(amount, resources[name].capacity.format))
-            for name, amount in taken.portions
+            replace(x, allocation=quantity_of(billionths(x.allocation), formats[x.name]))
+            for x in allocation.allocations
         ),
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from controlplane.k8srm.solve import NodeResult, Outcome, PoolResult
+from controlplane.k8srm.solve import NodeResult, Outcome
+from controlplane.k8srm.telling import PoolResult
 
 
 def report(outcome: Outcome, *, verbose: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 | here | there |
 |---|---|
-| a pool, with or without a node | slices of a pool, for a node or for all nodes |
+| a pool, with or without a node | slices of a pool that is known by its number, for a node or for all nodes |
 | a pool's resources, and what a device takes of them in whole blocks | shared counters and their consumption |
 | a device's resources | consumable capacity of a device that can be allocated several times |
 | a device held or wanted as a whole | all of a capacity `#shares`, of which each portion takes one |
@@ -20,12 +20,13 @@ from controlplane.k8srm.amounts import Kind, Slot, billionths, block_of, in_bloc
 from controlplane.k8srm.candidates import Wish
 from controlplane.k8srm.constraints import effective_attributes
 from controlplane.k8srm.holdings import DeviceName, Holdings
-from controlplane.k8srm.types import Attribute, Device, DeviceClaim, DevicePool
+from controlplane.k8srm.types import Attribute, Device, DeviceAllocation, DeviceClaim, DevicePool, ResourceAllocation
 from controlplane.structured import AllocatedState, DeviceClasses, DeviceID, SharedDeviceID
 from resourceapi.objects import ObjectMeta, Quantity, v1
 
 _CLASS = "any"
-_ADMIN = "#admin"
+_DRIVER = "k8srm"  # of all pools: which driver a claim wants is in the marks, too
+_ADMIN = "-admin"
 _SHARES = "#shares"  # no name of a resource
 _ALL_SHARES = Quantity.of(1_000_000)
 _HELD = "held"
@@ -68,31 +69,31 @@ class Kinds:
         return wish.id.mark if kind is None else f"{wish.id.mark}k{self._numbers[wish.id.mark][kind]}"
 
 
-def slices_of(pools: Iterable[DevicePool], wishes: Sequence[Wish], kinds: Kinds) -> tuple[v1.ResourceSlice, ...]:
+def slices_of(pools: Sequence[DevicePool], wishes: Sequence[Wish], kinds: Kinds) -> tuple[v1.ResourceSlice, ...]:
     """All pools as slices, their devices marked with the wishes that may have them."""
     slices: list[v1.ResourceSlice] = []
-    for pool in pools:
+    for number, pool in enumerate(pools):
         ordinary = [wish for wish in wishes if not wish.is_admin]
         parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, x, ordinary, kinds) for x in _sound(pool)))]
         if pool.spec.resources:
             counters = {x.name: v1.Counter(value=x.capacity) for x in pool.spec.resources}
             parts.append(v1.ResourceSliceSpec(shared_counters=(v1.CounterSet(name="pool", counters=counters),)))
-        slices += _slices(pool, pool.metadata.name, parts)
+        slices += _slices(pool, _pool_name(number), parts)
         admin = [wish for wish in wishes if wish.is_admin]
         if admin:
             copies = tuple(_copy(_device(pool, device, admin, kinds)) for device in pool.spec.devices)
-            slices += _slices(pool, pool.metadata.name + _ADMIN, [v1.ResourceSliceSpec(devices=copies)])
+            slices += _slices(pool, _pool_name(number) + _ADMIN, [v1.ResourceSliceSpec(devices=copies)])
     return tuple(slices)
 
 
-def state_of(pools: Iterable[DevicePool], holdings: Holdings) -> AllocatedState:
+def state_of(pools: Sequence[DevicePool], holdings: Holdings) -> AllocatedState:
     """What is held already."""
     devices: set[DeviceID] = set()
     shares: set[SharedDeviceID] = set()
     consumed: dict[DeviceID, dict[str, Quantity]] = {}
-    for pool in pools:
+    for number, pool in enumerate(pools):
         for device in pool.spec.devices:
-            name = DeviceID(pool.spec.driver, pool.metadata.name, device.name)
+            name = DeviceID(_DRIVER, _pool_name(number), device.name)
             held = DeviceName(pool.metadata.name, device.name)
             portions = holdings.portions.get(held)
             is_whole = held in holdings.whole
@@ -119,15 +120,29 @@ def claims_of(
     return [_claim(claims[number], parts, kinds, with_matches=with_matches) for number, parts in by_claim.items()]
 
 
-def taken_by(asks: Sequence[Ask], allocations: Sequence[v1.AllocationResult]) -> list[Taken]:
-    """The devices that an allocation gives to the asks, in their order."""
+def taken_by(
+    asks: Sequence[Ask], allocations: Sequence[v1.AllocationResult], pools: Sequence[DevicePool]
+) -> list[Taken]:
+    """The devices of these pools that an allocation gives to the asks, in their order."""
     by_request = {_request_name(ask, number): (ask.wish, slot) for ask in asks for number, slot in enumerate(ask.slots)}
     return [
-        Taken(wish, result.pool.removesuffix(_ADMIN), result.device, slot.portions)
+        Taken(wish, pools[int(result.pool.removesuffix(_ADMIN))].metadata.name, result.device, slot.portions)
         for allocation in allocations
         for result in allocation.devices.results
         for wish, slot in [by_request[result.request]]
     ]
+
+
+def allocation_of(taken: Taken) -> DeviceAllocation:
+    """A device as a claim's status has it."""
+    return DeviceAllocation(
+        device_pool_name=taken.pool,
+        device_name=taken.device,
+        admin_access=True if taken.wish.is_admin else None,
+        allocations=tuple(
+            ResourceAllocation(name=name, allocation=quantity_of(amount)) for name, amount in taken.portions
+        ),
+    )
 
 
 def _claim(claim: DeviceClaim, asks: Sequence[Ask], kinds: Kinds, *, with_matches: bool) -> v1.ResourceClaim:
@@ -180,7 +195,7 @@ def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) 
         v1.ResourceSlice(
             metadata=ObjectMeta(name=f"{name}-{number}"),
             spec=v1.ResourceSliceSpec(
-                driver=pool.spec.driver,
+                driver=_DRIVER,
                 pool=v1.ResourcePool(name=name, generation=1, resource_slice_count=len(parts)),
                 node_name=pool.spec.node_name or None,
                 all_nodes=None if pool.spec.node_name else True,
@@ -190,6 +205,11 @@ def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) 
         )
         for number, part in enumerate(parts)
     ]
+
+
+def _pool_name(number: int) -> str:
+    """The allocator goes through pools in the order of their names, we in the order in which they came."""
+    return f"{number:09}"
 
 
 def _sound(pool: DevicePool) -> list[Device]:
