@@ -126,7 +126,7 @@ class Allocator:
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:
-    """Name a few ids: a request may carry thousands."""
+    """Begin a sentence about some ids; a request may carry thousands."""
     named = ", ".join(ids[:most])
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
-    return f"{'device' if len(ids) == 1 else 'devices'} {named}{more}"
+    return f"device {named} is" if len(ids) == 1 else f"devices {named}{more} are"
