@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ def test_hotplug_changes_the_nodes_capacity(node: RealNode, daemon: DaemonProces
     node.wait_resource("e2e.example/loop", before)
 
 
+@pytest.mark.skipif(not shutil.which("ip"), reason="ip (iproute2) is not installed")
 def test_a_network_link_that_comes_and_goes(node: RealNode, daemon: DaemonProcess) -> None:
     subprocess.run(["ip", "link", "add", "npe2e0", "type", "veth", "peer", "name", "npe2e1"], check=True)
     try:
