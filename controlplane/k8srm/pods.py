@@ -8,7 +8,7 @@ it. Source: allocator specification 6.2, the prototype's example pods.
 from msgspec import Struct
 
 from controlplane.k8srm.errors import K8srmError
-from controlplane.k8srm.load import Cluster
+from controlplane.k8srm.load import Cluster, key_of
 from controlplane.k8srm.types import (
     DeviceClaim,
     DeviceClaimSpec,
@@ -38,6 +38,10 @@ def claims_of_pod(pod: Pod, cluster: Cluster) -> list[PodClaim]:
     found: dict[tuple[str, str], PodClaim] = {}
     for entry in entries:
         used_claim = _claim_for(entry, pod, cluster)
+        try:
+            check_spec(used_claim.claim.spec, "spec")
+        except DecodeError as error:
+            raise K8srmError(f"{used_claim.claim.KIND} {key_of(used_claim.claim)}: {error}") from None
         found.setdefault((used_claim.claim.KIND, used_claim.claim.metadata.name), used_claim)
     return list(found.values())
 
@@ -46,16 +50,10 @@ def _entries(pod: Pod) -> list[PodDeviceClaim]:
     listed = pod.spec.unknown_fields.get("deviceClaims") if pod.spec.unknown_fields else None
     if not isinstance(listed, list | None):
         raise K8srmError(f"{_called(pod)}: spec.deviceClaims: must be a list")
-    entries = []
     try:
-        for number, value in enumerate(listed or []):
-            entry = from_dict(PodDeviceClaim, value, "v1alpha1")
-            if entry.claim is not None:
-                check_spec(entry.claim, f"spec.deviceClaims[{number}].claim")
-            entries.append(entry)
+        return [from_dict(PodDeviceClaim, value, "v1alpha1") for value in listed or []]
     except DecodeError as error:
         raise K8srmError(f"{_called(pod)}: spec.deviceClaims: {error}") from None
-    return entries
 
 
 def _names_used(container: Container) -> list[str]:
