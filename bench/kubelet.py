@@ -58,6 +58,7 @@ async def _on_a_node(
 async def _one_container(node: Node, _: DevicePluginStub) -> dict[str, float]:
     """The time of `allocate_container`, each time for another pod while the earlier ones keep their device."""
     took = []
+    await asyncio.sleep(3)  # the list has settled, and the kubelet has prepared for what comes
     for number in range(CONTAINERS):
         wanted = pod(f"p{number}", container("c", {RESOURCE: 1}))
         started = time.perf_counter()

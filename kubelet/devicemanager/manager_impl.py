@@ -42,6 +42,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 DEVICE_PLUGIN_PATH = Path("/var/lib/kubelet/device-plugins")
 KUBELET_SOCKET = DEVICE_PLUGIN_PATH / "kubelet.sock"
 UPDATE_QUEUE_LENGTH = 100
+SETTLED = 1.0  # seconds
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class ManagerImpl:
         self._on_change = on_change
         self._allocator = Allocator(self.state, affinity, self._is_restored, shuffle)
         self._preparing: set[Run] = set()
+        self._settling: asyncio.TimerHandle | None = None
         self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
         self._active_pods: ActivePodsFunc = tuple
         self._sources_ready: SourcesReady = lambda: True
@@ -117,6 +119,8 @@ class ManagerImpl:
         """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once."""
         await self.server.stop()
         await self.checkpoint.close()
+        if self._settling is not None:
+            self._settling.cancel()
 
     def get_watcher_handler(self) -> PluginHandler:
         """For plugins in `plugins_registry`."""
@@ -170,6 +174,7 @@ class ManagerImpl:
             await self.checkpoint.write(self.state.checkpoint())
         except AllocationError as error:
             log.error("%s", error)
+        self._settled_in(SETTLED)
         self._on_change("devices", resource)
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
@@ -315,8 +320,14 @@ class ManagerImpl:
             self._prepare_checksums()
             self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}")
 
+    def _settled_in(self, seconds: float) -> None:
+        """Prepare for allocations when no list has come for a while: a list that keeps changing is not worth it."""
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(seconds, self._prepare_checksums)
+
     def _prepare_checksums(self) -> None:
-        """Where one allocation was made others follow: make the next checksum cheap, off the loop."""
+        """Make the next checksum cheap, off the loop."""
         for run in self.state.long_runs():
             if run not in self._preparing:
                 self._preparing.add(run)
