@@ -59,6 +59,7 @@ class Wish(Struct, frozen=True):
     """A detail with everything that the cluster says to it. With a fault there are no candidates anywhere."""
 
     id: WishID
+    alternatives: int  # how many there are, this one included
     detail: DeviceClaimDetail
     demand: Demand
     is_admin: bool
@@ -75,22 +76,30 @@ class Wish(Struct, frozen=True):
 def wishes_of(claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings) -> dict[WishID, Wish]:
     """All details of the claims, in order."""
     return {
-        id_: _wish(id_, detail, claim, cluster, holdings)
+        id_: _wish(id_, len(details), detail, claim, cluster, holdings)
         for number, claim in enumerate(claims)
         for index, instance in enumerate(claim.spec.claims)
-        for alternative, detail in enumerate(details_of(instance))
+        for details in [details_of(instance)]
+        for alternative, detail in enumerate(details)
         for id_ in [WishID(number, index, alternative)]
     }
 
 
-def _wish(id_: WishID, detail: DeviceClaimDetail, claim: DeviceClaim, cluster: Cluster, holdings: Holdings) -> Wish:
+def _wish(
+    id_: WishID,
+    alternatives: int,
+    detail: DeviceClaimDetail,
+    claim: DeviceClaim,
+    cluster: Cluster,
+    holdings: Holdings,
+) -> Wish:
     is_privileged = isinstance(claim, DevicePrivilegedClaim)
     classes, fault = _classes(detail, cluster, is_privileged=is_privileged)
     demand = _demand(detail)
     is_admin = is_privileged or any(each.spec.admin_access for each in classes)
     fault = fault or _fault_of(demand)
     if fault:
-        return Wish(id_, detail, demand, is_admin, fault=fault)
+        return Wish(id_, alternatives, detail, demand, is_admin, fault=fault)
     candidates: dict[str, Mapping[str, Candidate]] = {}
     refusals: dict[str, str] = {}
     drivers = {each.metadata.name: _drivers(each, cluster) for each in classes}
@@ -104,7 +113,7 @@ def _wish(id_: WishID, detail: DeviceClaimDetail, claim: DeviceClaim, cluster: C
             candidates[pool.metadata.name] = found
         else:
             refusals[pool.metadata.name] = reason
-    return Wish(id_, detail, demand, is_admin, candidates, refusals)
+    return Wish(id_, alternatives, detail, demand, is_admin, candidates, refusals)
 
 
 def _classes(detail: DeviceClaimDetail, cluster: Cluster, *, is_privileged: bool) -> tuple[list[DeviceClass], str]:

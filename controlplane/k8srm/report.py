@@ -48,7 +48,7 @@ def reasons(results: Sequence[NodeResult]) -> list[str]:
         f"{result.node}: {claim.claim_name}: {claim.reason}"
         for result in results
         for claim in result.claims
-        if claim.reason
+        if claim.claim_name in result.unsatisfied
     ]
 
 

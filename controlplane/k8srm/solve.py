@@ -3,7 +3,8 @@
 The structured allocator says what can be had together (see `questions`); here is only decided what is preferred. For a
 node, in this order: each instance gets its best alternative that leaves something for all that come after it; then each
 claim gets the fewest pools, the first such set in the order of the pools; then the fewest devices with the wanted
-amounts. A set of pools scores 100 or 0, a node the average of its claims or 0, and the first best node is taken.
+amounts. A claim scores 100, less where it got a lesser alternative, or 0; a node the average of its claims, or 0 if
+there is one that it cannot serve. The first best node is taken.
 Source: allocator specification 6.3, 6.6.
 """
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 from controlplane.k8srm.errors import SolveTimeout
 from controlplane.k8srm.load import Cluster
 from controlplane.k8srm.questions import Deadline, Found, Questions
-from controlplane.k8srm.telling import FULL_SCORE, ClaimResult, PoolSetResult, claim_result, pool_set_result
+from controlplane.k8srm.telling import FULL_SCORE, ClaimResult, PoolSetResult, claim_result, pool_set_result, score_of
 from controlplane.k8srm.translate import Taken
 from controlplane.k8srm.types import DeviceClaim
 
@@ -105,7 +106,7 @@ class Solver:
             return self._node_result(node, Deadline(self._timeout), verbose=verbose)
         except SolveTimeout as error:
             names = tuple(claim.metadata.name for claim in claims)
-            return NodeResult(node, 0, names, tuple(ClaimResult(name, 0, reason=str(error)) for name in names))
+            return NodeResult(node, 0, names, tuple(ClaimResult(name, reason=str(error)) for name in names))
 
     def _node_result(self, node: str, deadline: Deadline, *, verbose: bool) -> NodeResult:
         found = self._questions.find(node, self._everybody, deadline)
@@ -121,7 +122,11 @@ class Solver:
         else:
             results = [claim_result(self._questions, node, number, (), deadline) for number in unsatisfied]
         names = tuple(self._questions.claims[number].metadata.name for number in unsatisfied)
-        return NodeResult(node, 0 if names else FULL_SCORE, names, tuple(results))
+        score = 0
+        if found is not None:
+            scores = [score_of(found, number) for number in self._everybody]
+            score = sum(scores) // len(scores) if scores else FULL_SCORE
+        return NodeResult(node, score, names, tuple(results))
 
     def _all_results(
         self, node: str, satisfied: Sequence[int], found: Found | None, deadline: Deadline

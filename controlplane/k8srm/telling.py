@@ -38,7 +38,6 @@ class ClaimResult(Struct, frozen=True):
     """What a node's pools can do for a claim; `best` is the index of the best set, -1 if there is none."""
 
     claim_name: str
-    score: int
     best: int = -1
     ignored_pools: tuple[PoolResult, ...] = ()
     pool_set_results: tuple[PoolSetResult, ...] = ()
@@ -52,6 +51,16 @@ class NodeResult(Struct, frozen=True):
     score: int
     unsatisfied: tuple[str, ...] = ()
     claims: tuple[ClaimResult, ...] = ()
+
+
+def score_of(found: Found, claim: int) -> int:
+    """How well a claim is served: 100, less for every instance that did not get its best alternative."""
+    scores = []
+    for ask in found.asks:
+        if ask.wish.id.claim == claim:
+            number = ask.wish.alternatives
+            scores.append(max(FULL_SCORE * (number - ask.wish.id.alternative) // number, 1))
+    return sum(scores) // len(scores)
 
 
 def claim_result(
@@ -68,10 +77,11 @@ def claim_result(
     best = next((index for index, each in enumerate(sets) if each.score), -1)
     name = questions.claims[claim].metadata.name
     if best >= 0:
-        return ClaimResult(name, FULL_SCORE, best, tuple(ignored), sets)
-    faults = dict.fromkeys(wish.fault for wish in wishes if wish.fault)
-    reason = "; ".join(faults) or _reason(questions, node, claim, ignored, deadline)
-    return ClaimResult(name, 0, best, tuple(ignored), sets, reason)
+        return ClaimResult(name, best, tuple(ignored), sets)
+    told = list(dict.fromkeys(wish.fault for wish in wishes if wish.fault))
+    if not all(wish.fault for wish in wishes):
+        told += _reasons(questions, node, claim, ignored, deadline)
+    return ClaimResult(name, best, tuple(ignored), sets, "; ".join(told))
 
 
 def pool_set_result(
@@ -81,7 +91,7 @@ def pool_set_result(
     if found is not None:
         mine = [taken for taken in found.taken if taken.wish.id.claim == claim]
         counts = [PoolResult(pool, sum(taken.pool == pool for taken in mine)) for pool in pools]
-        return PoolSetResult(tuple(counts), FULL_SCORE)
+        return PoolSetResult(tuple(counts), score_of(found, claim))
     wanted, lacking, got = _partly(questions, node, claim, frozenset(pools), deadline, with_matches=True)
     if not lacking:
         return PoolSetResult(tuple(PoolResult(pool) for pool in pools), 0, NEEDED_BY_OTHERS)
@@ -94,7 +104,9 @@ def pool_set_result(
     return PoolSetResult(tuple(results), 0, f"unable to satisfy {lacking} of {wanted} device requests")
 
 
-def _reason(questions: Questions, node: str, claim: int, ignored: Sequence[PoolResult], deadline: Deadline) -> str:
+def _reasons(
+    questions: Questions, node: str, claim: int, ignored: Sequence[PoolResult], deadline: Deadline
+) -> list[str]:
     """Why a claim cannot be served by all pools of a node together."""
     told = []
     pools = questions.usable(node, claim)
@@ -105,7 +117,7 @@ def _reason(questions: Questions, node: str, claim: int, ignored: Sequence[PoolR
     for each in ignored:
         counts[each.failure_reason] = counts.get(each.failure_reason, 0) + 1
     told += [f"{number} pool{'' if number == 1 else 's'}: {reason}" for reason, number in counts.items()]
-    return "; ".join(told) or "the node has no pools"
+    return told or ["the node has no pools"]
 
 
 def _partly(

@@ -382,3 +382,17 @@ def test_the_fewest_pools_win_over_the_fewest_devices() -> None:
 def test_the_first_best_node_wins() -> None:
     pools = [pool("q", "m", [device("b")]), pool("p", "n", [device("a")])]
     assert solve(CLASS, *pools, claim("x", C)).node == "m"
+
+
+def test_a_node_with_a_better_alternative_wins() -> None:
+    pools = [pool("q", "m", [device("z")]), PAIR]
+    choice = {"oneOf": [{**C, "requests": {"count": 2}}, C]}
+    outcome = solve(CLASS, *pools, claim("x", choice))
+    assert [(each.node, each.score) for each in outcome.results] == [("m", 50), ("n", 100)]
+    assert outcome.node == "n"
+
+
+def test_a_node_scores_the_average_of_its_claims() -> None:
+    choice = {"oneOf": [{**C, "requests": {"count": 2}}, C]}
+    outcome = solve(CLASS, PAIR, claim("x", choice), claim("y", C))
+    assert [each.score for each in outcome.results] == [75]

@@ -1,0 +1,82 @@
+"""The prototype's kinds as CustomResourceDefinitions: for the stand-in, and for any other API server.
+
+Schemas come from the types. They are tolerant, as the prototype's schemaless server was: unknown members are stored,
+and null is as good as absent; but a value of the wrong type is refused. Source: allocator specification 6.1, 6.7.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.apiserver.schemas import schema_of
+from controlplane.k8srm.types import GROUP, KINDS, DeviceClaim, DevicePool
+
+_VERSION = "v1alpha1"
+_OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+_STATUS = (DeviceClaim, DevicePool)
+_NAMESPACED = (DeviceClaim,)
+
+
+def definitions() -> list[dict[str, Any]]:
+    """A definition for each kind of the group, and for the configuration of the made-up vendor `foozer.example.com`."""
+    made = [
+        _definition(
+            GROUP,
+            name,
+            _schema(kind),
+            is_namespaced=issubclass(kind, _NAMESPACED),
+            has_status=issubclass(kind, _STATUS),
+        )
+        for name, kind in KINDS.items()
+    ]
+    foozer = {"type": "object", "properties": {"spec": {"type": "object", **_OPEN}}, **_OPEN}
+    return [*made, _definition("foozer.example.com", "FoozerConfig", foozer, is_namespaced=True, has_status=False)]
+
+
+def _definition(
+    group: str, kind: str, schema: Mapping[str, Any], *, is_namespaced: bool, has_status: bool
+) -> dict[str, Any]:
+    singular = kind.lower()
+    plural = f"{singular}es" if singular.endswith("s") else f"{singular}s"
+    version = {"name": _VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if has_status:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"},
+            "scope": "Namespaced" if is_namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def _schema(kind: type[Any]) -> dict[str, Any]:
+    schema = _structural(schema_of(kind))
+    properties = schema["properties"]
+    for name in ("apiVersion", "kind", "metadata"):
+        del properties[name]  # these are the server's business
+    return {name: value for name, value in schema.items() if name != "nullable"}
+
+
+def _structural(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as definitions may have it, and as tolerant as the module says."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"x-kubernetes-int-or-string": True, "nullable": True}
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return {"type": "object", "nullable": True, **_OPEN}
+    made: dict[str, Any] = {"type": schema["type"], "nullable": True}
+    if "description" in schema:
+        made["description"] = schema["description"]
+    if "format" in schema:
+        made["format"] = schema["format"]
+    if "items" in schema:
+        made["items"] = {name: value for name, value in _structural(schema["items"]).items() if name != "nullable"}
+    if "additionalProperties" in schema:
+        made["additionalProperties"] = _structural(schema["additionalProperties"])
+    if "properties" in schema:
+        made["properties"] = {name: _structural(each) for name, each in schema["properties"].items()}
+        made |= _OPEN
+    return made

@@ -1,0 +1,88 @@
+"""Scheduling a pod against an API server: read everything, decide, write.
+
+Order of writing: the claims' status first, so that nothing runs with devices that nobody has written down; then the
+binding. If something fails on the way, what was written is taken back. Every write carries the version that was read,
+so that a claim that somebody else allocates meanwhile is a conflict, not a double allocation.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from controlplane.k8srm.errors import K8srmError
+from controlplane.k8srm.load import ObjectName, cluster_of
+from controlplane.k8srm.plan import Plan, plan
+from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, with_status, write
+
+Plain = dict[str, Any]
+
+
+class Api(Protocol):
+    """What is needed of an API server; plain values in and out. Refusals are raised as K8srmError."""
+
+    def list(self, api_version: str, kind: str) -> list[Plain]:
+        """All objects of a kind, in all namespaces."""
+
+    def get(self, name: ObjectName) -> Plain | None:
+        """One object; None if there is none, or no such kind."""
+
+    def create(self, value: Plain) -> Plain:
+        """A new object, as it was stored."""
+
+    def update_status(self, value: Plain) -> Plain:
+        """An object with a new status, if its version is still that of the value."""
+
+    def delete(self, name: ObjectName) -> None:
+        """An object goes."""
+
+    def bind(self, namespace: str, pod: str, node: str) -> None:
+        """A pod goes to a node."""
+
+
+def schedule(api: Api, pod: str, namespace: str = "default", *, verbose: bool = False, timeout: float = 10.0) -> Plan:
+    """Find a node for a pod and write it down; a plan without a node has written nothing.
+
+    `timeout` is in seconds for each node. Raises K8srmError.
+    """
+    found = api.get(ObjectName("v1", "Pod", namespace, pod))
+    if found is None:
+        raise K8srmError(f"pod {namespace}/{pod} not found")
+    values = [value for kind in KINDS for value in _listed(api, API_VERSION, kind)]
+    cluster = cluster_of([*values, *_listed(api, "v1", "Node"), found])
+    decided = plan(cluster.pods[f"{namespace}/{pod}"], cluster, api.get, verbose=verbose, timeout=timeout)
+    if decided.outcome.node is not None:
+        _write(api, decided, namespace, pod, decided.outcome.node)
+    return decided
+
+
+def _listed(api: Api, api_version: str, kind: str) -> list[Plain]:
+    return [{**value, "apiVersion": api_version, "kind": kind} for value in api.list(api_version, kind)]
+
+
+def _write(api: Api, decided: Plan, namespace: str, pod: str, node: str) -> None:
+    undo: list[Callable[[], object]] = []
+    try:
+        for each in decided.claims:
+            _write_claim(api, each.claim, each.is_new, undo)
+        api.bind(namespace, pod, node)
+    except K8srmError as error:
+        for step in reversed(undo):
+            try:
+                step()
+            except K8srmError as another:
+                raise K8srmError(f"{error}; and taking back what was written failed: {another}") from error
+        raise
+
+
+def _write_claim(api: Api, claim: DeviceClaim, is_new: bool, undo: list[Callable[[], object]]) -> None:
+    value = write(claim)
+    name = ObjectName(claim.API_VERSION, claim.KIND, claim.metadata.namespace, claim.metadata.name)
+    if is_new:
+        created = api.create(
+            write(with_status(claim, allocations=(), class_configs=(), claim_configs=(), pod_names=()))
+        )
+        undo.append(lambda: api.delete(name))
+        value["metadata"] = created["metadata"]
+    before = None if is_new else api.get(name)
+    stored = api.update_status(value)
+    if before is not None:
+        undo.append(lambda: api.update_status({**before, "metadata": stored["metadata"]}))
