@@ -1,0 +1,158 @@
+"""Containers and the kubelet over time."""
+
+import os
+import socket
+import stat
+
+from kubelet.plugin import failing
+from kubelet.pods import container, pod
+from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, good
+from tests.kubelet.both.world import Stage
+
+
+@both
+async def pre_start(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"), pre_start_required=True)
+    await stage.run(pod(stage.name, container("c", {stage.resource: 2})))
+    assert [sorted(call.devices_ids) for call in plugin.called("PreStartContainer")] == [["a", "b"]]
+    await stage.world.end_container(stage.name, "c", "restarted")
+    assert [sorted(call.devices_ids) for call in plugin.called("PreStartContainer")] == [["a", "b"]] * 2
+    assert len(plugin.called("Allocate")) == 1
+
+
+@both
+async def pre_start_fails(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"), pre_start_required=True)
+    plugin.behaviours["PreStartContainer"] = failing("not ready")
+    view = await stage.run(pod(stage.name, container("c", {stage.resource: 1})), "CreateContainerConfigError")
+    assert view.phase == "Pending"
+    assert view.containers["c"].message == (
+        "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = not ready"
+    )
+
+
+@both
+async def succeeded(stage: Stage) -> None:
+    await stage.offering(good("a"))
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1}), restart_policy="Never"))
+    await stage.world.end_container(stage.name, "c", "Succeeded")
+    assert await stage.held(stage.name) is None
+    await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1})))
+    assert await stage.held(f"{stage.name}2") == {"c": ["a"]}
+
+
+@both
+async def unhealthy_while_it_runs(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"))
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    await stage.world.has_health(stage.name, "Healthy")
+    plugin.update(bad("a"))
+    await stage.world.has_health(stage.name, "Unhealthy")
+    await stage.offers(1, 0)
+    view = await stage.world.end_container(stage.name, "c", "restarted")
+    assert view.phase == "Running"
+    assert await stage.held(stage.name) == {"c": ["a"]}
+    assert len(plugin.called("Allocate")) == 1
+    plugin.update(good("a"))
+    await stage.world.has_health(stage.name, "Healthy")
+
+
+@both
+async def removed(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"))
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    await stage.world.remove(stage.name)
+    assert len(stage.entries()) == 1, "the file is not written for a removal"
+    assert await stage.held(stage.name) is None
+    await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1})))
+    assert [entry.device_ids for entry in stage.entries()] == [["a"]]
+    assert len(plugin.called("Allocate")) == 2
+
+
+@both
+async def restart(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"))
+    before = await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    held = await stage.held(stage.name)
+    entries = stage.entries()
+    await stage.world.restart_kubelet()
+    await stage.offers(0, 0)
+    after = await stage.world.view(stage.name)
+    assert (after.uid, after.phase, after.containers["c"].restarts) == (before.uid, "Running", 0)
+    assert await stage.held(stage.name) == held
+    assert stage.entries() == entries
+    text = await stage.rejection(pod(f"{stage.name}2", container("c", {stage.resource: 1})))
+    assert text == NO_HEALTHY.format(stage.resource)
+    await plugin.start()
+    await plugin.register(stage.socket)
+    await stage.offers(2, 2)
+    assert await stage.held(stage.name) == held
+    await stage.run(pod(f"{stage.name}3", container("c", {stage.resource: 1})))
+    held3 = await stage.held(f"{stage.name}3")
+    assert sorted([*(held or {})["c"], *(held3 or {})["c"]]) == ["a", "b"]
+
+
+@both
+async def restart_and_container(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"), pre_start_required=True)
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    await stage.world.restart_kubelet()
+    await stage.offers(0, 0)
+    view = await stage.world.end_container(stage.name, "c", "restarted")
+    assert view.phase == "Running"
+    assert await stage.held(stage.name) == {"c": ["a"]}
+    assert [len(plugin.called(method)) for method in ("Allocate", "PreStartContainer")] == [1, 1]
+
+
+@both
+async def restart_after_an_init_container(stage: Stage) -> None:
+    await stage.offering(good("a"))
+    r = stage.resource
+    await stage.run(pod(stage.name, container("c", {r: 1}), init=(container("i", {r: 1}),)))
+    await stage.world.restart_kubelet()
+    # it is not running any more and is checked anew, finds no healthy device, and the whole pod is ended for it
+    await stage.world.was_ended(stage.name)
+
+
+@both
+async def sockets_at_a_restart(stage: Stage) -> None:
+    name, folder = stage.name, stage.folder
+    plugin = await stage.offering(good("a"))
+    (folder / f"{name}-file").write_text("kept")
+    (folder / f"{name}-folder").mkdir()
+    os.mkfifo(folder / f"{name}-fifo")
+    for path in (folder / f"{name}.sock", folder / f"{name}-folder" / "x.sock"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    (folder / f"{name}-link").symlink_to(f"{name}-folder/x.sock")
+    try:
+        await stage.world.restart_kubelet()
+        await stage.offers(0, 0)
+        left_over = sorted(path.name for path in folder.iterdir() if path.name.startswith(name))
+        assert not plugin.socket.exists()
+        assert left_over == [f"{name}-fifo", f"{name}-file", f"{name}-folder"]
+        assert (folder / f"{name}-folder" / "x.sock").exists()
+    finally:
+        for path in (folder / f"{name}-folder" / "x.sock", folder / f"{name}-file", folder / f"{name}-fifo"):
+            path.unlink(missing_ok=True)
+        (folder / f"{name}-folder").rmdir()
+
+
+@both
+async def file_modes(stage: Stage) -> None:
+    await stage.offering(good("a"))
+    modes = {
+        path: stat.S_IMODE((stage.world.kubelet_folder / path).stat().st_mode)
+        for path in (
+            "device-plugins",
+            "plugins_registry",
+            "pod-resources",
+            "device-plugins/kubelet_internal_checkpoint",
+        )
+    }
+    assert modes == {
+        "device-plugins": 0o755,
+        "plugins_registry": 0o750,
+        "pod-resources": 0o750,
+        "device-plugins/kubelet_internal_checkpoint": 0o600,
+    }

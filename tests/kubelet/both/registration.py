@@ -1,0 +1,189 @@
+"""Who may register, what becomes of the one before, and what lists say."""
+
+from kubelet.devicemanager import Device
+from kubelet.devicemanager.device import to_message
+from kubelet.plugin import failing
+from kubelet.pods import container, pod
+from tests.kubelet.both.scenario import bad, both, good
+from tests.kubelet.both.world import Stage
+
+
+@both
+async def register(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"))
+    assert [method for method, _ in plugin.calls] == ["GetDevicePluginOptions", "ListAndWatch"]
+
+
+@both
+async def bad_version(stage: Stage) -> None:
+    plugin = await stage.plugin([], register=False)
+    assert await stage.refusal(plugin, version="v1alpha2") == (
+        'requested API version "v1alpha2" is not supported by kubelet. Supported version is ["v1beta1"]'
+    )
+    assert plugin.calls == []
+
+
+@both
+async def bad_names(stage: Stage) -> None:
+    plugin = await stage.plugin([], register=False)
+    for name in ("", "noslash", "foo.kubernetes.io/x", "requests.example.com/x", "a/b/c", "EXAMPLE.com/x"):
+        assert await stage.refusal(plugin, resource=name) == f'the ResourceName "{name}" is invalid'
+
+
+@both
+async def nobody_at_the_endpoint(stage: Stage) -> None:
+    plugin = await stage.plugin([], register=False)
+    assert await stage.refusal(plugin, endpoint="missing.sock") == (
+        "failed to dial device plugin: context deadline exceeded"
+    )
+    assert stage.resource not in await stage.world.resources()
+
+
+@both
+async def broken_options(stage: Stage) -> None:
+    plugin = await stage.plugin(good("a"), register=False)
+    plugin.behaviours["GetDevicePluginOptions"] = failing("options broken")
+    assert await stage.refusal(plugin) == (
+        "failed to get device plugin options: rpc error: code = Internal desc = options broken"
+    )
+    assert [method for method, _ in plugin.calls] == ["GetDevicePluginOptions"]
+
+
+@both
+async def broken_successor(stage: Stage) -> None:
+    first = await stage.offering(good("a", "b"))
+    second = await stage.plugin(good("a"), register=False)
+    second.behaviours["GetDevicePluginOptions"] = failing("options broken")
+    await stage.refusal(second)
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    assert len(first.called("Allocate")) == 1
+    # the refused one took the place of the first in the table with it, so that nobody notices when the first exits
+    await first.stop()
+    marker = await stage.plugin(good("x"), register=False)
+    await marker.register(stage.socket, resource=f"{stage.resource}-marker")
+    await stage.world.offers(f"{stage.resource}-marker", 1, 1)
+    assert (await stage.world.resources())[stage.resource] == (2, 2)
+
+
+@both
+async def twice(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"))
+    await plugin.register(stage.socket)
+    await plugin.until(lambda: plugin.streams == 2)
+    assert len(plugin.called("GetDevicePluginOptions")) == 2
+
+
+@both
+async def last_list_wins(stage: Stage) -> None:
+    old = await stage.offering(good("a", "b"))
+    new = await stage.offering(good("a"))
+    old.update(good("a", "b", "c"))
+    await stage.offers(3, 3)
+    new.update(good("a", "b"))
+    await stage.offers(2, 2)
+
+
+@both
+async def old_one_exits(stage: Stage) -> None:
+    old = await stage.offering(good("a"))
+    new = await stage.offering(good("a", "b"))
+    await old.stop()
+    await stage.offers(2, 0)
+    await new.until(lambda: new.streams == 0)
+    await new.register(stage.socket)
+    await stage.offers(2, 2)
+
+
+@both
+async def new_one_exits(stage: Stage) -> None:
+    old = await stage.offering(good("a", "b"))
+    new = await stage.offering(good("a"))
+    await new.stop()
+    await stage.offers(1, 0)
+    old.update(good("a", "b"))
+    await stage.offers(2, 2)
+
+
+@both
+async def in_the_registry(stage: Stage) -> None:
+    plugin = await stage.plugin(good("a"), folder=stage.registry, register=False)
+    await stage.offers(1, 1)
+    methods = [method for method, _ in plugin.calls]
+    assert methods[:2] == ["GetInfo", "GetDevicePluginOptions"]
+    # the stream and the news go out at the same time
+    assert sorted(methods[2:]) == ["ListAndWatch", "NotifyRegistrationStatus"]
+    (status,) = plugin.called("NotifyRegistrationStatus")
+    assert (status.plugin_registered, status.error) == (True, "")
+    plugin.socket.unlink()
+    await stage.offers(1, 0)
+
+
+@both
+async def refused_in_the_registry(stage: Stage) -> None:
+    plugin = await stage.plugin(good("a"), folder=stage.registry, register=False, versions=("v1alpha", "v1"))
+    await plugin.until(lambda: len(plugin.called("NotifyRegistrationStatus")) == 2)
+    for status in plugin.called("NotifyRegistrationStatus"):
+        assert (status.plugin_registered, status.error) == (
+            False,
+            "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, is not among plugin"
+            " supported versions [v1alpha v1]",
+        )
+    assert len(plugin.called("GetInfo")) == 2
+
+
+@both
+async def unknown_type_in_the_registry(stage: Stage) -> None:
+    plugin = await stage.plugin([], folder=stage.registry, register=False, plugin_type="FooPlugin")
+    await plugin.until(lambda: bool(plugin.called("NotifyRegistrationStatus")))
+    error = plugin.called("NotifyRegistrationStatus")[0].error
+    assert error.startswith("RegisterPlugin error -- no handler registered for plugin type: FooPlugin at socket ")
+    assert error.endswith(f"plugins_registry/{plugin.socket.name}")
+
+
+@both
+async def empty_list(stage: Stage) -> None:
+    await stage.offering([])
+
+
+@both
+async def words_of_health(stage: Stage) -> None:
+    words = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
+    await stage.plugin([Device(f"d{number}", word) for number, word in enumerate(words)])
+    await stage.offers(5, 1)
+
+
+@both
+async def ids_listed_twice(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"))
+    plugin.send(to_message([*good("a"), *bad("a")]))
+    await stage.offers(2, 1)
+    plugin.send(to_message(good("a", "a")))
+    await stage.offers(1, 1)
+
+
+@both
+async def health_goes_and_comes(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b", "c", "d"))
+    for devices, allocatable in (
+        ([*bad("a"), *good("b", "c", "d")], 3),
+        (good("a", "b", "c", "d"), 4),
+        ([*bad("a", "b"), *good("c", "d")], 2),
+        ([*bad("a"), *good("b", "c", "d")], 3),
+    ):
+        plugin.update(devices)
+        await stage.offers(4, allocatable)
+
+
+@both
+async def stream_ends(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"))
+    plugin.end_streams()
+    await stage.offers(2, 0)
+    assert len(plugin.calls) == 2
+
+
+@both
+async def list_that_is_not_text(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"))
+    plugin.send(b"\x0a\x0c\x0a\x01\xff\x12\x07Healthy")
+    await stage.offers(2, 0)
