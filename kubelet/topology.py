@@ -84,7 +84,8 @@ class TopologyManager:
         choices = [list(each) for each in _filled(provided)]
         if self._policy == "single-numa-node":
             choices = [[hint for hint in hints if _is_single(hint)] for hints in choices]
-        closest = max((min(len(hint.affinity) for hint in sized) for sized in map(_sized, choices) if sized), default=0)
+        sizes = [[len(hint.affinity) for hint in hints if hint.affinity is not None] for hints in choices]
+        closest = max((min(each) for each in sizes if each), default=0)
         best: Hint | None = None
         for combination in itertools.product(*choices):
             best = _better(best, self._combine(combination), closest)
@@ -104,15 +105,6 @@ class TopologyManager:
         sets = [hint.affinity for hint in combination if hint.affinity is not None]
         preferred = all(hint.preferred for hint in combination) and len(set(sets)) <= 1
         return Hint(self._all.intersection(*sets), preferred)
-
-
-class _Sized(Struct, frozen=True):
-    affinity: frozenset[int]
-    preferred: bool
-
-
-def _sized(hints: Sequence[Hint]) -> list[_Sized]:
-    return [_Sized(hint.affinity, hint.preferred) for hint in hints if hint.affinity is not None]
 
 
 def _filled(provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> list[Sequence[Hint]]:
