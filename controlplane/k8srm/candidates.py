@@ -26,9 +26,7 @@ from controlplane.k8srm.types import (
     DevicePrivilegedClaim,
     details_of,
 )
-
-MAX_DEVICES = 32
-"""The most devices that one claim can hold; a limit of the allocator."""
+from controlplane.structured.requests import MAX_RESULTS
 
 NO_DEVICES = "no available devices"
 OTHER_DRIVER = "claim and pool driver do not match"
@@ -154,13 +152,13 @@ def _demand(detail: DeviceClaimDetail) -> Demand:
     if COUNT in detail.limits:
         most = billionths(detail.limits[COUNT]) // UNIT
     else:
-        most = MAX_DEVICES if requested is None and amounts else least
+        most = MAX_RESULTS if requested is None and amounts else least
     return Demand(least, most, amounts, limits)
 
 
 def _fault_of(demand: Demand) -> str:
-    if demand.least > MAX_DEVICES:
-        return f"{demand.least} devices are more than the {MAX_DEVICES} that a claim can hold"
+    if demand.least > MAX_RESULTS:
+        return f"{demand.least} devices are more than the {MAX_RESULTS} that a claim can hold"
     if demand.most < demand.least:
         return f"the limit of {COUNT} is below the request: {demand.most} < {demand.least}"
     for name, amount in demand.amounts.items():

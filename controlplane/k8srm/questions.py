@@ -74,6 +74,7 @@ class Questions:
         self.claims = claims
         self.wishes = wishes_of(claims, cluster, holdings)
         self._pools = list(cluster.pools.values())
+        self._visible: dict[str, list[str]] = {}
         self._kinds = Kinds(self.wishes.values())
         self._holdings = holdings
         self._slices = slices_of(self._pools, list(self.wishes.values()), self._kinds)
@@ -184,7 +185,11 @@ class Questions:
 
     def visible(self, node: str) -> list[str]:
         """The node's pools and those without a node, in order."""
-        return [pool.metadata.name for pool in self._pools if (pool.spec.node_name or node) == node]
+        known = self._visible.get(node)
+        if known is None:
+            known = [pool.metadata.name for pool in self._pools if (pool.spec.node_name or node) == node]
+            self._visible[node] = known
+        return known
 
     def usable(self, node: str, claim: int) -> list[str]:
         """The pools with candidates for a claim, in order."""

@@ -170,7 +170,7 @@ class DeviceClaimInstance(DeviceClaimDetail, frozen=True):
 
 
 class DeviceClaimSpec(Record, frozen=True):
-    """Instances that must all be satisfied; `match_attributes` have one value over all their devices."""
+    """Details that must all be satisfied; matchAttributes have one value over all their devices."""
 
     match_attributes: tuple[str, ...] = ()
     claims: tuple[DeviceClaimInstance, ...] = ()
@@ -211,7 +211,7 @@ class DeviceStatus(Record, frozen=True):
 
 
 class DeviceClaimStatus(Record, frozen=True):
-    """The outcome: `allocations` and configurations are the scheduler's, `device_statuses` the drivers'."""
+    """The outcome: allocations and configurations are the scheduler's, deviceStatuses the drivers'."""
 
     class_configs: tuple[Any, ...] = ()
     claim_configs: tuple[Any, ...] = ()
