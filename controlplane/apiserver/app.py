@@ -1,0 +1,448 @@
+"""The HTTP shell: paths to verbs, bodies to objects, refusals to Status bodies.
+
+Nothing is decided here that the modules behind it could decide.
+"""
+
+import contextlib
+import hmac
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from controlplane.apiserver import discovery, listing, tables
+from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.managed import manager_name
+from controlplane.apiserver.negotiation import (
+    JSON,
+    MAX_BODY,
+    Form,
+    accepts,
+    read_body,
+    read_json,
+    read_yaml,
+    wanted_form,
+    written,
+)
+from controlplane.apiserver.openapi import OpenApi
+from controlplane.apiserver.options import delete_options, list_options, write_options
+from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from controlplane.apiserver.pods import bind, review
+from controlplane.apiserver.rest import Outcome, Rest, Target
+from controlplane.apiserver.status import (
+    ApiError,
+    PlainNotFound,
+    bad_request,
+    method_not_allowed,
+    no_such_resource,
+    success,
+    too_large,
+    unauthorized,
+    unsupported_media_type,
+)
+from controlplane.apiserver.watching import Change, watch
+
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_HEALTH = ("healthz", "livez", "readyz")
+_OPEN_TO_ALL = (*_HEALTH, "version")
+
+
+class Application:
+    """The ASGI application. Without a token everybody may do everything."""
+
+    def __init__(self, rest: Rest, token: str = "") -> None:
+        self._rest = rest
+        self._registry, self._store = rest.registry, rest.store
+        self._token = token
+        self._openapi = OpenApi(rest.registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except PlainNotFound:
+            response = Response("404 page not found\n", 404, media_type="text/plain")
+        except ApiError as error:
+            response = _refusal(request, error)
+        deprecation = getattr(request.state, "deprecation", "")
+        if deprecation:
+            _warned(response, (deprecation,))
+        response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        steps = [step for step in request.url.path.split("/") if step]
+        first = steps[0] if steps else ""
+        if first not in _OPEN_TO_ALL:
+            self._authenticate(request)
+        if first in _HEALTH:
+            return Response("ok", media_type="text/plain")
+        if steps == ["version"]:
+            return _json(request, discovery.VERSION)
+        if first == "openapi":
+            return self._openapi.answer(request, steps[1:])
+        if first == "api":
+            group, rest = "", steps[1:]
+        elif first == "apis":
+            group, rest = (steps[1] if len(steps) > 1 else ""), steps[2:]
+        else:
+            raise PlainNotFound
+        if first == "apis" and len(steps) == 1 or first == "api" and not rest:
+            return self._discover_groups(request, core=first == "api")
+        if not discovery.is_served(self._registry, group):
+            raise PlainNotFound
+        if len(rest) <= 1:
+            return self._discover(request, group, rest)
+        return await self._resource(request, group, rest[0], rest[1:])
+
+    def _authenticate(self, request: Request) -> None:
+        if self._token:
+            given = request.headers.get("Authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                raise unauthorized()
+
+    def _discover_groups(self, request: Request, *, core: bool) -> Response:
+        if request.method != "GET":
+            raise method_not_allowed()
+        accept = request.headers.get("Accept", "")
+        for version in ("v2", "v2beta1"):
+            if accepts(accept, JSON, g="apidiscovery.k8s.io", v=version, **{"as": "APIGroupDiscoveryList"}):
+                document = discovery.aggregated(self._registry, core=core, version=version)
+                tag = discovery.etag(document)
+                headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
+                if request.headers.get("If-None-Match") == tag:
+                    return Response(status_code=304, headers=headers)
+                return Response(written(document, Form()), headers=headers, media_type=_DISCOVERY.format(version))
+        if core:
+            host = request.headers.get("Host") or ""
+            return _json(request, discovery.api_versions(host))
+        return _json(request, discovery.group_list(self._registry))
+
+    def _discover(self, request: Request, group: str, rest: list[str]) -> Response:
+        if rest:
+            document = discovery.resource_list(self._registry, group, rest[0])
+        else:
+            document = discovery.group(self._registry, group)
+        if document is None:
+            raise no_such_resource()
+        if request.method != "GET":
+            raise method_not_allowed()
+        return _json(request, document)
+
+    async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
+        if steps == ["selfsubjectaccessreviews"] and group == "authorization.k8s.io":
+            return await self._review(request)
+        is_watch, namespace = False, ""
+        if steps[0] == "watch" and len(steps) > 1:
+            is_watch, steps = True, steps[1:]
+        if steps[0] == "namespaces" and len(steps) > 2 and self._registry.find(group, version, steps[2]):
+            namespace, steps = steps[1], steps[2:]
+        kind = self._registry.find(group, version, steps[0])
+        if kind is None or len(steps) > 3 or bool(namespace) > kind.namespaced:
+            if group and all(each.generic for each in self._registry if each.group == group):
+                raise PlainNotFound
+            raise no_such_resource()
+        target = Target(kind, version, namespace, *steps[1:])
+        served = kind.served(version)
+        request.state.deprecation = served.deprecation if served else ""
+        if target.name and kind.namespaced and not namespace:
+            raise no_such_resource()
+        if is_watch:
+            return await self._list(request, target, is_watch=True)
+        if target.subresource:
+            return await self._subresource(request, target)
+        if target.name:
+            return await self._object(request, target)
+        return await self._collection(request, target)
+
+    async def _collection(self, request: Request, target: Target) -> Response:
+        everywhere = target.kind.namespaced and not target.namespace
+        match request.method:
+            case "GET":
+                return await self._list(request, target)
+            case "POST" if not everywhere:
+                options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
+                form = self._form(request)
+                body = await self._body(request, target.kind)
+                outcome = self._rest.create(target, body, options, self._manager(request))
+                return await self._written(form, request, target, outcome, 201)
+            case "DELETE" if not everywhere:
+                return await self._delete_collection(request, target)
+        raise method_not_allowed()
+
+    async def _object(self, request: Request, target: Target) -> Response:
+        form = self._form(request)
+        match request.method:
+            case "GET":
+                found = self._rest.get(target, request.query_params.get("resourceVersion", ""))
+                return await self._written(form, request, target, Outcome(found), 200)
+            case "PUT":
+                options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
+                body = await self._body(request, target.kind)
+                outcome = self._rest.update(target, body, options, self._manager(request))
+                return await self._written(form, request, target, outcome, 200)
+            case "PATCH":
+                return await self._patch(form, request, target)
+            case "DELETE":
+                return await self._delete(form, request, target)
+        raise method_not_allowed()
+
+    async def _subresource(self, request: Request, target: Target) -> Response:
+        if target.kind.id == "pods" and target.subresource == "binding":
+            if request.method != "POST":
+                raise method_not_allowed()
+            body = read_body(await self._data(request), request.headers.get("Content-Type", ""), "Binding")
+            bind(self._rest, target, body)
+            await self._store.settle()
+            return _json(request, success(), 201)
+        if target.subresource != "status" or not target.kind.status:
+            raise no_such_resource()
+        if request.method not in ("GET", "PUT", "PATCH"):
+            raise method_not_allowed()
+        return await self._object(request, target)
+
+    async def _list(self, request: Request, target: Target, *, is_watch: bool = False) -> Response:
+        query = dict(request.query_params)
+        if is_watch:
+            query["watch"] = "true"
+        if target.name:
+            query["fieldSelector"] = f"metadata.name={target.name}"
+        options = list_options(query)
+        form = self._form(request, is_list=True)
+        include = request.query_params.get("includeObject", "")
+        if form.view == "Table":
+            tables.check_include(include)
+        if options.watch:
+            await self._store.settle()
+            changes = await watch(self._store, target, options)
+            body = self._lines(form, target, include, changes)
+            return StreamingResponse(body, media_type=form.media_type)
+        page = listing.list_page(self._store, target, options)
+        await self._store.settle()
+        value = self._list_value(form, target, page.objects, page.metadata, include)
+        return Response(written(value, form), media_type=form.media_type)
+
+    async def _patch(self, form: Form, request: Request, target: Target) -> Response:
+        patch_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
+        known = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH]
+        if patch_type not in known:
+            raise ApiError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+        if target.kind.generic and patch_type == STRATEGIC_MERGE_PATCH:
+            raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
+        is_apply = patch_type == APPLY_PATCH
+        options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
+        data = await self._data(request)
+        try:
+            patch = read_yaml(data) if is_apply else read_json(data)
+        except ValueError as error:
+            if is_apply:
+                raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {error}") from None
+            raise bad_request(str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}") from None
+        patch = msgspec.to_builtins(patch)  # what came twice does not matter here
+        outcome = self._rest.patch(target, patch_type, patch, options, self._manager(request))
+        return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
+
+    async def _delete(self, form: Form, request: Request, target: Target) -> Response:
+        options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
+        outcome = self._rest.delete(target, options)
+        code = 202 if options.orphan is False and not outcome.is_gone else 200
+        if target.kind.deletes_with_object or not outcome.is_gone:
+            return await self._written(form, request, target, outcome, code)
+        await self._store.settle()
+        details = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}
+        details = {key: value for key, value in details.items() if value} | {"uid": outcome.object["metadata"]["uid"]}
+        return Response(written(success(details), form), code, media_type=form.media_type)
+
+    async def _delete_collection(self, request: Request, target: Target) -> Response:
+        listed = list_options(request.query_params)
+        options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
+        form = self._form(request, is_list=True)
+        page = listing.list_page(self._store, target, listed)
+        for obj in page.objects:
+            metadata = obj["metadata"]
+            one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
+            self._rest.delete(one, options)
+        await self._store.settle()
+        value = self._list_value(form, target, page.objects, page.metadata, "")
+        return Response(written(value, form), media_type=form.media_type)
+
+    async def _review(self, request: Request) -> Response:
+        if request.method != "POST":
+            raise method_not_allowed()
+        value = read_body(await self._data(request), request.headers.get("Content-Type", ""), "SelfSubjectAccessReview")
+        return _json(request, review(value), 201)
+
+    async def _written(
+        self, form: Form, request: Request, target: Target, outcome: Outcome, code: int
+    ) -> Response:
+        """The answer with one object, after everything it shows is durable."""
+        await self._store.settle()
+        kind, obj = target.kind, outcome.object
+        if form.view == "Table":
+            include = request.query_params.get("includeObject", "")
+            tables.check_include(include)
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version)
+        elif form.view:
+            value = tables.partial(obj, form.view_version)
+        else:
+            value = kind.rules.encode(obj, target.version)
+        response = Response(written(value, form), code, media_type=form.media_type)
+        return _warned(response, outcome.warnings)
+
+    def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
+        kind = target.kind
+        if form.view == "Table":
+            return tables.table(kind, objects, metadata, include, form.view_version, target.version)
+        if form.view:
+            return tables.partial_list(objects, metadata, form.view_version)
+        items = [kind.rules.encode(obj, target.version) for obj in objects]
+        if not kind.generic:
+            items = [{name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items]
+        return {"kind": kind.name_of_list, "apiVersion": target.api_version, "metadata": metadata, "items": items}
+
+    async def _lines(
+        self, form: Form, target: Target, include: str, changes: AsyncIterator[Change]
+    ) -> AsyncIterator[bytes]:
+        """A watch's answer, a line for each event."""
+        is_first, line_form = True, form._replace(pretty=False)
+        async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
+            async for change in stream:
+                yield written(self._event(form, target, include, change, is_first), line_form) + b"\n"
+                is_first = False
+
+    def _event(self, form: Form, target: Target, include: str, change: Change, is_first: bool) -> Plain:
+        kind, obj = target.kind, change.object
+        if change.type == "ERROR":
+            return {"type": change.type, "object": obj}
+        if change.type == "BOOKMARK" and not form.view:
+            shown = kind.rules.empty(target.version) | {"metadata": obj["metadata"]}
+            return {"type": change.type, "object": _typed_first(shown)}
+        if form.view == "Table":
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            rows = [] if change.type == "BOOKMARK" else [obj]
+            shown = tables.table(
+                kind, rows, metadata, include, form.view_version, target.version, with_columns=is_first
+            )
+        elif form.view:
+            shown = tables.partial(obj, form.view_version)
+        else:
+            shown = kind.rules.encode(obj, target.version)
+        return {"type": change.type, "object": shown}
+
+    def _form(self, request: Request, *, is_list: bool = False) -> Form:
+        accept, agent = request.headers.get("Accept", ""), request.headers.get("User-Agent", "")
+        views = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
+        if is_list and "watch" in request.query_params:
+            views = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+        return wanted_form(accept, request.query_params.get("pretty"), agent, views)
+
+    def _manager(self, request: Request) -> str:
+        return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
+
+    async def _body(self, request: Request, kind: Kind) -> Plain:
+        data = await self._data(request)
+        value = read_body(data, request.headers.get("Content-Type", ""), kind.kind)
+        return kind_checked(value, data, request.url.path, kind, self._registry)
+
+    async def _delete_body(self, request: Request) -> Plain | None:
+        data = await self._data(request)
+        if not data:
+            return None
+        content_type = request.headers.get("Content-Type", "")
+        try:
+            value = read_yaml(data) if "yaml" in content_type else read_json(data)
+        except ValueError as error:
+            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+        if not isinstance(value, dict):
+            raise bad_request("couldn't get version/kind; json parse error: an object is needed")
+        if value.get("kind") not in (None, "", "DeleteOptions"):
+            where = f'for version "{value.get("apiVersion")}" in scheme "pkg/runtime/scheme.go:111"'
+            raise bad_request(f'no kind "{value["kind"]}" is registered {where}')
+        return value
+
+    async def _data(self, request: Request) -> bytes:
+        pieces, size = [], 0
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MAX_BODY:
+                raise too_large(f"limit is {MAX_BODY}")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any) -> Plain:
+    """A body that says what it is, as the path says; raises ApiError 400."""
+    steps = path.strip("/").split("/")
+    version = steps[1] if steps[0] == "api" else steps[2]
+    expected = kind.api_version(version)
+    api_version, name = value.get("apiVersion"), value.get("kind")
+    for text in (api_version, name):
+        if text is not None and not isinstance(text, str):
+            raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind")
+    if kind.generic:
+        shown = data.decode("utf-8", "replace")
+        for text, member in ((name, "Kind"), (api_version, "apiVersion")):
+            if not text:
+                text = f"Object '{member}' is missing in '{shown}' ({shown})"
+                raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
+    api_version, name = api_version or expected, name or kind.kind
+    if name == kind.kind and api_version != expected:
+        group, _, other = api_version.rpartition("/")
+        if group == kind.group and kind.served(other):
+            text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            raise bad_request(text)
+    if (api_version, name) != (expected, kind.kind):
+        found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
+        if registry.by_kind(api_version, name):
+            short = api_version.rpartition("/")[2]
+            group = (kind.group or "core").partition(".")[0]
+            raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
+        where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'{found}: no kind "{name}" is registered {where}')
+    value["apiVersion"], value["kind"] = api_version, name
+    return value
+
+
+def _typed_first(obj: Plain) -> Plain:
+    return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"]} | obj
+
+
+def _dry_runs(request: Request) -> list[str]:
+    return [text for text in request.query_params.getlist("dryRun") if text]
+
+
+def _warned(response: Response, texts: tuple[str, ...]) -> Response:
+    """The answer with a header for each warning."""
+    for text in dict.fromkeys(texts):
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
+    return response
+
+
+def _json(request: Request, value: Plain, code: int = 200) -> Response:
+    form = wanted_form("application/json", request.query_params.get("pretty"), request.headers.get("User-Agent", ""))
+    return Response(written(value, form), code, media_type=form.media_type)
+
+
+def _refusal(request: Request, error: ApiError) -> Response:
+    try:
+        form = wanted_form(
+            request.headers.get("Accept", ""),
+            request.query_params.get("pretty"),
+            request.headers.get("User-Agent", ""),
+        )
+        if form.view:
+            form = Form(form.media_type, pretty=True)
+    except ApiError:
+        form = Form(pretty=True)
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+    return Response(written(error.body, form), error.code, headers, form.media_type)

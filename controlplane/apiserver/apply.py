@@ -1,0 +1,191 @@
+"""Server-side apply: merge a configuration, drop what it no longer names, find conflicts (allocator.md 5.8)."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from controlplane.apiserver.compare import compare
+from controlplane.apiserver.fieldsets import (
+    OPEN,
+    FieldSet,
+    NotInSchema,
+    Path,
+    child_schema,
+    field_set,
+    is_atomic,
+    item_steps,
+    shown,
+    sorted_paths,
+    under,
+)
+from controlplane.apiserver.kinds import Plain, Schema
+from controlplane.apiserver.managed import (
+    Manager,
+    Managers,
+    Owned,
+    give_up,
+    track_update,
+    tracked,
+    with_managed,
+    without_managed,
+)
+from controlplane.apiserver.status import ApiError, internal
+from resourceapi.objects import format_time
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+
+
+def apply(
+    live: Plain,
+    empty: Plain,
+    config: Plain,
+    schema: Schema,
+    managers: Managers,
+    manager: Manager,
+    api_version: str,
+    now: datetime,
+    *,
+    force: bool,
+    ignored: tuple[str, ...] = (),
+) -> Plain:
+    """The object after a configuration has been applied to it, in the version of the configuration.
+
+    `live` is the stored object in that version, or `empty`, which is what the version writes without any value.
+    Raises ApiError: 409 with the conflicts, 500 (as the reference does) for what the schema has no place for.
+    """
+    try:
+        named = tracked(field_set(config, schema), ignored)
+    except NotInSchema as error:
+        group_version, kind = config["apiVersion"], config["kind"]
+        name = f"{live['metadata'].get('namespace', '')}/{config['metadata'].get('name', '')}"
+        raise internal(f"failed to create typed patch object ({name}; {group_version}, Kind={kind}): {error}") from None
+    live = without_managed(live)
+    if not managers and live is not empty:
+        first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
+        managers = track_update(empty, live, schema, {}, first, now, is_new=True)
+    before = managers.get(manager)
+    owners = {**managers, manager: Owned(named, before.time if before else "", api_version)}
+    merged = _merged(live, config, schema)
+    if before is not None:
+        owned = frozenset().union(*(each.fields for each in owners.values()))
+        merged = _without(merged, before.fields, owned, schema, ())
+    changes = compare(live, merged, schema)
+    others = {each: owned for each, owned in owners.items() if each != manager}
+    if not force:
+        found = [(each, path) for each, owned in others.items() for path in owned.fields & (changes.added | changes.modified)]
+        if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
+            raise _conflicts(found)
+    result = {**give_up(others, changes), manager: owners[manager]}
+    if not named:
+        del result[manager]
+    is_changed = merged != live
+    if manager in result and (is_changed or (before is not None and before.time == "")):
+        result[manager] = result[manager]._replace(time=format_time(now))
+    return with_managed(_with_last_applied(merged, config, manager), result)
+
+
+def _merged(live: Any, config: Any, schema: Schema) -> Any:
+    if config is None or type(live) is not type(config) or is_atomic(config, schema):
+        return config
+    if isinstance(config, dict):
+        result = dict(live)
+        for name, item in config.items():
+            child = child_schema(schema, name) or OPEN
+            result[name] = _merged(live[name], item, child) if name in live else item
+        return result
+    return _merged_items(live, config, schema)
+
+
+def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
+    """Items of both: those of the configuration in its order, others where they were."""
+    there = dict(zip(item_steps(live, schema), live, strict=True))
+    wanted = dict(zip(item_steps(config, schema), config, strict=True))
+    waiting = list(there)
+    result = []
+    for step, item in wanted.items():
+        if step not in there:
+            result.append(item)
+            continue
+        if step in waiting:
+            position = waiting.index(step)
+            result.extend(there[each] for each in waiting[:position] if each not in wanted)
+            waiting = [each for each in waiting[:position] if each in wanted] + waiting[position + 1 :]
+        result.append(_merged(there[step], item, schema.get("items", OPEN)))
+    result.extend(there[each] for each in waiting if each not in wanted)
+    return result
+
+
+def _without(value: Any, dropped: FieldSet, owned: FieldSet, schema: Schema, path: Path) -> Any:
+    """The value without the fields that the applier owned before and that nobody owns now."""
+    if is_atomic(value, schema) or not value:
+        return value
+    if isinstance(value, dict):
+        result = {}
+        for name, item in value.items():
+            here = (*path, f"f:{name}")
+            if not _goes(here, dropped, owned):
+                child = child_schema(schema, name) or OPEN
+                kept = _without(item, dropped, owned, child, here) if under(dropped, here) else item
+                if kept or not item or kept == item:
+                    result[name] = kept
+        return result
+    kept_items = []
+    for step, item in zip(item_steps(value, schema), value, strict=True):
+        here = (*path, step)
+        if not _goes(here, dropped, owned):
+            kept_items.append(_without(item, dropped, owned, schema.get("items", OPEN), here))
+    return kept_items
+
+
+def _goes(path: Path, dropped: FieldSet, owned: FieldSet) -> bool:
+    return path in dropped and not under(owned, path)
+
+
+def _only_last_applied(live: Plain, found: list[tuple[Manager, Path]], schema: Schema) -> bool:
+    """Whether all conflicts are with what kubectl itself applied before, from the client's side."""
+    try:
+        last = json.loads(live["metadata"].get("annotations", {})[LAST_APPLIED])
+        fields = field_set(last, schema)
+    except (KeyError, ValueError, TypeError, NotInSchema):
+        return False
+    changed = compare(last, live, schema)
+    return all(path in fields and path not in changed.modified for _, path in found)
+
+
+def _with_last_applied(obj: Plain, config: Plain, manager: Manager) -> Plain:
+    """Keeps the annotation of client-side apply in step, where kubectl has left one."""
+    annotations = obj["metadata"].get("annotations") or {}
+    if manager.name != _KUBECTL or LAST_APPLIED not in annotations:
+        return obj
+    metadata = dict(config["metadata"])
+    others = {name: text for name, text in (metadata.pop("annotations", None) or {}).items() if name != LAST_APPLIED}
+    if others:
+        metadata["annotations"] = others
+    text = json.dumps(_sorted({**config, "metadata": metadata}), ensure_ascii=False, separators=(",", ":")) + "\n"
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}}
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def _conflicts(found: list[tuple[Manager, Path]]) -> ApiError:
+    by_manager: dict[str, list[str]] = {}
+    causes = []
+    for manager in sorted({each for each, _ in found}, key=str):
+        for path in sorted_paths(frozenset(path for each, path in found if each == manager)):
+            by_manager.setdefault(str(manager), []).append(shown(path))
+            cause = {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": shown(path)}
+            causes.append(cause)
+    if len(causes) == 1:
+        message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = []
+        for name, paths in by_manager.items():
+            lines += [f"conflicts with {name}:", *(f"- {path}" for path in paths)]
+        message = f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)
+    return ApiError(409, message, "Conflict", {"causes": causes})

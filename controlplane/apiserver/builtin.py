@@ -1,0 +1,248 @@
+"""The kinds that are there from the start: resource.k8s.io, the part of core/v1 around it, and definitions.
+
+An explicit table; `install` fills a registry with it.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from controlplane.apiserver import columns
+from controlplane.apiserver.definitions import definition_kind
+from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served
+from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.schemas import ANYTHING, ATOMIC_MAP, TYPE_FIELDS, condition_schema, map_list, metadata_schema
+from controlplane.apiserver.schemas import schema_of
+from controlplane.apiserver.typed_rules import TypedRules
+from resourceapi.objects import KubernetesObject, older, v1
+
+_DEPRECATED = {
+    "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
+    "v1beta2": "resource.k8s.io/v1beta2 {} is deprecated in v1.36+, unavailable in v1.39+",
+}
+_NEW = {"DeviceTaintRule"}  # no successor yet, hence not deprecated
+
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_CONTAINER: Plain = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "env": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
+        "volumeMounts": {"type": "array", "items": _OPEN_OBJECT} | map_list("mountPath"),
+        "resources": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {"claims": {"type": "array", "items": _OPEN_OBJECT} | map_list("name", patch=False)},
+        },
+    },
+}
+
+
+def install(
+    registry: Registry, clock: Callable[[], datetime], has_admin_access: Callable[[str], bool]
+) -> None:
+    """Add the built-in kinds. `has_admin_access` says whether a namespace may have claims with admin access."""
+    for kind in _core():
+        registry.add(kind)
+    registry.add(definition_kind())
+
+    def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: object) -> None:
+        rules = TypedRules(form, clock, has_admin_access)
+        versions = ["v1", "v1beta2", "v1beta1"] if beta1 else ["v1beta2", "v1alpha3"]
+        served = tuple(
+            Served(
+                version,
+                schema_of(beta1 if version == "v1beta1" and beta1 else form),
+                "" if form.KIND in _NEW else _DEPRECATED.get(version, "").format(form.KIND),
+            )
+            for version in versions
+        )
+        registry.add(
+            Kind(  # type: ignore[arg-type]  # `more` are fields of Kind
+                group=v1.GROUP,
+                plural=plural,
+                kind=form.KIND,
+                versions=served,
+                storage="v1",
+                rules=rules,
+                deletes_with_object=True,
+                **more,
+            )
+        )
+
+    typed(v1.DeviceClass, "deviceclasses", v1.DeviceClass, namespaced=False, columns=columns.ONLY_AGE, counts_generations=True)
+    typed(
+        v1.DeviceTaintRule,
+        "devicetaintrules",
+        None,
+        namespaced=False,
+        status=True,
+        columns=columns.ONLY_AGE,
+        counts_generations=True,
+    )
+    typed(v1.ResourceClaim, "resourceclaims", older.ResourceClaim, namespaced=True, status=True, columns=columns.CLAIM)
+    typed(
+        v1.ResourceClaimTemplate,
+        "resourceclaimtemplates",
+        older.ResourceClaimTemplate,
+        namespaced=True,
+        columns=columns.ONLY_AGE,
+    )
+    fields = {"spec.nodeName": columns.at("spec", "nodeName"), "spec.driver": columns.at("spec", "driver")}
+    typed(
+        v1.ResourceSlice,
+        "resourceslices",
+        older.ResourceSlice,
+        namespaced=False,
+        columns=columns.SLICE,
+        fields=fields,
+        counts_generations=True,
+    )
+
+
+def open_schema(description: str, **properties: Schema) -> Schema:
+    """The schema of a kind whose values are free: metadata, and what is said of the members."""
+    members = TYPE_FIELDS | {"metadata": metadata_schema()} | properties
+    return {"type": "object", "description": description, "properties": members} | ANYTHING
+
+
+def _core() -> list[Kind]:
+    conditions = {"type": "array", "items": condition_schema()} | map_list("type")
+    status = {"type": "object", "properties": {"conditions": conditions}} | ANYTHING
+    pod_spec: Plain = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {
+            "containers": {"type": "array", "items": _CONTAINER} | map_list("name"),
+            "initContainers": {"type": "array", "items": _CONTAINER} | map_list("name"),
+            "volumes": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
+            "resourceClaims": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
+            "nodeSelector": _TEXTS | ATOMIC_MAP,
+        },
+    }
+    pod_fields = {
+        "spec.nodeName": columns.at("spec", "nodeName"),
+        "status.phase": columns.at("status", "phase"),
+        "spec.schedulerName": columns.at("spec", "schedulerName"),
+    }
+    about = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    event_fields = {f"involvedObject.{name}": columns.at("involvedObject", name) for name in about} | {
+        "reason": columns.at("reason"),
+        "type": columns.at("type"),
+    }
+    return [
+        _kind(
+            "Namespace",
+            "namespaces",
+            open_schema("A name space for objects.", spec=_OPEN_OBJECT, status=status),
+            columns.NAMESPACE,
+            short=("ns",),
+            status=True,
+            deletes=True,
+            namespaced=False,
+            blank={"spec": {}, "status": {}},
+            fill=_namespace,
+            fields={"status.phase": columns.at("status", "phase")},
+        ),
+        _kind(
+            "Node",
+            "nodes",
+            open_schema("A machine of the cluster.", spec=_OPEN_OBJECT, status=status),
+            columns.NODE,
+            short=("no",),
+            status=True,
+            namespaced=False,
+            blank={"spec": {}, "status": {}},
+            fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
+        ),
+        _kind(
+            "Pod",
+            "pods",
+            open_schema("Containers that run together.", spec=pod_spec, status=status),
+            columns.POD,
+            short=("po",),
+            status=True,
+            deletes=True,
+            blank={"spec": {"containers": None}, "status": {}},
+            fill=_pod,
+            fields=pod_fields,
+        ),
+        _kind(
+            "ConfigMap",
+            "configmaps",
+            open_schema("Configuration for programs.", data=_TEXTS, binaryData=_TEXTS),
+            columns.CONFIG_MAP,
+            short=("cm",),
+        ),
+        _kind(
+            "Secret",
+            "secrets",
+            open_schema("Something confidential.", data=_TEXTS, stringData=_TEXTS, type={"type": "string"}),
+            columns.SECRET,
+            fill=_secret,
+            fields={"type": columns.at("type")},
+        ),
+        _kind(
+            "Event",
+            "events",
+            open_schema("What happened to an object."),
+            columns.EVENT,
+            short=("ev",),
+            fields=event_fields,
+            hides_name=True,
+        ),
+    ]
+
+
+def _kind(
+    kind: str,
+    plural: str,
+    schema: Schema,
+    shown: tuple[Column, ...],
+    *,
+    short: tuple[str, ...] = (),
+    namespaced: bool = True,
+    status: bool = False,
+    deletes: bool = False,
+    blank: Plain | None = None,
+    fill: Callable[[Plain], Plain] = lambda obj: obj,
+    fields: dict[str, Callable[[Plain], str]] | None = None,
+    hides_name: bool = False,
+) -> Kind:
+    rules = OpenRules(
+        "", kind, "v1", {"v1": schema}, namespaced=namespaced, status=status, blank=blank, fill=fill
+    )
+    return Kind(
+        group="",
+        plural=plural,
+        kind=kind,
+        namespaced=namespaced,
+        versions=(Served("v1", schema),),
+        storage="v1",
+        rules=rules,
+        short_names=short,
+        categories=("all",) if kind == "Pod" else (),
+        status=status,
+        columns=shown,
+        fields=fields or {},
+        deletes_with_object=deletes,
+        hides_name=hides_name,
+    )
+
+
+def _namespace(obj: Plain) -> Plain:
+    name = obj["metadata"].get("name")
+    metadata = {**obj["metadata"]}
+    if name:
+        metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
+    spec = {"finalizers": ["kubernetes"]} | (obj.get("spec") or {})
+    return {**obj, "metadata": metadata, "spec": spec, "status": obj.get("status") or {"phase": "Active"}}
+
+
+def _pod(obj: Plain) -> Plain:
+    spec = {"restartPolicy": "Always", "schedulerName": "default-scheduler"} | (obj.get("spec") or {})
+    return {**obj, "spec": spec, "status": {"phase": "Pending"} | (obj.get("status") or {})}
+
+
+def _secret(obj: Plain) -> Plain:
+    return {"type": "Opaque"} | obj

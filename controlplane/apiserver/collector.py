@@ -1,0 +1,118 @@
+"""What the controllers of a cluster do with deleted objects: owners take their dependents with them (allocator.md 5.10).
+
+Dependents of owners that are gone are deleted; `foregroundDeletion` and `orphan` are carried out; a namespace that is
+being deleted is emptied first.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.options import DeleteOptions
+from controlplane.apiserver.rest import FOREGROUND, NAMESPACES, ORPHAN, Rest, Target
+from controlplane.apiserver.status import ApiError
+
+
+class Collector:
+    """See the module. `delay` is in seconds: how long after a change it looks at it."""
+
+    def __init__(self, rest: Rest, delay: float = 0.5) -> None:
+        self._rest, self._store, self._registry = rest, rest.store, rest.registry
+        self._delay = delay
+        self._seen = 0
+
+    async def run(self) -> None:
+        """Collect for ever; end it by cancelling."""
+        changed = self._store.subscribe()
+        try:
+            while True:
+                await changed.wait()
+                await asyncio.sleep(self._delay)
+                changed.clear()
+                while self.collect():
+                    await asyncio.sleep(0)
+                await self._store.settle()
+        finally:
+            self._store.unsubscribe(changed)
+
+    def collect(self) -> bool:
+        """One round over all objects; returns whether it changed anything."""
+        version = self._store.version
+        if version == self._seen:
+            return False
+        live = {obj["metadata"]["uid"] for _, obj in self._objects()}
+        dependents: dict[str, list[tuple[Kind, Plain]]] = {}
+        for kind, obj in self._objects():
+            for reference in obj["metadata"].get("ownerReferences") or ():
+                dependents.setdefault(reference["uid"], []).append((kind, obj))
+        for kind, obj in list(self._objects()):
+            metadata = obj["metadata"]
+            owners = metadata.get("ownerReferences") or ()
+            if owners and not any(each["uid"] in live for each in owners):
+                self._delete(kind, obj, DeleteOptions(uid=metadata["uid"]))
+            elif metadata.get("deletionTimestamp"):
+                self._finish(kind, obj, dependents.get(metadata["uid"], []))
+        self._seen = version
+        return self._store.version != version
+
+    def _finish(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> None:
+        finalizers = obj["metadata"].get("finalizers") or ()
+        if ORPHAN in finalizers:
+            for each_kind, each in dependents:
+                self._disown(each_kind, each, obj["metadata"]["uid"])
+            self._release(kind, obj, ORPHAN)
+        elif FOREGROUND in finalizers:
+            blocking = 0
+            for each_kind, each in dependents:
+                references = each["metadata"]["ownerReferences"]
+                blocking += any(
+                    one["uid"] == obj["metadata"]["uid"] and one.get("blockOwnerDeletion") for one in references
+                )
+                self._delete(each_kind, each, DeleteOptions(policy="Foreground"))
+            if not blocking:
+                self._release(kind, obj, FOREGROUND)
+        if kind.id == NAMESPACES:
+            self._empty(kind, obj)
+
+    def _empty(self, kind: Kind, namespace: Plain) -> None:
+        name, is_empty = namespace["metadata"]["name"], True
+        for each_kind in list(self._registry):
+            if each_kind.namespaced:
+                for obj in list(self._store.objects(each_kind.id, name)):
+                    is_empty = False
+                    self._delete(each_kind, obj, DeleteOptions())
+        if is_empty and not namespace["metadata"].get("finalizers"):
+            self._store.remove(kind.id, ("", name))
+
+    def _delete(self, kind: Kind, obj: Plain, options: DeleteOptions) -> None:
+        metadata = obj["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
+        target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
+        try:
+            self._rest.delete(target, options)
+        except ApiError:
+            return  # gone already, or another one by now: the next round sees it
+
+    def _disown(self, kind: Kind, obj: Plain, uid: str) -> None:
+        metadata = {**obj["metadata"]}
+        kept = [each for each in metadata.pop("ownerReferences") if each["uid"] != uid]
+        if kept:
+            metadata["ownerReferences"] = kept
+        self._store.put(kind.id, (metadata.get("namespace", ""), metadata["name"]), {**obj, "metadata": metadata})
+
+    def _release(self, kind: Kind, obj: Plain, finalizer: str) -> None:
+        metadata = {**obj["metadata"]}
+        kept = [each for each in metadata.pop("finalizers") if each != finalizer]
+        if kept:
+            metadata["finalizers"] = kept
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if kept:
+            self._store.put(kind.id, key, {**obj, "metadata": metadata})
+        else:
+            self._store.remove(kind.id, key, {**obj, "metadata": metadata})
+
+    def _objects(self) -> Iterator[tuple[Kind, Plain]]:
+        for kind in self._registry:
+            for obj in self._store.objects(kind.id):
+                yield kind, obj

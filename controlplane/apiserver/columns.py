@@ -1,0 +1,195 @@
+"""What kubectl shows of each built-in kind, as upstream's printers do (allocator.md 5.13)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.apiserver.kinds import Column, Plain
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_YEAR = 365 * _DAY
+
+
+def age_text(seconds: float) -> str:
+    """A duration as kubectl shows it: 75s, 5m3s, 47m, 5h10m, 36h, 3d4h, 2y112d."""
+    if seconds < -1:
+        return "<invalid>"
+    total = max(0, int(seconds))
+    if total < 2 * _MINUTE:
+        return f"{total}s"
+    if total < 10 * _MINUTE:
+        return _two(total, _MINUTE, "m", 1, "s")
+    if total < 3 * _HOUR:
+        return f"{total // _MINUTE}m"
+    if total < 8 * _HOUR:
+        return _two(total, _HOUR, "h", _MINUTE, "m")
+    if total < 2 * _DAY:
+        return f"{total // _HOUR}h"
+    if total < 8 * _DAY:
+        return _two(total, _DAY, "d", _HOUR, "h")
+    if total < 2 * _YEAR:
+        return f"{total // _DAY}d"
+    if total < 8 * _YEAR:
+        return _two(total, _YEAR, "y", _DAY, "d")
+    return f"{total // _YEAR}y"
+
+
+def age_since(text: str | None) -> str:
+    """How long ago a time was."""
+    if not text:
+        return "<unknown>"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return "<unknown>"
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return age_text((datetime.now(UTC) - moment).total_seconds())
+
+
+def at(*path: str | int) -> Callable[[Plain], Any]:
+    """A cell with the value at a path; the empty text if there is none."""
+
+    def cell(obj: Plain) -> Any:
+        value: Any = obj
+        for step in path:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        return value if value is not None else ""
+
+    return cell
+
+
+def age(obj: Plain) -> str:
+    """The cell of the column Age."""
+    return age_since(obj["metadata"].get("creationTimestamp"))
+
+
+AGE = Column("Age", age)
+
+
+def claim_state(obj: Plain) -> str:
+    """A claim's state: deleted, pending, allocated, reserved, in upstream's combinations."""
+    status, words = obj.get("status") or {}, []
+    deleted = bool(obj["metadata"].get("deletionTimestamp"))
+    if deleted:
+        words.append("deleted")
+    if status.get("allocation"):
+        words.append("allocated")
+    elif not deleted:
+        words.append("pending")
+    if status.get("reservedFor"):
+        words.append("reserved")
+    return ",".join(words)
+
+
+def _two(total: int, big: int, big_name: str, small: int, small_name: str) -> str:
+    rest = total % big // small
+    return f"{total // big}{big_name}" + (f"{rest}{small_name}" if rest else "")
+
+
+def _node_status(obj: Plain) -> str:
+    conditions = at("status", "conditions")(obj) or []
+    ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), None)
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if at("spec", "unschedulable")(obj):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _roles(obj: Plain) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = obj["metadata"].get("labels") or {}
+    return ",".join(sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))) or "<none>"
+
+
+def _address(kind: str) -> Callable[[Plain], str]:
+    def cell(obj: Plain) -> str:
+        addresses = at("status", "addresses")(obj) or []
+        return next((each.get("address", "") for each in addresses if each.get("type") == kind), "<none>")
+
+    return cell
+
+
+def _containers(obj: Plain) -> list[Plain]:
+    return at("status", "containerStatuses")(obj) or []
+
+
+def _ready(obj: Plain) -> str:
+    wanted = len(at("spec", "containers")(obj) or [])
+    return f"{sum(bool(each.get('ready')) for each in _containers(obj))}/{wanted}"
+
+
+def _pod_status(obj: Plain) -> str:
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return str(at("status", "reason")(obj) or at("status", "phase")(obj))
+
+
+def _restarts(obj: Plain) -> str:
+    return str(sum(each.get("restartCount", 0) for each in _containers(obj)))
+
+
+def _or_none(*path: str | int) -> Callable[[Plain], Any]:
+    return lambda obj: at(*path)(obj) or "<none>"
+
+
+def _data(obj: Plain) -> int:
+    return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
+
+
+def _last_seen(obj: Plain) -> str:
+    return age_since(obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"].get("creationTimestamp"))
+
+
+def _event_object(obj: Plain) -> str:
+    about = obj.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def _version(obj: Plain) -> Any:
+    return at("status", "nodeInfo", "kubeletVersion")(obj)
+
+
+CLAIM = (Column("State", claim_state), AGE)
+SLICE = (
+    Column("Node", at("spec", "nodeName")),
+    Column("Driver", at("spec", "driver")),
+    Column("Pool", at("spec", "pool", "name")),
+    AGE,
+)
+ONLY_AGE = (AGE,)
+NAMESPACE = (Column("Status", at("status", "phase")), AGE)
+NODE = (
+    Column("Status", _node_status),
+    Column("Roles", _roles),
+    AGE,
+    Column("Version", _version),
+    Column("Internal-IP", _address("InternalIP"), priority=1),
+    Column("External-IP", _address("ExternalIP"), priority=1),
+    Column("OS-Image", _or_none("status", "nodeInfo", "osImage"), priority=1),
+    Column("Kernel-Version", _or_none("status", "nodeInfo", "kernelVersion"), priority=1),
+    Column("Container-Runtime", _or_none("status", "nodeInfo", "containerRuntimeVersion"), priority=1),
+)
+POD = (
+    Column("Ready", _ready),
+    Column("Status", _pod_status),
+    Column("Restarts", _restarts),
+    AGE,
+    Column("IP", _or_none("status", "podIP"), priority=1),
+    Column("Node", _or_none("spec", "nodeName"), priority=1),
+    Column("Nominated Node", _or_none("status", "nominatedNodeName"), priority=1),
+    Column("Readiness Gates", lambda obj: "<none>", priority=1),
+)
+CONFIG_MAP = (Column("Data", _data, "integer"), AGE)
+SECRET = (Column("Type", at("type")), Column("Data", _data, "integer"), AGE)
+EVENT = (
+    Column("Last Seen", _last_seen),
+    Column("Type", at("type")),
+    Column("Reason", at("reason")),
+    Column("Object", _event_object),
+    Column("Message", lambda obj: str(obj.get("message", "")).strip()),
+)
+DEFINITION = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)

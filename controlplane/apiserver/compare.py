@@ -1,0 +1,69 @@
+"""What changed between two states of an object, as sets of fields."""
+
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.fieldsets import OPEN, FieldSet, Path, child_schema, is_atomic, item_steps
+from controlplane.apiserver.kinds import Plain, Schema
+
+
+class Changes(NamedTuple):
+    """The fields that are new, different and gone."""
+
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+
+def compare(old: Plain, new: Plain, schema: Schema) -> Changes:
+    """The difference, at leaves and at what has come or gone as a whole."""
+    walk = _Walk()
+    walk.visit(old, new, True, True, schema, ())
+    return Changes(frozenset(walk.added), frozenset(walk.modified), frozenset(walk.removed))
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.added: set[Path] = set()
+        self.modified: set[Path] = set()
+        self.removed: set[Path] = set()
+
+    def visit(self, old: Any, new: Any, was: bool, is_now: bool, schema: Schema, path: Path) -> None:
+        """Compare two values; `was` and `is_now` say whether they are there at all (null is a value)."""
+        if was and is_now and old == new and isinstance(old, bool) == isinstance(new, bool):
+            return
+        if not was or not is_now:
+            (self.removed if was else self.added).add(path)
+        if self._is_leaf(old, new, schema):
+            if was and is_now:
+                self.modified.add(path)
+            return
+        if isinstance(old, dict) or isinstance(new, dict):
+            self._members(old, new, schema, path)
+        if isinstance(old, list) or isinstance(new, list):
+            self._items(old, new, schema, path)
+
+    def _is_leaf(self, old: Any, new: Any, schema: Schema) -> bool:
+        kinds = {type(each) for each in (old, new) if each is not None}
+        if len(kinds) != 1:
+            return True
+        return (not old and not new) or is_atomic(new if new is not None else old, schema)
+
+    def _members(self, old: Any, new: Any, schema: Schema, path: Path) -> None:
+        old, new = old or {}, new or {}
+        for name in {**old, **new}:
+            child = child_schema(schema, name) or OPEN
+            self.visit(old.get(name), new.get(name), name in old, name in new, child, (*path, f"f:{name}"))
+
+    def _items(self, old: Any, new: Any, schema: Schema, path: Path) -> None:
+        before = _by_step(old or [], schema)
+        after = _by_step(new or [], schema)
+        items = schema.get("items", OPEN)
+        for step in {**before, **after}:
+            self.visit(before.get(step), after.get(step), step in before, step in after, items, (*path, step))
+
+
+def _by_step(items: list[Any], schema: Schema) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for step, item in zip(item_steps(items, schema), items, strict=True):
+        found[step] = [*found[step], item] if step in found and isinstance(found[step], list) else item
+    return found

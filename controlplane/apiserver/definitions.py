@@ -1,0 +1,301 @@
+"""CustomResourceDefinitions: kinds that come as objects.
+
+`kind_of` makes a served kind of a definition; `Definitions` keeps the registry in step with the stored ones.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from controlplane.apiserver.columns import AGE, age_since
+from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
+from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
+from controlplane.apiserver.store import Store
+from resourceapi.objects import ErrorList, format_time
+from resourceapi.objects.names import dns_label, dns_subdomain
+
+GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
+KIND_ID = f"{PLURAL}.{GROUP}"
+_APPROVAL = "api-approved.kubernetes.io"
+_PROTECTED = (".k8s.io", ".kubernetes.io")
+_NAMES = {
+    "type": "object",
+    "properties": {
+        **{name: {"type": "string"} for name in ("plural", "singular", "kind", "listKind")},
+        **{name: {"type": "array", "items": {"type": "string"}} for name in ("shortNames", "categories")},
+    },
+}
+_OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_SCHEMA: Schema = {
+    "type": "object",
+    "description": "A kind of objects that the API server serves.",
+    "properties": TYPE_FIELDS
+    | {
+        "metadata": metadata_schema(),
+        "spec": {
+            "type": "object",
+            "properties": {
+                "group": {"type": "string"},
+                "scope": {"type": "string"},
+                "names": _NAMES,
+                "preserveUnknownFields": {"type": "boolean"},
+                "conversion": {"type": "object", "properties": {"strategy": {"type": "string"}, "webhook": _OPEN}},
+                "versions": {"type": "array", "items": _OPEN},
+            },
+        },
+        "status": {
+            "type": "object",
+            "properties": {
+                "acceptedNames": _NAMES,
+                "storedVersions": {"type": "array", "items": {"type": "string"}},
+                "conditions": {"type": "array", "items": condition_schema()} | map_list("type", patch=False),
+            },
+        },
+    },
+}
+_BLANK: Plain = {
+    "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
+    "status": {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None},
+}
+
+
+def definition_kind() -> Kind:
+    """The kind of definitions themselves."""
+    rules = OpenRules(
+        GROUP,
+        KIND,
+        "v1",
+        {"v1": _SCHEMA},
+        namespaced=False,
+        status=True,
+        counts_generations=True,
+        blank=_BLANK,
+        fill=_filled,
+        check=_check,
+    )
+    return Kind(
+        group=GROUP,
+        plural=PLURAL,
+        kind=KIND,
+        namespaced=False,
+        versions=(Served("v1", _SCHEMA),),
+        storage="v1",
+        rules=rules,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        status=True,
+        columns=(Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), "date"),),
+        counts_generations=True,
+        deletes_with_object=True,
+    )
+
+
+def kind_of(definition: Plain) -> Kind:
+    """The served kind that a definition stands for. What it lacks is taken from what Kubernetes defaults to."""
+    spec = _filled(definition)["spec"]
+    names, group = spec["names"], spec["group"]
+    served = [each for each in spec["versions"] if each.get("served", True)]
+    served.sort(key=lambda each: version_rank(each["name"]))
+    schemas = {each["name"]: _schema(each) for each in spec["versions"]}
+    storage = next((each["name"] for each in spec["versions"] if each.get("storage")), spec["versions"][0]["name"])
+    namespaced = spec.get("scope") == "Namespaced"
+    status = any("status" in (each.get("subresources") or {}) for each in served)
+    rules = OpenRules(
+        group,
+        names["kind"],
+        storage,
+        schemas,
+        namespaced=namespaced,
+        status=status,
+        counts_generations=True,
+        is_validated=True,
+    )
+    return Kind(
+        group=group,
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=namespaced,
+        versions=tuple(
+            Served(each["name"], schemas[each["name"]], _deprecation(each, group, names["kind"])) for each in served
+        ),
+        storage=storage,
+        rules=rules,
+        singular=names["singular"],
+        list_kind=names["listKind"],
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        status=status,
+        columns=_columns(served[0] if served else {}),
+        counts_generations=True,
+        generic=True,
+    )
+
+
+class Definitions:
+    """Keeps a registry in step with the stored definitions."""
+
+    def __init__(self, store: Store, registry: Registry, clock: Callable[[], datetime]) -> None:
+        self._store, self._registry, self._clock = store, registry, clock
+
+    def load(self) -> None:
+        """Serve what is stored."""
+        for definition in self._store.objects(KIND_ID):
+            self._registry.add(kind_of(definition))
+
+    def changed(self, definition: Plain) -> None:
+        """A definition has been written: serve it, and say so in its status."""
+        if definition["metadata"].get("deletionTimestamp"):
+            return
+        names = definition["spec"]["names"]
+        self._registry.add(kind_of(definition))
+        status = definition.get("status") or {}
+        if status.get("acceptedNames") == names and status.get("conditions"):
+            return
+        now = format_time(self._clock())
+        texts = (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+        conditions = [
+            {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+            for kind, reason, message in texts
+        ]
+        accepted = {**status, "conditions": status.get("conditions") or conditions, "acceptedNames": names}
+        self._store.put(KIND_ID, ("", definition["metadata"]["name"]), {**definition, "status": accepted})
+
+    def removed(self, definition: Plain) -> None:
+        """A definition is gone, and its objects with it."""
+        spec = definition["spec"]
+        kind_id = f"{spec['names']['plural']}.{spec['group']}"
+        self._store.drop(kind_id)
+        self._registry.remove(kind_id)
+
+
+def _filled(definition: Plain) -> Plain:
+    spec = {"group": "", "scope": "", "versions": None} | (definition.get("spec") or {})
+    names = {"plural": "", "kind": ""} | (spec.get("names") or {})
+    if names["kind"]:
+        names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"} | names
+    spec |= {"names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}
+    stored = [each["name"] for each in spec["versions"] or () if isinstance(each, dict) and each.get("storage") and "name" in each]
+    status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored or None}
+    return {**definition, "spec": spec, "status": status | (definition.get("status") or {})}
+
+
+def _check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    spec, names = new["spec"], new["spec"]["names"]
+    name = new["metadata"].get("name", "")
+    if name != f"{names['plural']}.{spec['group']}":
+        errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    _required_name(errors, "spec.group", spec["group"], dns_subdomain)
+    if not spec["scope"]:
+        errors.required("spec.scope")
+    elif spec["scope"] not in ("Cluster", "Namespaced"):
+        errors.not_supported("spec.scope", spec["scope"], ["Cluster", "Namespaced"])
+    versions = spec["versions"] or []
+    if sum(bool(each.get("storage")) for each in versions) != 1:
+        errors.invalid("spec.versions", spec["versions"], "must have exactly one version marked as storage version")
+    for index, version in enumerate(versions):
+        _check_version(errors, f"spec.versions[{index}]", version)
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = names.get(field) or ""
+        _required_name(errors, f"spec.names.{field}", value.lower() if "ind" in field else value, dns_label)
+    if not (new.get("status") or {}).get("storedVersions"):
+        errors.invalid("status.storedVersions", None, "must have at least one stored version")
+    annotations = new["metadata"].get("annotations") or {}
+    if spec["group"].endswith(_PROTECTED) and _APPROVAL not in annotations:
+        see = "see https://github.com/kubernetes/enhancements/pull/1111"
+        text = f'protected groups must have approval annotation "{_APPROVAL}", {see}'
+        errors.required(f"metadata.annotations[{_APPROVAL}]", text)
+
+
+def _check_version(errors: ErrorList, path: str, version: Plain) -> None:
+    _required_name(errors, f"{path}.name", version.get("name") or "", dns_label)
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if schema is None:
+        errors.required(f"{path}.schema.openAPIV3Schema")
+    elif not isinstance(schema, dict) or schema.get("type") != "object":
+        found = schema.get("type", "") if isinstance(schema, dict) else schema
+        errors.invalid(f"{path}.schema.openAPIV3Schema.type", found, "must be object at the root")
+
+
+def _required_name(errors: ErrorList, path: str, value: str, check: Callable[[str], Iterable[str]]) -> None:
+    if not value:
+        errors.required(path)
+        return
+    complaints = list(check(value))
+    if complaints:
+        errors.invalid(path, value, "; ".join(complaints))
+
+
+def _schema(version: Plain) -> Schema:
+    schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or _OPEN)
+    known = {name: item for name, item in schema.get("properties", {}).items() if name not in (*TYPE_FIELDS, "metadata")}
+    schema["properties"] = TYPE_FIELDS | {"metadata": metadata_schema()} | known
+    return schema
+
+
+def _deprecation(version: Plain, group: str, kind: str) -> str:
+    if not version.get("deprecated"):
+        return ""
+    return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
+
+
+def _columns(version: Plain) -> tuple[Column, ...]:
+    defined = version.get("additionalPrinterColumns")
+    if not defined:
+        return (AGE._replace(type="date"),)
+    return tuple(
+        Column(
+            each["name"],
+            _cell(each.get("jsonPath", ""), each.get("type", "string")),
+            each.get("type", "string"),
+            each.get("priority", 0),
+            each.get("description") or f"Custom resource definition column (in JSONPath format): {each.get('jsonPath')}",
+            each.get("format", ""),
+        )
+        for each in defined
+    )
+
+
+_STEP = re.compile(r"\.([A-Za-z0-9_$-]+)|\[(\d+|\*)\]|\['([^']+)'\]|\.([^.\[\]]*\\\.[^\[\]]*)")
+
+
+def _cell(path: str, kind: str) -> Callable[[Plain], Any]:
+    steps = [next(filter(None, match.groups())) for match in _STEP.finditer(path.replace("\\.", "\0"))]
+    steps = [step.replace("\0", ".") for step in steps]
+
+    def cell(obj: Plain) -> Any:
+        found = _found(obj, steps)
+        if not found:
+            return None
+        value = found[0]
+        if kind == "date":
+            return age_since(value) if isinstance(value, str) else "<unknown>"
+        if kind == "integer":
+            return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if kind in ("number", "boolean"):
+            return value
+        texts = [each if isinstance(each, str) else json.dumps(each, separators=(",", ":")) for each in found]
+        return " ".join(texts) if len(texts) > 1 else texts[0]
+
+    return cell
+
+
+def _found(value: Any, steps: list[str]) -> list[Any]:
+    found = [value]
+    for step in steps:
+        below: list[Any] = []
+        for each in found:
+            if isinstance(each, dict) and step in each:
+                below.append(each[step])
+            elif isinstance(each, list) and step == "*":
+                below.extend(each)
+            elif isinstance(each, list) and step.isdigit() and int(step) < len(each):
+                below.append(each[int(step)])
+        found = below
+    return [each for each in found if each is not None]

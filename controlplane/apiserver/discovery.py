@@ -1,0 +1,171 @@
+"""What is served, as documents: groups, versions, resources; plain and aggregated (allocator.md 5.2)."""
+
+import base64
+import hashlib
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.kinds import Kind, Plain, Registry
+
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_VERBS_OF_GENERIC = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+STATUS_VERBS = ["get", "patch", "update"]
+VERSION: Plain = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.3",
+    "gitCommit": "0000000000000000000000000000000000000000",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "go1.26.8",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+"""What the server says it is: clients choose their behaviour by it."""
+_REVIEWS = {
+    "authorization.k8s.io": {"v1": [("selfsubjectaccessreviews", "SelfSubjectAccessReview")]},
+}
+
+
+def api_versions(address: str) -> Plain:
+    """The document of /api."""
+    where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
+
+
+def group_list(registry: Registry) -> Plain:
+    """The document of /apis."""
+    groups = [_group_entry(group, versions) for group, versions in _groups(registry).items() if group]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(registry: Registry, name: str) -> Plain | None:
+    """The document of a group; None if it is not served."""
+    versions = _groups(registry).get(name)
+    return {"kind": "APIGroup", "apiVersion": "v1"} | _group_entry(name, versions) if name and versions else None
+
+
+def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
+    """The document of a group's version; None if it is not served."""
+    if version not in _groups(registry).get(name, ()):
+        return None
+    resources: list[Plain] = []
+    for kind in sorted(registry, key=lambda kind: kind.plural):
+        if kind.group == name and kind.served(version):
+            resources.extend(_resources(kind))
+    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+        resources.append({"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]})
+    api_version = f"{name}/{version}" if name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
+
+
+def aggregated(registry: Registry, *, core: bool, version: str) -> Plain:
+    """The APIGroupDiscoveryList of /api (`core`) or /apis."""
+    items = []
+    for name, versions in _groups(registry).items():
+        if bool(name) == core:
+            continue
+        served = [
+            {"version": each, "resources": _aggregated_resources(registry, name, each), "freshness": "Current"}
+            for each in versions
+        ]
+        items.append({"metadata": {"name": name} if name else {}, "versions": served})
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def etag(document: Any) -> str:
+    """The tag of a document: equal documents have equal ones."""
+    return f'"{hashlib.sha512(msgspec.json.encode(document)).hexdigest().upper()}"'
+
+
+def is_served(registry: Registry, name: str, version: str = "") -> bool:
+    """Whether a group, or a version of it, has resources."""
+    versions = _groups(registry).get(name, ())
+    return version in versions if version else bool(versions)
+
+
+def _groups(registry: Registry) -> dict[str, tuple[str, ...]]:
+    return registry.groups() | {name: tuple(versions) for name, versions in _REVIEWS.items()}
+
+
+def _group_entry(name: str, versions: tuple[str, ...]) -> Plain:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def _resources(kind: Kind) -> list[Plain]:
+    resource: Plain = {
+        "name": kind.plural,
+        "singularName": kind.name_of_one,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": _VERBS_OF_GENERIC if kind.generic else VERBS,
+    }
+    if kind.short_names:
+        resource["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        resource["categories"] = list(kind.categories)
+    resource["storageVersionHash"] = _storage_hash(kind)
+    found = [resource]
+    if kind.status:
+        status = {"name": f"{kind.plural}/status", "singularName": "", "namespaced": kind.namespaced}
+        found.append(status | {"kind": kind.kind, "verbs": STATUS_VERBS})
+    if kind.id == "pods":
+        binding = {"name": "pods/binding", "singularName": "", "namespaced": True, "kind": "Binding", "verbs": ["create"]}
+        found.insert(1, binding)
+    return found
+
+
+def _aggregated_resources(registry: Registry, name: str, version: str) -> list[Plain]:
+    resources = []
+    for kind in sorted(registry, key=lambda kind: kind.plural):
+        if kind.group != name or not kind.served(version):
+            continue
+        response = {"group": kind.group, "version": version, "kind": kind.kind}
+        resource: Plain = {
+            "resource": kind.plural,
+            "responseKind": response,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "singularResource": kind.name_of_one,
+            "verbs": VERBS,
+        }
+        if kind.short_names:
+            resource["shortNames"] = list(kind.short_names)
+        if kind.categories:
+            resource["categories"] = list(kind.categories)
+        subresources = []
+        if kind.id == "pods":
+            binding = {"group": "", "version": "v1", "kind": "Binding"}
+            subresources.append({"subresource": "binding", "responseKind": binding, "verbs": ["create"]})
+        if kind.status:
+            subresources.append({"subresource": "status", "responseKind": response, "verbs": STATUS_VERBS})
+        if subresources:
+            resource["subresources"] = subresources
+        resources.append(resource)
+    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+        response = {"group": name, "version": version, "kind": one}
+        resources.append(
+            {
+                "resource": plural,
+                "responseKind": response,
+                "scope": "Cluster",
+                "singularResource": one.lower(),
+                "verbs": ["create"],
+            }
+        )
+    return resources
+
+
+def _storage_hash(kind: Kind) -> str:
+    text = f"{kind.group}/{kind.storage}/{kind.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()

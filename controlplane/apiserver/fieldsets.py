@@ -1,0 +1,188 @@
+"""Sets of fields, as server-side apply keeps them: who owns which part of an object (allocator.md 5.8).
+
+A path is a tuple of steps, each written as in `fieldsV1`: `f:NAME` a member, `k:{...}` an item of a map list by its
+keys, `v:VALUE` an item of a set. A `FieldSet` is a set of paths; a path may be there without what is above it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain, Schema
+
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+NOTHING: FieldSet = frozenset()
+
+
+class NotInSchema(Exception):
+    """A value that its schema has no place for; says where and what."""
+
+
+def to_fields_v1(fields: FieldSet) -> Plain:
+    """The form in which managedFields carry a set."""
+    root: Plain = {}
+    for path in sorted(fields, key=_order):
+        node = root
+        for index, step in enumerate(path):
+            node = node.setdefault(step, {})
+            if index == len(path) - 1:
+                node["."] = {}
+    return _pruned(root)
+
+
+def from_fields_v1(value: Any) -> FieldSet:
+    """The set that managedFields carry; raises ValueError for what is none."""
+    return frozenset(_paths(value, ()))
+
+
+def field_set(value: Any, schema: Schema) -> FieldSet:
+    """What an applied configuration names: leaves, members of maps, items of lists. Raises NotInSchema."""
+    return frozenset(_named(value, schema, ()))
+
+
+def child_schema(schema: Schema, name: str) -> Schema | None:
+    """The schema of a member; None where the schema knows none."""
+    if "properties" in schema and name in schema["properties"]:
+        found: Schema = schema["properties"][name]
+        return found
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, dict):
+        return extra
+    if extra is True or is_open(schema):
+        return OPEN
+    return None
+
+
+OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def is_open(schema: Schema) -> bool:
+    """Whether anything may be in there."""
+    return bool(schema.get("x-kubernetes-preserve-unknown-fields")) or not schema
+
+
+def is_struct_field(schema: Schema, name: str) -> bool:
+    """Whether a member is one of a struct, not an entry of a map."""
+    return name in schema.get("properties", ())
+
+
+def is_atomic(value: Any, schema: Schema) -> bool:
+    """Whether a value is owned as a whole."""
+    if isinstance(value, dict):
+        return schema.get("x-kubernetes-map-type") == "atomic"
+    if isinstance(value, list):
+        return schema.get("x-kubernetes-list-type", "atomic") == "atomic"
+    return True
+
+
+def item_steps(items: list[Any], schema: Schema) -> list[str]:
+    """The steps that lead to the items of a set or map list."""
+    if schema["x-kubernetes-list-type"] == "set":
+        return [f"v:{_json(item)}" for item in items]
+    properties = schema.get("items", {}).get("properties", {})
+    steps = []
+    for item in items:
+        keys = {}
+        for name in schema.get("x-kubernetes-list-map-keys", ()):
+            value = item.get(name) if isinstance(item, dict) else None
+            if value is None:
+                value = properties.get(name, {}).get("default")
+            if value is not None:
+                keys[name] = value
+        steps.append(f"k:{_json(dict(sorted(keys.items())))}")
+    return steps
+
+
+def shown(path: Path) -> str:
+    """A path as conflicts show it."""
+    pieces = []
+    for step in path:
+        kind, _, text = step.partition(":")
+        if kind == "f":
+            pieces.append(f".{text}")
+        elif kind == "k":
+            keys = json.loads(text)
+            pieces.append(f"[{','.join(f'{key}={_json(value)}' for key, value in keys.items())}]")
+        else:
+            pieces.append(f"[={text}]" if kind == "v" else f"[{text}]")
+    return "".join(pieces)
+
+
+def sorted_paths(fields: FieldSet) -> list[Path]:
+    """The paths in the order in which they are told."""
+    return sorted(fields, key=_order)
+
+
+def under(fields: Iterable[Path], prefix: Path) -> bool:
+    """Whether one of the paths is the prefix or below it."""
+    return any(path[: len(prefix)] == prefix for path in fields)
+
+
+def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
+    _fits(value, schema, path)
+    if is_atomic(value, schema) or not value:
+        if path:
+            yield path
+        return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            child = child_schema(schema, name)
+            step = (*path, f"f:{name}")
+            if child is None:
+                raise NotInSchema(f"{shown(step)}: field not declared in schema")
+            if item is None:
+                yield step
+                continue
+            yield from _named(item, child, step)
+            if item == {} or not is_struct_field(schema, name):
+                yield step
+        return
+    for item, item_step in zip(value, item_steps(value, schema), strict=True):
+        yield from _named(item, schema.get("items", OPEN), (*path, item_step))
+        yield (*path, item_step)
+
+
+def _fits(value: Any, schema: Schema, path: Path) -> None:
+    wanted = schema.get("type")
+    if wanted == "array" and value is not None and not isinstance(value, list):
+        raise NotInSchema(f"{shown(path)}: expected list, got &{{{value}}}")
+    if wanted == "object" and value is not None and not isinstance(value, dict):
+        raise NotInSchema(f"{shown(path)}: expected map, got &{{{value}}}")
+    if wanted == "string" and isinstance(value, dict | list):
+        raise NotInSchema(f"{shown(path)}: expected string, got &{{{value}}}")
+
+
+def _paths(value: Any, path: Path) -> Iterator[Path]:
+    if not isinstance(value, dict):
+        raise ValueError("a set of fields is an object")
+    for step, below in value.items():
+        if step == ".":
+            if path:
+                yield path
+            continue
+        if step[:2] not in ("f:", "k:", "v:", "i:"):
+            raise ValueError(f"missing colon or unknown kind: {step!r}")
+        if step[:2] in ("k:", "v:"):
+            json.loads(step[2:])
+        here = (*path, step)
+        if not isinstance(below, dict):
+            raise ValueError("a set of fields is an object")
+        if below:
+            yield from _paths(below, here)
+        else:
+            yield here
+
+
+def _pruned(node: Plain) -> Plain:
+    """A member that owns itself and nothing below is written as `{}`."""
+    return {step: {} if step == "." or list(below) == ["."] else _pruned(below) for step, below in node.items()}
+
+
+def _order(path: Path) -> tuple[tuple[int, str], ...]:
+    return tuple(("fkvi".index(step[0]), step[2:]) for step in path)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

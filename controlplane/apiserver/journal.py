@@ -1,0 +1,101 @@
+"""Changes on disk: SQLite, one transaction for all that came in while the one before was being written.
+
+A thread writes; `flush` returns when what was put before it is on disk (`synchronous=FULL`, write-ahead log).
+"""
+
+import asyncio
+import functools
+import json
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from controlplane.apiserver.kinds import Key, Plain
+
+FORMAT = 1
+_SCHEMA = """
+CREATE TABLE objects (kind TEXT, namespace TEXT, name TEXT, object BLOB, PRIMARY KEY (kind, namespace, name))
+WITHOUT ROWID;
+CREATE TABLE counter (version INTEGER);
+INSERT INTO counter VALUES (0);
+"""
+
+
+class JournalError(Exception):
+    """A file that is not ours, or that cannot be used."""
+
+
+class FileJournal:
+    """A journal in a file, which is made if it is missing. Raises JournalError."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if found == 0 and not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
+            elif found != FORMAT:
+                raise JournalError(f"{path}: not a data file of this API server (format {found}, not {FORMAT})")
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: {error}") from error
+        self._pending: list[tuple[int, str, Key, Plain | None]] = []
+        self._last_put = self._last_written = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._running: asyncio.Future[None] | None = None
+
+    def version(self) -> int:
+        """The last version that was written."""
+        found: int = self._connection.execute("SELECT version FROM counter").fetchone()[0]
+        return found
+
+    def objects(self) -> Iterator[tuple[str, Key, Plain]]:
+        """All objects, with the ids of their kinds."""
+        for kind, namespace, name, text in self._connection.execute("SELECT * FROM objects"):
+            yield kind, (namespace, name), json.loads(text)
+
+    def put(self, version: int, kind_id: str, key: Key, obj: Plain | None) -> None:
+        """Remember a change until the next flush."""
+        self._pending.append((version, kind_id, key, obj))
+        self._last_put = version
+
+    async def flush(self) -> None:
+        """Return when everything put before is on disk. Raises sqlite3.Error; the next flush tries again."""
+        wanted = self._last_put
+        while self._last_written < wanted:
+            if self._running is None:
+                batch, self._pending = self._pending, []
+                self._running = asyncio.get_running_loop().run_in_executor(self._writer, self._write, batch)
+                self._running.add_done_callback(functools.partial(self._written, batch))
+            await asyncio.shield(self._running)
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self._writer.shutdown()
+        if self._pending:
+            self._write(self._pending)
+        self._connection.close()
+
+    def _written(self, batch: list[tuple[int, str, Key, Plain | None]], done: "asyncio.Future[None]") -> None:
+        self._running = None
+        if done.cancelled() or done.exception() is not None:
+            self._pending = batch + self._pending
+        else:
+            self._last_written = batch[-1][0]
+
+    def _write(self, batch: list[tuple[int, str, Key, Plain | None]]) -> None:
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        for _, kind, (namespace, name), obj in batch:
+            if obj is None:
+                cursor.execute("DELETE FROM objects WHERE kind=? AND namespace=? AND name=?", (kind, namespace, name))
+            else:
+                values = (kind, namespace, name, msgspec.json.encode(obj))
+                cursor.execute("INSERT OR REPLACE INTO objects VALUES (?,?,?,?)", values)
+        cursor.execute("UPDATE counter SET version=?", (batch[-1][0],))
+        cursor.execute("COMMIT")

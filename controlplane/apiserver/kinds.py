@@ -1,0 +1,177 @@
+"""Which kinds are served: a table that built-in kinds, definitions of custom resources and other packages add to.
+
+A `Kind` says everything about one resource that the rest of the server needs; nothing else knows kinds by name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+Plain = dict[str, Any]
+"""A JSON object."""
+Schema = Mapping[str, Any]
+"""A structural OpenAPI v3 schema with Kubernetes' extensions; empty where nothing is known."""
+Key = tuple[str, str]
+"""Namespace (empty if there is none) and name."""
+
+
+class Column(NamedTuple):
+    """A table column beyond the name; `cell` computes its text (or number) from the stored object."""
+
+    name: str
+    cell: Callable[[Plain], Any]
+    type: str = "string"
+    priority: int = 0
+    description: str = ""
+    format: str = ""
+
+
+class Decoded(NamedTuple):
+    """An object in the stored version, and what strict field validation says of its text."""
+
+    object: Plain
+    problems: tuple[str, ...] = ()
+
+
+class Rules(Protocol):
+    """What a kind's objects must be. Objects are in the stored version; a refusal is an ApiError."""
+
+    def decode(self, value: Plain, version: str) -> Decoded:
+        """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.
+
+        `value` may be changed.
+        """
+
+    def encode(self, obj: Plain, version: str) -> Plain:
+        """The object as it is served in a version."""
+
+    def empty(self, version: str) -> Plain:
+        """What an object without any value is written as."""
+
+    def create(self, obj: Plain) -> Plain:
+        """A new object as it will be stored."""
+
+    def update(self, new: Plain, old: Plain) -> Plain:
+        """A changed object as it will be stored."""
+
+    def update_status(self, new: Plain, old: Plain) -> Plain:
+        """An object with a changed status as it will be stored."""
+
+    def warnings(self, obj: Plain) -> list[str]:
+        """What is told to the writer of an object."""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A version of a kind; `deprecation` is told to everyone who uses it."""
+
+    name: str
+    schema: Schema
+    deprecation: str = ""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
+
+    `fields` lists what field selectors may ask for besides name and namespace. `generic` kinds are those that come
+    from a definition: they differ in details of answers. `hides_name` kinds show no name in tables.
+    """
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool
+    versions: tuple[Served, ...]
+    rules: Rules
+    storage: str = ""
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    status: bool = False
+    columns: tuple[Column, ...] = ()
+    fields: Mapping[str, Callable[[Plain], str]] = {}
+    counts_generations: bool = False
+    deletes_with_object: bool = False
+    generic: bool = False
+    hides_name: bool = False
+
+    @property
+    def id(self) -> str:
+        """What the store files the objects under."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def api_version(self, version: str) -> str:
+        """Group and version as objects carry them."""
+        return f"{self.group}/{version}" if self.group else version
+
+    @property
+    def name_of_one(self) -> str:
+        """The singular name."""
+        return self.singular or self.kind.lower()
+
+    @property
+    def name_of_list(self) -> str:
+        """The kind of the list."""
+        return self.list_kind or f"{self.kind}List"
+
+    def served(self, version: str) -> Served | None:
+        """One of the versions."""
+        return next((each for each in self.versions if each.name == version), None)
+
+
+class Registry:
+    """The kinds that are served now, by group."""
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self._kinds: dict[str, Kind] = {}
+        for kind in kinds:
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def add(self, kind: Kind) -> None:
+        """Serve a kind, or serve it anew."""
+        self._kinds[kind.id] = kind
+
+    def remove(self, kind_id: str) -> None:
+        """Stop serving a kind."""
+        self._kinds.pop(kind_id, None)
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind that a path means."""
+        kind = self._kinds.get(f"{plural}.{group}" if group else plural)
+        return kind if kind is not None and kind.served(version) else None
+
+    def by_id(self, kind_id: str) -> Kind | None:
+        """The kind that the store knows under an id."""
+        return self._kinds.get(kind_id)
+
+    def by_kind(self, api_version: str, kind: str) -> Kind | None:
+        """The kind that an owner reference means."""
+        group, _, version = api_version.rpartition("/")
+        found = (each for each in self._kinds.values() if (each.group, each.kind) == (group, kind))
+        return next((each for each in found if each.served(version)), None)
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Each group with its versions, preferred first, in the order of registration."""
+        found: dict[str, list[str]] = {}
+        for kind in self:
+            versions = found.setdefault(kind.group, [])
+            versions.extend(each.name for each in kind.versions if each.name not in versions)
+        return {group: tuple(sorted(versions, key=version_rank)) for group, versions in found.items()}
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Sorts versions as the API server prefers them: v2, v1, v1beta2, v1beta1, v1alpha3, others."""
+    stage, major, minor = 3, 0, 0
+    digits = version.removeprefix("v")
+    for word, rank in (("beta", 1), ("alpha", 2), ("", 0)):
+        head, found, tail = digits.partition(word) if word else (digits, "", "")
+        if found and head.isdigit() and tail.isdigit():
+            stage, major, minor = rank, int(head), int(tail)
+            break
+        if not word and head.isdigit():
+            stage, major = rank, int(head)
+    return (stage, -major, -minor, version)

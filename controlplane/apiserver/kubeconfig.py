@@ -1,0 +1,26 @@
+"""The kubeconfig that leads kubectl to the server."""
+
+import os
+from pathlib import Path
+
+import yaml
+
+NAME = "nodeplug"
+
+
+def write_kubeconfig(path: Path, url: str, token: str, name: str = NAME) -> None:
+    """Write a kubeconfig with one cluster, user and context; only the owner can read it. Raises OSError."""
+    user = {"token": token} if token else {}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        yaml.safe_dump(document, file, sort_keys=False)
+    os.replace(draft, path)

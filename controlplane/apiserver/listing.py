@@ -1,0 +1,142 @@
+"""Lists: which objects, as of when, how many at once (allocator.md 5.11)."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controlplane.apiserver.kinds import Key, Kind, Plain
+from controlplane.apiserver.options import ListOptions, uint
+from controlplane.apiserver.rest import Target
+from controlplane.apiserver.status import bad_request, expired, version_in_the_future
+from controlplane.apiserver.store import Expired, Store
+
+_META = "meta.k8s.io/v1"
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
+    " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+    " Continuing with the provided token results in an inconsistent list - objects that were created, modified, or"
+    " deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class Page(NamedTuple):
+    """Objects in the stored version, and the metadata of their list."""
+
+    objects: list[Plain]
+    metadata: Plain
+
+
+class Selection:
+    """Which objects of a target the selectors of a request ask for; refuses fields that the kind does not have."""
+
+    def __init__(self, target: Target, options: ListOptions) -> None:
+        self._labels, self._fields = options.labels, options.fields
+        kind = target.kind
+        self._cells = kind.fields
+        known = ("metadata.name", "metadata.namespace", *kind.fields)
+        for term in options.fields.terms:
+            if term.field not in known:
+                raise bad_request(_unknown_field(kind, target.api_version, term.field))
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not self._labels.requirements and not self._fields.terms
+
+    def takes(self, obj: Plain) -> bool:
+        """Whether an object is asked for."""
+        metadata = obj["metadata"]
+        if self._labels.requirements and not self._labels.matches(metadata.get("labels") or {}):
+            return False
+        if not self._fields.terms:
+            return True
+        fields = {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
+        fields |= {name: str(cell(obj)) for name, cell in self._cells.items()}
+        return self._fields.matches(fields)
+
+
+def list_page(store: Store, target: Target, options: ListOptions) -> Page:
+    """The objects of a request; raises ApiError for versions and tokens that cannot be used."""
+    selection = Selection(target, options)
+    version, after = store.version, None
+    exact = False
+    if options.token:
+        version, after = _read_token(options.token, target)
+        exact = True
+    elif options.resource_version:
+        wanted = _version(options.resource_version)
+        if wanted > store.version:
+            raise version_in_the_future(wanted, store.version)
+        if options.match == "Exact" or (options.limit > 0 and wanted and not options.match):
+            version, exact = wanted, True
+    kind_id, namespace = target.kind.id, target.namespace
+    try:
+        objects = store.objects_at(kind_id, version, namespace, after) if exact else store.objects(kind_id, namespace, after)
+        limit = options.limit if options.resource_version != "0" else 0
+        return _cut(filter(selection.takes, objects), limit, version, namespace, counts=selection.is_all)
+    except Expired:
+        if options.token:
+            raise expired(_TOO_OLD) from None
+        raise expired(f"The provided resource version is too old: {version}") from None
+
+
+def _cut(objects: Iterator[Plain], limit: int, version: int, namespace: str, *, counts: bool) -> Page:
+    metadata: Plain = {"resourceVersion": str(version)}
+    if limit <= 0:
+        return Page(list(objects), metadata)
+    taken = [obj for _, obj in zip(range(limit), objects, strict=False)]
+    following = next(objects, None)
+    if following is not None:
+        last = taken[-1]["metadata"]
+        metadata["continue"] = _write_token(version, (last.get("namespace", ""), last["name"]), namespace)
+        if counts:
+            metadata["remainingItemCount"] = 1 + sum(1 for _ in objects)
+    return Page(taken, metadata)
+
+
+def _write_token(version: int, key: Key, namespace: str) -> str:
+    path = key[1] if namespace else "/".join(filter(None, key))
+    document = {"v": _META, "rv": version, "start": f"/{path}\0"}
+    return base64.urlsafe_b64encode(json.dumps(document, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _read_token(token: str, target: Target) -> tuple[int, Key]:
+    try:
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    try:
+        document = json.loads(text)
+        version, start = int(document["rv"]), str(document["start"])
+    except (ValueError, KeyError, TypeError):
+        shown = text.decode("utf-8", "replace")[:1]
+        if text[:1] >= b"\x80":
+            shown = text[:1].decode("latin-1")
+        why = f"invalid character '{shown}' looking for beginning of value" if shown else "unexpected end of JSON input"
+        raise bad_request(f"invalid continue token: continue key is not valid: {why}") from None
+    if document.get("v") != _META or version <= 0 or not start.startswith("/"):
+        why = f"server does not recognize this encoded version {json.dumps(document.get('v'))}"
+        raise bad_request(f"invalid continue token: continue key is not valid: {why}")
+    path = start.removeprefix("/").removesuffix("\0")
+    if target.namespace or not target.kind.namespaced:
+        return version, (target.namespace, path)
+    namespace, _, name = path.partition("/")
+    return version, (namespace, name)
+
+
+def _version(text: str) -> int:
+    try:
+        return uint(text)
+    except ValueError as error:
+        shown = f'resourceVersion: Invalid value: "{text}": {error}'
+        raise bad_request(f"invalid resource version: {shown}") from None
+
+
+def _unknown_field(kind: Kind, api_version: str, field: str) -> str:
+    if kind.generic:
+        return f"field label not supported: {field}"
+    if kind.fields:
+        return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"
+    return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'

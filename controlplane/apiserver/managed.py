@@ -1,0 +1,200 @@
+"""metadata.managedFields: which manager owns which fields, kept up to date by every write (allocator.md 5.8)."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.compare import Changes, compare
+from controlplane.apiserver.fieldsets import NOTHING, FieldSet, from_fields_v1, to_fields_v1
+from controlplane.apiserver.kinds import Plain, Schema
+from resourceapi.objects import format_time
+
+MAX_UPDATE_MANAGERS = 10
+MAX_MANAGER = 128
+ANCIENT = "ancient-changes"
+
+_NEVER = frozenset(
+    {
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(
+            ("f:metadata", f"f:{name}")
+            for name in (
+                "name",
+                "namespace",
+                "creationTimestamp",
+                "selfLink",
+                "uid",
+                "clusterName",
+                "generation",
+                "managedFields",
+                "resourceVersion",
+            )
+        ),
+    }
+)
+
+
+class Manager(NamedTuple):
+    """Who writes: appliers are one manager for all versions, updaters one for each."""
+
+    name: str
+    operation: str
+    api_version: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        text = json.dumps(self.name, ensure_ascii=False)
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == "Update" else text
+
+
+class Owned(NamedTuple):
+    """What a manager owns, since when, and in which version it said so."""
+
+    fields: FieldSet
+    time: str
+    api_version: str
+
+
+Managers = Mapping[Manager, Owned]
+
+
+def manager_name(field_manager: str, user_agent: str) -> str:
+    """The manager of a write that does not say whose it is: the program's name."""
+    if field_manager:
+        return field_manager
+    return user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
+
+
+def read_managers(entries: Any) -> dict[Manager, Owned]:
+    """The managers in a list of entries; raises ValueError if one cannot be read."""
+    found: dict[Manager, Owned] = {}
+    for entry in entries or ():
+        operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
+        if operation not in ("Apply", "Update"):
+            raise ValueError(f"unknown operation {operation!r}")
+        version = "" if operation == "Apply" else api_version
+        manager = Manager(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
+        fields = from_fields_v1(entry.get("fieldsV1") or {})
+        found[manager] = Owned(fields, entry.get("time") or "", api_version)
+    return found
+
+
+def write_managers(managers: Managers) -> list[Plain]:
+    """The entries, in the reference's order: appliers first, then by time."""
+    order = sorted(managers.items(), key=lambda each: (each[0].operation, each[1].time, *each[0]))
+    entries = []
+    for manager, owned in order:
+        entry: Plain = {"manager": manager.name, "operation": manager.operation, "apiVersion": owned.api_version}
+        if owned.time:
+            entry["time"] = owned.time
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
+        if manager.subresource:
+            entry["subresource"] = manager.subresource
+        entries.append(entry)
+    return entries
+
+
+def starting_managers(new: Plain, old: Plain | None, subresource: str) -> dict[Manager, Owned]:
+    """The managers that a write starts from: those it carries, or else those of the stored object.
+
+    An entry without anything, alone, means that nothing shall be tracked from now on.
+    """
+    carried = new["metadata"].get("managedFields")
+    if not subresource:
+        if carried == [{}]:
+            return {}
+        try:
+            managers = read_managers(carried)
+        except (ValueError, TypeError, AttributeError):
+            managers = {}
+        if managers:
+            return managers
+    try:
+        return read_managers(old["metadata"].get("managedFields") if old else None)
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def track_update(
+    old: Plain,
+    new: Plain,
+    schema: Schema,
+    managers: Managers,
+    manager: Manager,
+    now: datetime,
+    *,
+    is_new: bool,
+    ignored: tuple[str, ...] = (),
+) -> dict[Manager, Owned]:
+    """The managers after a write that is no apply: the writer owns what it changed, nobody owns what is gone.
+
+    `ignored` are the top-level fields that this write cannot change. An object that nobody tracks stays so.
+    """
+    if not managers and not is_new:
+        return {}
+    changes = compare(without_managed(old), without_managed(new), schema)
+    taken = _tracked(changes.added | changes.modified, ignored)
+    result = give_up(managers, changes)
+    if taken:
+        before = result.get(manager)
+        fields = taken | (before.fields if before else NOTHING)
+        result[manager] = Owned(fields, format_time(now), manager.api_version)
+    return _capped(result)
+
+
+def give_up(managers: Managers, changes: Changes) -> dict[Manager, Owned]:
+    """The managers without what somebody else changed or removed."""
+    lost = changes.added | changes.modified | changes.removed
+    result = {}
+    for manager, owned in managers.items():
+        fields = owned.fields - lost if lost else owned.fields
+        if fields:
+            result[manager] = owned._replace(fields=fields)
+    return result
+
+
+def tracked(fields: Iterable[tuple[str, ...]], ignored: tuple[str, ...] = ()) -> FieldSet:
+    """Without what is never owned: identity, and the fields that this write cannot change."""
+    return _tracked(frozenset(fields), ignored)
+
+
+def without_managed(obj: Plain) -> Plain:
+    """The object without managedFields."""
+    metadata = obj.get("metadata") or {}
+    if "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def with_managed(obj: Plain, managers: Managers) -> Plain:
+    """The object with managedFields; without the member if there are none."""
+    plain = without_managed(obj)
+    if not managers:
+        return plain
+    return {**plain, "metadata": {**plain["metadata"], "managedFields": write_managers(managers)}}
+
+
+def _tracked(fields: FieldSet, ignored: tuple[str, ...]) -> FieldSet:
+    dropped = {f"f:{name}" for name in ignored}
+    return frozenset(path for path in fields - _NEVER if path and path[0] not in dropped)
+
+
+def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
+    """At most ten updaters: the oldest are merged into one."""
+    updaters = [each for each in managers if each.operation == "Update"]
+    if len(updaters) <= MAX_UPDATE_MANAGERS:
+        return managers
+    result = dict(managers)
+    by_age = sorted(updaters, key=lambda each: (result[each].time, *each))
+    for oldest in by_age[: len(updaters) - MAX_UPDATE_MANAGERS + 1]:
+        owned = result.pop(oldest)
+        bucket = Manager(ANCIENT, "Update", owned.api_version)
+        before = result.get(bucket)
+        fields = owned.fields | (before.fields if before else NOTHING)
+        result[bucket] = Owned(fields, max(owned.time, before.time) if before else owned.time, owned.api_version)
+    return result

@@ -1,0 +1,185 @@
+"""Bodies and their formats: what a request's body holds, in which form its answer goes out (allocator.md 5.4)."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.status import ApiError, bad_request, not_acceptable, unsupported_media_type
+from resourceapi.objects import DecodeError, parse_json
+from resourceapi.objects.strict import Members, parse_members
+
+JSON, YAML = "application/json", "application/yaml"
+ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+MAX_BODY = 3 * 1024 * 1024
+_VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_BROWSERS = ("curl", "Wget", "Mozilla/5.0")
+
+
+class Form(NamedTuple):
+    """How an answer is written: media type, another view of it if one is wanted, indented or not."""
+
+    media_type: str = JSON
+    view: str = ""
+    view_version: str = ""
+    pretty: bool = False
+
+
+def wanted_form(accept: str, query_pretty: str | None, user_agent: str, views: tuple[str, ...] = _VIEWS) -> Form:
+    """The first form in an Accept header that can be served; raises ApiError 406."""
+    pretty = user_agent.startswith(_BROWSERS) if query_pretty is None else query_pretty in ("1", "true")
+    known = False
+    for media_type, parameters in _clauses(accept):
+        if media_type in ("*/*", "application/*"):
+            media_type = JSON
+        if media_type not in (JSON, YAML):
+            continue
+        known = True
+        view = parameters.get("as", "")
+        if not view:
+            return Form(media_type, pretty=pretty)
+        if view in views and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
+            return Form(media_type, view, parameters["v"], pretty)
+    if known:
+        raise not_acceptable(f"only the following media types are accepted: {ACCEPTED}")
+    raise ApiError(406, f"406: Not Acceptable\n\nAvailable representations: {ACCEPTED}", "NotAcceptable", {})
+
+
+def accepts(accept: str, media_type: str, **parameters: str) -> bool:
+    """Whether a header asks for a media type with given parameters."""
+    return any(
+        found == media_type and all(has.get(key) == value for key, value in parameters.items())
+        for found, has in _clauses(accept)
+    )
+
+
+def written(value: Any, form: Form) -> bytes:
+    """A plain value as text."""
+    if form.media_type == YAML:
+        text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=2**16)
+        return text.encode()
+    text_json = msgspec.json.encode(value)
+    return msgspec.json.format(text_json, indent=2) if form.pretty else text_json
+
+
+def read_body(data: bytes, content_type: str, kind: str) -> Plain:
+    """The object in a body; raises ApiError 400 or 415. What is null stands for an object without members."""
+    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    unrecognized = f"the object provided is unrecognized (must be of type {kind})"
+    if media_type == YAML:
+        try:
+            value = read_yaml(data)
+        except ValueError as error:
+            raise bad_request(f"{unrecognized}: yaml: {error} ({_shown(data)})") from None
+    elif media_type == JSON:
+        try:
+            value = read_json(data)
+        except ValueError as error:
+            text = f"couldn't get version/kind; json parse error: {error} ({_shown(data)})"
+            raise bad_request(f"{unrecognized}: {text}") from None
+    else:
+        raise unsupported_media_type(ACCEPTED)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        found = {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
+        fields = r"APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\""
+        fields = fields.replace(r"\"", '"').replace(r"\\", "\\")
+        text = f"json: cannot unmarshal {found} into Go value of type struct {{ {fields} }} ({_hex(data)})"
+        raise bad_request(f"{unrecognized}: couldn't get version/kind; json parse error: {text}")
+    return value
+
+
+def read_json(data: bytes) -> Any:
+    """The value of a JSON text, its duplicate members remembered; raises ValueError in Go's words."""
+    try:
+        parse_json(data)
+    except DecodeError as error:
+        raise ValueError(_as_go_says(data, error.reason)) from None
+    return parse_members(data)
+
+
+def read_yaml(data: bytes) -> Any:
+    """The value of a YAML text (of which JSON is a part); raises ValueError."""
+    try:
+        return yaml.load(data, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = error.problem or ""
+        if "expected the node content" in problem or "expected ',' or '}'" in problem:
+            problem = "did not find expected node content"
+        raise ValueError(f"line {line}: {problem}") from None
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: times stay text, members keep their duplicates."""
+
+
+def _mapping(loader: Any, node: Any) -> Members:
+    pairs = []
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, bool):
+            key = "true" if key else "false"
+        pairs.append((key if isinstance(key, str) else str(key), loader.construct_object(value_node, deep=True)))
+    return Members(pairs)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML as Kubernetes writes it: lists not indented, no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        del indentless
+        super().increase_indent(flow, True)
+
+
+def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Media types of an Accept header with their parameters, most wanted first."""
+    found = []
+    for clause in (accept or "*/*").split(","):
+        media_type, *rest = (part.strip() for part in clause.split(";"))
+        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
+        try:
+            weight = float(parameters.pop("q", 1))
+        except ValueError:
+            weight = 0.0
+        found.append((weight, media_type.lower(), parameters))
+    for _, media_type, parameters in sorted(found, key=lambda each: -each[0]):
+        yield media_type, parameters
+
+
+def _shown(data: bytes) -> str:
+    return data.decode("utf-8", "replace") if data else "<empty>"
+
+
+def _hex(data: bytes) -> str:
+    return data.hex()
+
+
+def _as_go_says(data: bytes, reason: str) -> str:
+    """Go's words for what is no JSON."""
+    text = data.decode("utf-8", "replace")
+    if "truncated" in reason or not text.strip():
+        return "unexpected end of JSON input"
+    place = re.search(r"byte (\d+)", reason)
+    if place is not None:
+        at = min(int(place[1]), len(data) - 1)
+        character = data[at : at + 1].decode("latin-1")
+        if "trailing" in reason:
+            return f"invalid character '{character}' after top-level value"
+        where = "looking for beginning of value" if at == 0 or data[at - 1 : at] in b":[, " else "after object key"
+        return f"invalid character '{character}' {where}"
+    return reason.removeprefix("json: ")

@@ -1,0 +1,154 @@
+"""Rules of kinds that are plain values: those of core/v1, and those that definitions and other packages add.
+
+With a structural schema, unknown members are dropped, defaults filled in and the rest is validated; what the schema
+leaves open is stored as it came.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.kinds import Decoded, Plain, Schema
+from controlplane.apiserver.status import invalid
+from controlplane.apiserver.structural import check, prune, with_defaults
+from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
+from resourceapi.objects.strict import problems
+
+_TYPE = ("apiVersion", "kind", "metadata")
+Check = Callable[[ErrorList, Plain, Plain | None], None]
+"""Adds what is wrong with a new or changed object."""
+
+
+class OpenRules:
+    """See the module.
+
+    `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
+    defaults to; `check` adds rules of the kind's own.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        kind: str,
+        storage: str,
+        schemas: Mapping[str, Schema],
+        *,
+        namespaced: bool,
+        status: bool = False,
+        counts_generations: bool = False,
+        is_validated: bool = False,
+        blank: Plain | None = None,
+        fill: Callable[[Plain], Plain] = lambda obj: obj,
+        check: Check = lambda errors, new, old: None,
+    ) -> None:
+        self._group, self._kind, self._storage = group, kind, storage
+        self._schemas = schemas
+        self._namespaced = namespaced
+        self._status = status
+        self._counts_generations = counts_generations
+        self._is_validated = is_validated
+        self._blank = blank or {}
+        self._fill = fill
+        self._check = check
+
+    def decode(self, value: Plain, version: str) -> Decoded:
+        """See `kinds.Rules`."""
+        metadata = value.get("metadata")
+        record = from_dict(ObjectMeta, metadata if metadata is not None else {})
+        found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
+        rest = {name: msgspec.to_builtins(item) for name, item in value.items() if name not in _TYPE}
+        schema = self._schemas[version]
+        known, unknown = prune(rest, schema) if self._is_validated else (rest, [])
+        found += [f'unknown field "{path}"' for path in unknown]
+        self._check_shape(known, schema)
+        obj = self._named(self._storage)
+        obj |= {"metadata": to_dict(without_unknown(record))} | with_defaults(known, schema)
+        return Decoded(self._fill(obj), tuple(found))
+
+    def encode(self, obj: Plain, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
+
+    def empty(self, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        return self._named(version) | self._blank
+
+    def create(self, obj: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        if self._status and "status" not in self._blank:
+            obj = {name: item for name, item in obj.items() if name != "status"}
+        if self._counts_generations:
+            obj = _with_generation(obj, 1)
+        errors = ErrorList()
+        metadata_on_create(errors, from_dict(ObjectMeta, obj["metadata"]), namespaced=self._namespaced)
+        self._refuse(errors, obj, None)
+        return obj
+
+    def update(self, new: Plain, old: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        if self._status:
+            new = {name: item for name, item in new.items() if name != "status"}
+            if "status" in old:
+                new["status"] = old["status"]
+        if self._counts_generations:
+            changed = any(new.get(name) != old.get(name) for name in {*new, *old} if name not in (*_TYPE, "status"))
+            new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
+        return self._checked_update(new, old)
+
+    def update_status(self, new: Plain, old: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        metadata = {**old["metadata"]}
+        for name in ("managedFields", "resourceVersion"):
+            metadata.pop(name, None)
+            if name in new["metadata"]:
+                metadata[name] = new["metadata"][name]
+        result = {**old, "metadata": metadata}
+        result.pop("status", None)
+        if "status" in new:
+            result["status"] = new["status"]
+        return self._checked_update(result, old)
+
+    def warnings(self, obj: Plain) -> list[str]:
+        """See `kinds.Rules`."""
+        del obj
+        return []
+
+    def _checked_update(self, new: Plain, old: Plain) -> Plain:
+        errors = ErrorList()
+        metadata_on_update(errors, from_dict(ObjectMeta, new["metadata"]), from_dict(ObjectMeta, old["metadata"]))
+        self._refuse(errors, new, old)
+        return new
+
+    def _refuse(self, errors: ErrorList, new: Plain, old: Plain | None) -> None:
+        if self._is_validated:
+            rest = {name: item for name, item in new.items() if name not in _TYPE}
+            check(errors, rest, self._schemas[self._storage])
+        self._check(errors, new, old)
+        if errors:
+            raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
+
+    def _check_shape(self, value: Plain, schema: Schema) -> None:
+        """Of kinds whose values are free, at least what is an object or a list must be one."""
+        if self._is_validated:
+            return
+        for name, item in value.items():
+            wanted = schema.get("properties", {}).get(name, {}).get("type")
+            if item is not None and wanted in ("object", "array") and not isinstance(item, dict if wanted == "object" else list):
+                raise DecodeError(f"json: cannot unmarshal into Go struct field {self._kind}.{name}", name)
+
+    def _api_version(self, version: str) -> str:
+        return f"{self._group}/{version}" if self._group else version
+
+    def _named(self, version: str) -> Plain:
+        return {"apiVersion": self._api_version(version), "kind": self._kind}
+
+
+def _under_metadata(text: str) -> str:
+    return text.replace('field "', 'field "metadata.', 1)
+
+
+def _with_generation(obj: Plain, generation: int) -> Plain:
+    metadata: dict[str, Any] = to_dict(from_dict(ObjectMeta, {**obj["metadata"], "generation": generation}))
+    return {**obj, "metadata": metadata}

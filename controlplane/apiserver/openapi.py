@@ -1,0 +1,284 @@
+"""OpenAPI documents of what is served: enough for kubectl explain, apply and create, and for generators of requests.
+
+One document for each group and version (v3), one for all (v2). Schemas come from the kinds (allocator.md 5.3).
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from controlplane.apiserver.discovery import VERSION
+from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
+from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from controlplane.apiserver.schemas import metadata_schema
+from controlplane.apiserver.status import method_not_allowed, no_such_resource
+
+_INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+_STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
+_DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+_LIST_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
+_SHARED: Plain = {
+    _STATUS: {"type": "object", "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "Status"}]},
+    _DELETE_OPTIONS: {
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "dryRun": {"type": "array", "items": {"type": "string"}},
+            "gracePeriodSeconds": {"type": "integer", "format": "int64"},
+            "orphanDependents": {"type": "boolean"},
+            "preconditions": {
+                "type": "object",
+                "properties": {"uid": {"type": "string"}, "resourceVersion": {"type": "string"}},
+            },
+            "propagationPolicy": {"type": "string"},
+        },
+    },
+    _LIST_META: {
+        "type": "object",
+        "properties": {
+            "continue": {"type": "string"},
+            "remainingItemCount": {"type": "integer", "format": "int64"},
+            "resourceVersion": {"type": "string"},
+        },
+    },
+}
+_PRETTY = ("pretty", "string")
+_WRITE = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
+_LIST = (
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+)
+_DELETE = (
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+)
+
+
+class OpenApi:
+    """Answers of /openapi."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def answer(self, request: Request, steps: list[str]) -> Response:
+        """The document that a path below /openapi means."""
+        if request.method != "GET":
+            raise method_not_allowed()
+        if steps == ["v2"]:
+            return _tagged(request, document_v2(self._registry))
+        if steps == ["v3"]:
+            return _tagged(request, self._index())
+        if steps[:1] == ["v3"] and (name := "/".join(steps[1:])) in dict(self._versions()):
+            document = document_v3(self._registry, *dict(self._versions())[name])
+            wanted, found = request.query_params.get("hash"), _hash(document)
+            if wanted and wanted != found:
+                return RedirectResponse(f"/openapi/v3/{name}?hash={found}", 301)
+            return _tagged(request, document)
+        raise no_such_resource()
+
+    def _versions(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        for group, versions in self._registry.groups().items():
+            for version in versions:
+                yield (f"apis/{group}/{version}" if group else f"api/{version}"), (group, version)
+
+    def _index(self) -> Plain:
+        paths = {}
+        for name, (group, version) in self._versions():
+            tag = _hash(document_v3(self._registry, group, version))
+            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={tag}"}
+        return {"paths": paths}
+
+
+def document_v3(registry: Registry, group: str, version: str) -> Plain:
+    """The OpenAPI v3 document of a group's version."""
+    paths: Plain = {}
+    schemas = dict(_SHARED)
+    for kind in registry:
+        served = kind.served(version)
+        if kind.group != group or served is None:
+            continue
+        name = schema_name(kind, version)
+        schemas[name] = _with_type(kind, version, served.schema)
+        schemas[f"{name}List"] = _list_schema(kind, version, f"#/components/schemas/{name}", "#/components/schemas/")
+        paths |= _paths(kind, served)
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
+
+
+def document_v2(registry: Registry) -> Plain:
+    """The OpenAPI v2 (Swagger) document of everything."""
+    definitions = dict(_SHARED)
+    paths: Plain = {}
+    for kind in registry:
+        for served in kind.versions:
+            name = schema_name(kind, served.name)
+            definitions[name] = _with_type(kind, served.name, served.schema)
+            definitions[f"{name}List"] = _list_schema(kind, served.name, f"#/definitions/{name}", "#/definitions/")
+            paths |= {path: _without_bodies(item) for path, item in _paths(kind, served).items()}
+    return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": definitions}
+
+
+def schema_name(kind: Kind, version: str) -> str:
+    """The name of a kind's schema: the group backwards, version, kind."""
+    if kind.group.endswith(".k8s.io") and not kind.generic:
+        return f"io.k8s.api.{kind.group.partition('.')[0]}.{version}.{kind.kind}"
+    group = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
+    return f"{group}.{version}.{kind.kind}"
+
+
+def _with_type(kind: Kind, version: str, schema: Schema) -> Plain:
+    properties = {**schema.get("properties", {}), "metadata": metadata_schema()}
+    return {**_clean(schema), "properties": _clean(properties), "x-kubernetes-group-version-kind": [_gvk(kind, version)]}
+
+
+def _list_schema(kind: Kind, version: str, item: str, prefix: str) -> Plain:
+    return {
+        "type": "object",
+        "description": f"A list of {kind.kind}.",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"$ref": f"{prefix}{_LIST_META}"},
+            "items": {"type": "array", "items": {"$ref": item}},
+        },
+        "x-kubernetes-group-version-kind": [_gvk(kind, version) | {"kind": kind.name_of_list}],
+    }
+
+
+def _clean(value: Any) -> Any:
+    """A schema as it is published: without what the generators of documents leave out."""
+    if isinstance(value, Mapping):
+        result = {name: _clean(item) for name, item in value.items()}
+        if result.get("x-kubernetes-int-or-string"):
+            result.pop("type", None)
+            result["oneOf"] = [{"type": "string"}, {"type": "number"}]
+        return result
+    return [_clean(item) for item in value] if isinstance(value, list) else value
+
+
+def _gvk(kind: Kind, version: str) -> Plain:
+    return {"group": kind.group, "version": version, "kind": kind.kind}
+
+
+def _paths(kind: Kind, served: Served) -> Plain:
+    base = f"/apis/{kind.group}/{served.name}" if kind.group else f"/api/{served.name}"
+    gvk = _gvk(kind, served.name)
+    ref = {"$ref": f"#/components/schemas/{schema_name(kind, served.name)}"}
+    list_ref = {"$ref": f"{ref['$ref']}List"}
+    inside = f"{base}/namespaces/{{namespace}}" if kind.namespaced else base
+    shared = [_parameter("namespace", "string", "path")] if kind.namespaced else []
+    name = _parameter("name", "string", "path")
+    patch_types = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH]
+    if not kind.generic:
+        patch_types.append(STRATEGIC_MERGE_PATCH)
+    deleted = ref if kind.deletes_with_object else {"$ref": f"#/components/schemas/{_STATUS}"}
+    options = {JSON_TYPE: {"schema": {"$ref": f"#/components/schemas/{_DELETE_OPTIONS}"}}}
+    body = {"required": True, "content": {JSON_TYPE: {"schema": ref}}}
+    patch_body = {"required": True, "content": {each: {"schema": {"type": "object"}} for each in patch_types}}
+    patch = _operation("patch", gvk, (*_WRITE, ("force", "boolean"), _PRETTY), {200: ref, 201: ref}, patch_body)
+    put = _operation("put", gvk, (*_WRITE, _PRETTY), {200: ref, 201: ref}, body)
+    listed = _operation("list", gvk, (*_LIST, _PRETTY), {200: list_ref})
+    paths: Plain = {
+        f"{inside}/{kind.plural}": {
+            "get": listed,
+            "post": _operation("post", gvk, (*_WRITE, _PRETTY), {200: ref, 201: ref, 202: ref}, body),
+            "delete": _operation(
+                "deletecollection", gvk, (*_LIST[1:6], *_DELETE, _PRETTY), {200: list_ref}, {"content": options}
+            ),
+            "parameters": shared,
+        },
+        f"{inside}/{kind.plural}/{{name}}": {
+            "get": _operation("get", gvk, (_PRETTY,), {200: ref}),
+            "put": put,
+            "patch": patch,
+            "delete": _operation("delete", gvk, (*_DELETE, _PRETTY), {200: deleted, 202: deleted}, {"content": options}),
+            "parameters": [*shared, name],
+        },
+    }
+    if kind.namespaced:
+        paths[f"{base}/{kind.plural}"] = {"get": listed}
+    if kind.status:
+        get = _operation("get", gvk, (_PRETTY,), {200: ref})
+        status = {"get": get, "put": put, "patch": patch, "parameters": [*shared, name]}
+        paths[f"{inside}/{kind.plural}/{{name}}/status"] = status
+    return paths
+
+
+JSON_TYPE = "application/json"
+
+
+def _operation(
+    action: str, gvk: Plain, query: tuple[tuple[str, str], ...], answers: dict[int, Plain], body: Plain | None = None
+) -> Plain:
+    responses: Plain = {
+        str(code): {"description": "OK", "content": {JSON_TYPE: {"schema": schema}}} for code, schema in answers.items()
+    }
+    responses["default"] = {
+        "description": "refused",
+        "content": {JSON_TYPE: {"schema": {"$ref": f"#/components/schemas/{_STATUS}"}}},
+    }
+    operation: Plain = {
+        "parameters": [_parameter(name, kind, "query") for name, kind in query],
+        "responses": responses,
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk,
+    }
+    return operation | ({"requestBody": body} if body else {})
+
+
+def _parameter(name: str, kind: str, where: str) -> Plain:
+    parameter: Plain = {"name": name, "in": where, "schema": {"type": kind}}
+    return parameter | ({"required": True} if where == "path" else {})
+
+
+def _without_bodies(item: Plain) -> Plain:
+    """A path's operations as version 2 writes them."""
+    result: Plain = {}
+    for verb, operation in item.items():
+        if verb == "parameters":
+            result[verb] = [_parameter_v2(each) for each in operation]
+            continue
+        kept = {name: part for name, part in operation.items() if name.startswith("x-")}
+        kept["parameters"] = [_parameter_v2(each) for each in operation["parameters"]]
+        kept["responses"] = {code: {"description": "OK"} for code in operation["responses"]}
+        if "requestBody" in operation:
+            content = operation["requestBody"]["content"]
+            kept["consumes"] = list(content)
+            schema = next(iter(content.values()))["schema"]
+            if "$ref" in schema:
+                schema = {"$ref": schema["$ref"].replace("/components/schemas/", "/definitions/")}
+            kept["parameters"].append({"name": "body", "in": "body", "schema": schema})
+        result[verb] = kept
+    return result
+
+
+def _parameter_v2(parameter: Plain) -> Plain:
+    plain = {name: part for name, part in parameter.items() if name != "schema"}
+    return plain | {"type": parameter["schema"]["type"]}
+
+
+def _hash(document: Plain) -> str:
+    return hashlib.sha512(msgspec.json.encode(document)).hexdigest().upper()[:64]
+
+
+def _tagged(request: Request, document: Plain) -> Response:
+    tag = f'"{_hash(document)}"'
+    headers = {"ETag": tag, "Vary": "Accept"}
+    if request.headers.get("If-None-Match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(msgspec.json.encode(document), headers=headers, media_type=JSON_TYPE)

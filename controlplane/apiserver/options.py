@@ -1,0 +1,205 @@
+"""The query parameters (and DeleteOptions) of requests, checked as the reference checks them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.status import bad_request, invalid_options
+from resourceapi.objects import (
+    ErrorList,
+    ErrorType,
+    FieldError,
+    FieldSelector,
+    LabelSelector,
+    SelectorError,
+    parse_field_selector,
+    parse_label_selector,
+)
+
+_VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
+_POLICIES = ["Foreground", "Background", "Orphan", "nil"]
+MAX_MANAGER = 128
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """How an object is written."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = "Warn"
+    force: bool = False
+
+
+class ListOptions(msgspec.Struct, frozen=True):
+    """Which objects are listed or watched, and from when."""
+
+    labels: LabelSelector = LabelSelector()
+    fields: FieldSelector = FieldSelector()
+    limit: int = 0
+    token: str = ""
+    resource_version: str = ""
+    match: str = ""
+    watch: bool = False
+    timeout: int | None = None
+    bookmarks: bool = False
+    initial_events: bool | None = None
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    """How an object is deleted."""
+
+    dry_run: bool = False
+    uid: str = ""
+    resource_version: str = ""
+    policy: str = ""
+    orphan: bool | None = None
+
+
+def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, is_apply: bool = False) -> WriteOptions:
+    """The options of a create, update or patch; `kind` is the name under which they are refused."""
+    errors = ErrorList()
+    manager, validation = query.get("fieldManager", ""), query.get("fieldValidation", "")
+    force = _flag(query.get("force"))
+    if kind == "PatchOptions" and not is_apply and force is not None:
+        errors.forbidden("force", "may not be specified for non-apply patch")
+    if is_apply and not manager:
+        errors.required("fieldManager", "is required for apply patch")
+    _manager(errors, manager)
+    _dry_run(errors, dry_runs)
+    if validation not in _VALIDATIONS:
+        errors.not_supported("fieldValidation", validation, _VALIDATIONS)
+    if errors:
+        raise invalid_options(kind, errors)
+    return WriteOptions(bool(dry_runs), manager, validation or "Warn", bool(force))
+
+
+def list_options(query: Mapping[str, str]) -> ListOptions:
+    """The options of a list, watch or deletecollection."""
+    limit, timeout = _number(query.get("limit")), _number(query.get("timeoutSeconds"))
+    version, match, token = query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""), query.get("continue", "")
+    watch, initial = bool(_flag(query.get("watch"))), _flag(query.get("sendInitialEvents"))
+    try:
+        labels = parse_label_selector(query.get("labelSelector", ""))
+        fields = parse_field_selector(query.get("fieldSelector", ""))
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    errors = ErrorList()
+    if watch:
+        _check_watch(errors, version, match, token, initial)
+    else:
+        _check_list(errors, version, match, token, initial)
+    if errors:
+        raise invalid_options("ListOptions", errors)
+    return ListOptions(
+        labels=labels,
+        fields=fields,
+        limit=limit or 0,
+        token=token,
+        resource_version=version,
+        match=match,
+        watch=watch,
+        timeout=timeout,
+        bookmarks=bool(_flag(query.get("allowWatchBookmarks"))),
+        initial_events=initial,
+    )
+
+
+def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | None) -> DeleteOptions:
+    """The options of a delete, from the body if there is one, else from the query."""
+    if body:
+        dry_runs = _texts(body.get("dryRun"))
+        policy, orphan = body.get("propagationPolicy"), body.get("orphanDependents")
+        preconditions = body.get("preconditions") or {}
+        if not isinstance(preconditions, dict):
+            raise bad_request("json: cannot unmarshal into Go struct field DeleteOptions.preconditions")
+    else:
+        _number(query.get("gracePeriodSeconds"))
+        policy, orphan, preconditions = query.get("propagationPolicy"), _flag(query.get("orphanDependents")), {}
+    errors = ErrorList()
+    if policy is not None and orphan is not None:
+        errors.invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
+    if policy is not None and policy not in _POLICIES[:3]:
+        errors.not_supported("propagationPolicy", str(policy), _POLICIES)
+    _dry_run(errors, dry_runs)
+    if errors:
+        raise invalid_options("DeleteOptions", errors)
+    return DeleteOptions(
+        dry_run=bool(dry_runs),
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        policy=policy or "",
+        orphan=orphan,
+    )
+
+
+def uint(text: str) -> int:
+    """A resourceVersion; raises ValueError in the reference's words."""
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) >= 2**64:
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
+def _check_watch(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:
+    del version
+    if initial is not None and match != "NotOlderThan":
+        errors.forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    elif initial is None and match:
+        errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if token and initial is not None:
+        errors.forbidden("continue", "watch does not support continue")
+
+
+def _check_list(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:
+    if match:
+        if not version:
+            errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if token:
+            errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+        if match not in ("Exact", "NotOlderThan"):
+            errors.not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
+        if match == "Exact" and version == "0":
+            errors.forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if initial is not None:
+        errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+
+
+def _manager(errors: ErrorList, manager: str) -> None:
+    if len(manager.encode()) > MAX_MANAGER:
+        errors.too_long("fieldManager", MAX_MANAGER)
+    position = 0
+    for character in manager:
+        if not (character == " " or character.isprintable()):
+            errors.invalid("fieldManager", manager, f"invalid character U+{ord(character):04X} (at position {position})")
+        position += len(character.encode())
+
+
+def _dry_run(errors: ErrorList, dry_runs: list[str]) -> None:
+    if dry_runs and dry_runs != ["All"]:
+        shown = ",".join(f'"{each}"' for each in dry_runs)
+        errors.append(_unsupported("dryRun", f"[{shown}]", '"All"'))
+
+
+def _unsupported(path: str, shown: str, supported: str) -> FieldError:
+    return FieldError(ErrorType.NOT_SUPPORTED, path, f"Unsupported value: {shown}: supported values: {supported}")
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _flag(text: str | None) -> bool | None:
+    """Go's reading of a flag in a query: there and empty is true."""
+    return None if text is None else text.lower() not in ("false", "0")
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or text == "":
+        return None
+    digits = text.removeprefix("-").removeprefix("+")
+    if not digits.isascii() or not digits.isdigit():
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)

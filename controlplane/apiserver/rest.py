@@ -1,0 +1,432 @@
+"""The verbs: what becomes of the stored objects on create, update, patch and delete (allocator.md 5.5-5.10).
+
+Pure but for the store, the clock and random names. Objects come in as plain values in the version of the request and
+go out in the stored version; every refusal is an ApiError.
+"""
+
+import secrets
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controlplane.apiserver.apply import apply
+from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
+from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry
+from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
+from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
+from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, STRATEGIC_MERGE_PATCH
+from controlplane.apiserver.patch import checked_merge_patch, json_patch, merge_patch
+from controlplane.apiserver.status import already_exists, bad_request, conflict, forbidden, internal, invalid, not_found
+from controlplane.apiserver.status import ApiError, version_in_the_future
+from controlplane.apiserver.store import Store
+from controlplane.apiserver.strategic import go_text, strategic_merge
+from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_PREFIX = 58
+_TRIES = 8
+NAMESPACES = "namespaces"
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
+
+
+class Target(NamedTuple):
+    """What a request is about."""
+
+    kind: Kind
+    version: str
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Where the store has the object."""
+        return (self.namespace, self.name)
+
+    @property
+    def api_version(self) -> str:
+        """Group and version of the request."""
+        return self.kind.api_version(self.version)
+
+
+class Outcome(NamedTuple):
+    """An object after a write, and what is told about it."""
+
+    object: Plain
+    warnings: tuple[str, ...] = ()
+    is_new: bool = False
+    is_gone: bool = True
+
+
+class Rest:
+    """See the module."""
+
+    def __init__(
+        self, store: Store, registry: Registry, clock: Callable[[], datetime], definitions: Definitions
+    ) -> None:
+        self.store, self.registry, self.clock = store, registry, clock
+        self._definitions = definitions
+
+    def get(self, target: Target, resource_version: str = "") -> Plain:
+        """An object. `resource_version` is one that the server must have reached."""
+        if resource_version:
+            try:
+                wanted = uint(resource_version)
+            except ValueError as error:
+                text = f'resourceVersion: Invalid value: "{resource_version}": {error}'
+                raise internal(text) from None
+            if wanted > self.store.version:
+                raise version_in_the_future(wanted, self.store.version)
+        found = self.store.get(target.kind.id, target.key)
+        if found is None:
+            raise not_found(target.kind.group, target.kind.plural, target.name)
+        return found
+
+    def create(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
+        """A new object."""
+        decoded = self._decode(target, value, options)
+        obj = _in_namespace(target, decoded.object)
+        self._check_namespace(target)
+        obj = self._tracked(target, obj, None, manager)
+        return self._create(target, obj, options, decoded.problems)
+
+    def update(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
+        """A replaced object, or its status."""
+        decoded = self._decode(target, value, options)
+        self._check_name(target, decoded.object)
+        new = _in_namespace(target, decoded.object)
+        return self._update(target, new, options, manager, decoded.problems, is_put=True)
+
+    def patch(self, target: Target, patch_type: str, patch: Any, options: WriteOptions, manager: str) -> Outcome:
+        """A patched object, or its status; an applied one may be new."""
+        if patch_type == APPLY_PATCH:
+            return self._apply(target, patch, options, manager)
+        if patch_type == JSON_PATCH and not isinstance(patch, list):
+            json_patch({}, patch)  # says what it is instead
+        old = self.get(target)
+        served = target.kind.rules.encode(old, target.version)
+        if patch_type == JSON_PATCH:
+            value = json_patch(served, patch)
+            shown = _text(value)
+        elif patch_type == STRATEGIC_MERGE_PATCH:
+            schema = self._schema(target)
+            value = strategic_merge(served, patch, schema)
+            shown = go_text(patch)
+        else:
+            value = merge_patch(served, checked_merge_patch(patch))
+            shown = _text(value)
+        decoded = self._decode_patched(target, value, options, shown)
+        self._check_name(target, decoded.object)
+        return self._update(target, decoded.object, options, manager, decoded.problems)
+
+    def delete(self, target: Target, options: DeleteOptions) -> Outcome:
+        """Delete an object, or mark it if finalizers hold it."""
+        old = self.get(target)
+        self._check_preconditions(target, old, options)
+        finalizers = _finalizers_for(old, options)
+        is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
+        if not finalizers and not is_namespace:
+            if options.dry_run:
+                return Outcome(old)
+            return Outcome(self._remove(target.kind, target.key))
+        metadata = {**old["metadata"]}
+        if not metadata.get("deletionTimestamp"):
+            metadata["deletionTimestamp"] = format_time(self.clock())
+            metadata["deletionGracePeriodSeconds"] = 0
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
+        if is_namespace:
+            marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
+        if marked != old and not options.dry_run:
+            marked = self.store.put(target.kind.id, target.key, marked)
+        return Outcome(marked, is_gone=False)
+
+    def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
+        if not isinstance(config, dict):
+            raise bad_request("error decoding YAML: an object is needed")
+        api_version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+        if (api_version, kind) != (target.api_version, target.kind.kind):
+            group, _, version = api_version.rpartition("/")
+            raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+        metadata = config.get("metadata") or {}
+        self._check_name(target, config)
+        if metadata.get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
+        old = self.store.get(target.kind.id, target.key)
+        if old is None and target.subresource:
+            raise not_found(target.kind.group, target.kind.plural, target.name)
+        rules = target.kind.rules
+        empty = rules.empty(target.version)
+        empty.setdefault("metadata", {})
+        live = rules.encode(old, target.version) if old is not None else empty
+        manager = Manager(name, "Apply", "", target.subresource)
+        merged = apply(
+            live,
+            empty,
+            config,
+            self._schema(target),
+            starting_managers(old or empty, old, target.subresource),
+            manager,
+            target.api_version,
+            self.clock(),
+            force=options.force,
+            ignored=_ignored(target),
+        )
+        managed = merged["metadata"].get("managedFields")
+        decoded = self._decode_patched(target, without_managed(merged), options, go_text(config))
+        obj = _in_namespace(target, decoded.object)
+        obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
+        if old is not None:
+            return self._save(target, obj, old, options, decoded.problems)
+        if metadata.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
+            raise conflict(target.kind.group, target.kind.plural, target.name, why)
+        self._check_namespace(target)
+        obj["metadata"].pop("resourceVersion", None)
+        return self._create(target, obj, options, decoded.problems)
+
+    def _create(self, target: Target, obj: Plain, options: WriteOptions, problems: tuple[str, ...]) -> Outcome:
+        kind = target.kind
+        metadata = {**obj["metadata"]}
+        for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
+            metadata.pop(name, None)
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self.clock())}
+        if metadata.get("generateName") and not metadata.get("name"):
+            metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
+        new = kind.rules.create({**obj, "metadata": metadata})
+        name = new["metadata"]["name"]
+        if new["metadata"].get("resourceVersion"):
+            raise internal("resourceVersion should not be set on objects to be created")
+        key = (target.namespace, name)
+        if self.store.get(kind.id, key) is not None:
+            raise already_exists(kind.group, kind.plural, name)
+        told = (*problems, *kind.rules.warnings(new))
+        if options.dry_run:
+            return Outcome(new, told, is_new=True)
+        new = self.store.put(kind.id, key, new)
+        if kind.id == DEFINITIONS:
+            self._definitions.changed(new)
+        return Outcome(new, told, is_new=True)
+
+    def _update(
+        self,
+        target: Target,
+        new: Plain,
+        options: WriteOptions,
+        manager: str,
+        problems: tuple[str, ...],
+        *,
+        is_put: bool = False,
+    ) -> Outcome:
+        kind, old = target.kind, self.get(target)
+        uid = new["metadata"].get("uid")
+        if is_put and uid and uid != old["metadata"]["uid"]:
+            path = f"/registry/{'/'.join(filter(None, (kind.plural, *target.key)))}"
+            text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
+            text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+            raise conflict(kind.group, kind.plural, target.name, text)
+        return self._save(target, self._tracked(target, new, old, manager), old, options, problems)
+
+    def _save(
+        self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]
+    ) -> Outcome:
+        kind, current = target.kind, old["metadata"]["resourceVersion"]
+        self._check_version(target, new["metadata"].get("resourceVersion") or "", current)
+        new = _carry_over(new, old)
+        saved = (kind.rules.update_status if target.subresource else kind.rules.update)(new, old)
+        told = (*problems, *kind.rules.warnings(saved))
+        if _is_same(saved, old):
+            return Outcome(old, told)
+        if options.dry_run:
+            return Outcome(saved, told)
+        metadata = saved["metadata"]
+        if metadata.get("deletionTimestamp") and not metadata.get("finalizers") and kind.id != NAMESPACES:
+            self._remove(kind, target.key, saved)
+            return Outcome(saved, told)
+        saved = self.store.put(kind.id, target.key, saved)
+        if kind.id == DEFINITIONS:
+            self._definitions.changed(saved)
+        return Outcome(saved, told)
+
+    def _remove(self, kind: Kind, key: Key, last: Plain | None = None) -> Plain:
+        gone = self.store.remove(kind.id, key, last)
+        if kind.id == DEFINITIONS:
+            self._definitions.removed(gone)
+        return gone
+
+    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str) -> Plain:
+        """The object with managedFields of this write."""
+        kind = target.kind
+        schema = kind.served(kind.storage) or kind.versions[0]
+        managers = track_update(
+            old if old is not None else kind.rules.empty(kind.storage),
+            new,
+            schema.schema,
+            starting_managers(new, old, target.subresource),
+            Manager(manager, "Update", target.api_version, target.subresource),
+            self.clock(),
+            is_new=old is None,
+            ignored=_ignored(target),
+        )
+        return with_managed(new, managers)
+
+    def _decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
+        kind = target.kind
+        found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
+        try:
+            decoded = kind.rules.decode(value, target.version)
+        except DecodeError as error:
+            raise bad_request(f"{found}: {error.reason}") from None
+        if options.field_validation == "Strict" and decoded.problems:
+            raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
+        return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
+
+    def _decode_patched(self, target: Target, value: Plain, options: WriteOptions, shown: str) -> Decoded:
+        kind, errors = target.kind, ErrorList()
+        api_version, name = value.get("apiVersion"), value.get("kind")
+        if (api_version, name) != (target.api_version, kind.kind):
+            where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+            errors.invalid("patch", shown, f'no kind "{name}" is registered {where}')
+            raise invalid("", "", "", errors)
+        try:
+            decoded = kind.rules.decode(value, target.version)
+        except DecodeError as error:
+            errors.invalid("patch", shown, error.reason)
+            raise invalid("", "", "", errors) from None
+        if options.field_validation == "Strict" and decoded.problems:
+            errors.invalid("patch", shown, f"strict decoding error: {', '.join(decoded.problems)}")
+            raise invalid("", "", "", errors)
+        return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
+
+    def _schema(self, target: Target) -> Any:
+        served = target.kind.served(target.version)
+        assert served is not None, "the path was found by it"
+        return served.schema
+
+    def _check_name(self, target: Target, obj: Plain) -> None:
+        name = (obj.get("metadata") or {}).get("name")
+        if not name:
+            raise bad_request(
+                f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+            )
+        if name != target.name:
+            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+    def _check_namespace(self, target: Target) -> None:
+        """That the namespace is there and takes new objects."""
+        if not target.kind.namespaced:
+            return
+        namespace = self.store.get(NAMESPACES, ("", target.namespace))
+        if namespace is None:
+            raise not_found("", "namespaces", target.namespace)
+        if namespace["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            raise forbidden(target.kind.group, target.kind.plural, target.name, why)
+
+    def _check_version(self, target: Target, wanted: str, current: str) -> None:
+        kind = target.kind
+        try:
+            number = uint(wanted) if wanted else 0
+        except ValueError as error:
+            raise internal(str(error)) from None
+        if not number:
+            if kind.generic:
+                errors = ErrorList()
+                errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                raise invalid(kind.group, kind.plural, target.name, errors)
+        elif str(number) != current:
+            raise conflict(kind.group, kind.plural, target.name)
+
+    def _check_preconditions(self, target: Target, obj: Plain, options: DeleteOptions) -> None:
+        kind, metadata = target.kind, obj["metadata"]
+        if options.uid and options.uid != metadata["uid"]:
+            text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
+            why = f"{text} The object might have been deleted and then recreated"
+            raise conflict(kind.group, kind.kind, target.name, why)
+        wanted, found = options.resource_version, metadata["resourceVersion"]
+        if wanted and wanted != found:
+            text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({found})."
+            raise conflict(kind.group, kind.kind, target.name, f"{text} The object might have been modified")
+
+    def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
+        for _ in range(_TRIES):
+            name = prefix[:_MAX_PREFIX] + "".join(secrets.choice(_ALPHABET) for _ in range(5))
+            if self.store.get(kind.id, (namespace, name)) is None:
+                return name
+        raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
+
+
+def _in_namespace(target: Target, obj: Plain) -> Plain:
+    """The object with the namespace of the request; one of the cluster has none."""
+    metadata = {**obj["metadata"]}
+    if not target.kind.namespaced:
+        metadata.pop("namespace", None)
+        return {**obj, "metadata": metadata}
+    if metadata.get("namespace", target.namespace) not in ("", target.namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    metadata["namespace"] = target.namespace
+    return {**obj, "metadata": metadata}
+
+
+def _carry_over(new: Plain, old: Plain) -> Plain:
+    """What a writer cannot change, or may leave out."""
+    before, metadata = old["metadata"], {**new["metadata"]}
+    metadata.pop("selfLink", None)
+    metadata["resourceVersion"] = before["resourceVersion"]
+    for name in ("creationTimestamp", "generation"):
+        metadata.pop(name, None)
+        if name in before:
+            metadata[name] = before[name]
+    metadata.setdefault("uid", before["uid"])
+    if before.get("deletionTimestamp"):
+        metadata["deletionTimestamp"] = before["deletionTimestamp"]
+        if metadata.get("deletionGracePeriodSeconds") is None:
+            metadata["deletionGracePeriodSeconds"] = before.get("deletionGracePeriodSeconds")
+    return {**new, "metadata": metadata}
+
+
+def _is_same(new: Plain, old: Plain) -> bool:
+    """Whether nothing changed, times of managers aside."""
+    if without_managed(new) != without_managed(old):
+        return False
+    after, before = (
+        [{**entry, "time": ""} for entry in obj["metadata"].get("managedFields") or ()] for obj in (new, old)
+    )
+    return after == before
+
+
+def _finalizers_for(obj: Plain, options: DeleteOptions) -> list[str]:
+    found = list(obj["metadata"].get("finalizers") or ())
+    wanted = _POLICY_FINALIZERS.get(options.policy)
+    if options.orphan:
+        wanted = ORPHAN
+    if options.policy or options.orphan is not None:
+        found = [each for each in found if each not in (ORPHAN, FOREGROUND)]
+    if wanted:
+        found.append(wanted)
+    return found
+
+
+def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
+    """The metadata with finalizers, where the API's types have them."""
+    if not finalizers:
+        return metadata
+    result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))
+    return result
+
+
+def _ignored(target: Target) -> tuple[str, ...]:
+    """The top-level fields that a write cannot change."""
+    if target.subresource:
+        return ("metadata", "spec")
+    return ("status",) if target.kind.status else ()
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

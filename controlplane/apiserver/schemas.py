@@ -1,0 +1,107 @@
+"""Schemas of the typed kinds, derived from their structs: one source for decoding, field ownership and OpenAPI.
+
+What the structs do not say, the semantics of lists and maps on merging, is the table `_LISTS` (allocator.md 4.2).
+"""
+
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.kinds import Plain, Schema
+from resourceapi.objects import Condition, KubernetesObject, ObjectMeta, OwnerReference, Quantity, Record, core, v1
+
+_SET = {"x-kubernetes-list-type": "set"}
+_MERGED_SET = _SET | {"x-kubernetes-patch-strategy": "merge"}
+ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
+ATOMIC_MAP = {"x-kubernetes-map-type": "atomic"}
+
+
+def map_list(*keys: str, patch: bool = True) -> Plain:
+    """A list whose items are known by keys; with `patch`, strategic merge patches know them by the first one."""
+    schema: Plain = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    if patch:
+        schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
+    return schema
+
+
+_LISTS: dict[tuple[type[Record], str], Plain] = {
+    (ObjectMeta, "finalizers"): _MERGED_SET,
+    (ObjectMeta, "owner_references"): map_list("uid"),
+    (v1.ResourceClaimStatus, "reserved_for"): map_list("uid"),
+    (v1.ResourceClaimStatus, "devices"): map_list("driver", "device", "pool", "shareID", patch=False),
+    (v1.AllocatedDeviceStatus, "conditions"): map_list("type", patch=False),
+    (v1.DeviceTaintRuleStatus, "conditions"): map_list("type"),
+    (v1.DeviceRequestAllocationResult, "skip_node_operations"): _SET,
+    (v1.ResourceSliceSpec, "skip_node_operations"): _SET,
+}
+_ATOMIC = (OwnerReference, core.NodeSelector)
+_PLAIN: dict[Any, Plain] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int64"},
+    Quantity: {"type": "string", "x-kubernetes-int-or-string": True},
+    datetime: {"type": "string", "format": "date-time"},
+    Any: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} | ATOMIC_MAP,
+}
+ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def schema_of(form: type[KubernetesObject]) -> Schema:
+    """The schema of a kind's JSON form, `apiVersion` and `kind` included."""
+    schema = dict(_record(form))
+    schema["properties"] = TYPE_FIELDS | schema["properties"]
+    return schema
+
+
+TYPE_FIELDS: Plain = {
+    "apiVersion": {"type": "string", "description": "Group and version of this object."},
+    "kind": {"type": "string", "description": "Kind of this object."},
+}
+
+
+@functools.cache
+def metadata_schema() -> Schema:
+    """The schema of every object's metadata."""
+    return _record(ObjectMeta)
+
+
+@functools.cache
+def condition_schema() -> Schema:
+    """The schema of a condition."""
+    return _record(Condition)
+
+
+@functools.cache
+def _record(record: type[Record]) -> Schema:
+    hints = typing.get_type_hints(record)
+    properties = {}
+    for info in msgspec.structs.fields(record):
+        if info.name == "unknown_fields":
+            continue
+        field = dict(_schema(hints[info.name]))
+        if field.get("type") == "array":
+            field |= _LISTS.get((record, info.name), ATOMIC_LIST)
+        properties[info.encode_name] = field
+    text = " ".join((record.__doc__ or "").split())
+    schema: Plain = {"type": "object", "description": text, "properties": properties}
+    return schema | ATOMIC_MAP if record in _ATOMIC else schema
+
+
+def _schema(annotation: Any) -> Schema:
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return _schema(next(each for each in arguments if each is not types.NoneType))
+    if origin is tuple:
+        return {"type": "array", "items": _schema(arguments[0])}
+    if origin is Mapping:
+        return {"type": "object", "additionalProperties": _schema(arguments[1])}
+    return _record(annotation)

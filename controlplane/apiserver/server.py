@@ -1,0 +1,165 @@
+"""The server as a whole: store, kinds, collector and HTTP, started and stopped together."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+
+from controlplane.apiserver.app import Application
+from controlplane.apiserver.builtin import install
+from controlplane.apiserver.collector import Collector
+from controlplane.apiserver.definitions import Definitions, kind_of
+from controlplane.apiserver.journal import FileJournal
+from controlplane.apiserver.kinds import Plain, Registry
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.rest import NAMESPACES, Rest, Target
+from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.store import Store
+from resourceapi.objects import v1
+
+FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+MANAGER = "kube-apiserver"
+
+
+class ServerError(Exception):
+    """The server cannot start."""
+
+
+class Server:
+    """An API server on loopback.
+
+    `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
+    besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
+    makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none.
+
+    async with Server(port=0) as server: server.url, server.token
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        data: Path | None = None,
+        definitions: Iterable[Plain] = (),
+        collect_after: float | None = 0.5,
+    ) -> None:
+        self._host, self._port = host, port
+        self.token = secrets.token_urlsafe(24) if token is None else token
+        self._journal = FileJournal(data) if data else None
+        self.store = Store(self._journal)
+        self.registry = Registry()
+        install(self.registry, _now, self._has_admin_access)
+        for definition in definitions:
+            self.registry.add(kind_of(definition))
+        stored = Definitions(self.store, self.registry, _now)
+        self.rest = Rest(self.store, self.registry, _now, stored)
+        self.application = Application(self.rest, self.token)
+        if self._journal is not None:
+            self.store.load(self._journal.version(), self._journal.objects())
+        stored.load()
+        for name in FIRST_NAMESPACES:
+            self._make_namespace(name)
+        self._collector = Collector(self.rest, collect_after) if collect_after is not None else None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http: uvicorn.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        return f"http://{self._host}:{self._port}"
+
+    async def __aenter__(self) -> "Server":
+        """Start; returns when requests are answered. Raises ServerError."""
+        await self.store.settle()
+        self.store.forget()
+        listener = self._listen()
+        config = uvicorn.Config(
+            self.application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=0,
+            server_header=False,
+            h11_max_incomplete_event_size=256 * 1024,
+        )
+        self._http = _Http(config)
+        self._tasks = [asyncio.create_task(self._http.serve([listener]))]
+        if self._collector is not None:
+            self._tasks.append(asyncio.create_task(self._collector.run()))
+        while not self._http.started:
+            if self._tasks[0].done():
+                raise ServerError("the HTTP server did not start")
+            await asyncio.sleep(0.001)  # uvicorn tells by this flag only
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop: watches end, what was written is on disk."""
+        assert self._http is not None, "it was started"
+        self._http.should_exit = True
+        for task in self._tasks[1:]:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._tasks)
+        if self._journal is not None:
+            await self.store.settle()
+            self._journal.close()
+
+    def write(self, value: Plain) -> str:
+        """Create an object, or replace it if it is there; returns `kind/name`. Raises ApiError."""
+        api_version, kind_name = str(value.get("apiVersion")), str(value.get("kind"))
+        kind = self.registry.by_kind(api_version, kind_name)
+        if kind is None:
+            raise ApiError(404, f'no matches for kind "{kind_name}" in version "{api_version}"', "NotFound")
+        metadata = value.get("metadata") or {}
+        namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+        target = Target(kind, api_version.rpartition("/")[2], namespace, metadata.get("name") or "")
+        if target.name and self.store.get(kind.id, target.key) is not None:
+            outcome = self.rest.update(target, dict(value), WriteOptions(), MANAGER)
+        else:
+            outcome = self.rest.create(target, dict(value), WriteOptions(), MANAGER)
+        if kind.status and value.get("status"):
+            version = outcome.object["metadata"]["resourceVersion"]
+            changed = {**value, "metadata": {**metadata, "name": outcome.object["metadata"]["name"], "resourceVersion": version}}
+            named = target._replace(name=outcome.object["metadata"]["name"], subresource="status")
+            self.rest.update(named, changed, WriteOptions(), MANAGER)
+        return f"{kind.name_of_one}/{outcome.object['metadata']['name']}"
+
+    def _make_namespace(self, name: str) -> None:
+        if self.store.get(NAMESPACES, ("", name)) is None:
+            self.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _has_admin_access(self, namespace: str) -> bool:
+        found = self.store.get(NAMESPACES, ("", namespace))
+        labels = found["metadata"].get("labels") or {} if found else {}
+        return labels.get(v1.ADMIN_ACCESS_LABEL) == "true"
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._host, self._port))
+            listener.listen(2048)
+        except OSError as error:
+            listener.close()
+            raise ServerError(f"cannot listen on {self._host}:{self._port}: {error.strerror}") from error
+        self._port = listener.getsockname()[1]
+        return listener
+
+
+class _Http(uvicorn.Server):
+    """Signals are the business of whoever starts the server."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own signature
+        yield
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,142 @@
+"""Refusals: the Status bodies that the API server answers with (allocator.md 5.14).
+
+Every refusal is an `ApiError`; only `app` turns it into a response.
+"""
+
+from typing import Any
+
+from resourceapi.objects import ErrorList, quoted_text
+
+
+class ApiError(Exception):
+    """A request that is refused. `body` is the Status object, `code` the HTTP status."""
+
+    def __init__(self, code: int, message: str, reason: str = "", details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+        if reason:
+            self.body["reason"] = reason
+        if details is not None:
+            self.body["details"] = details
+        self.body["code"] = code
+
+    @property
+    def retry_after(self) -> int | None:
+        """Seconds after which the client may try again."""
+        seconds: int | None = self.body.get("details", {}).get("retryAfterSeconds")
+        return seconds
+
+
+class PlainNotFound(Exception):
+    """A path below which nothing is served at all: answered in plain text."""
+
+
+def qualified(resource: str, group: str) -> str:
+    """A resource or kind with its group, as messages name it."""
+    return f"{resource}.{group}" if group else resource
+
+
+def bad_request(message: str) -> ApiError:
+    """400, in free words."""
+    return ApiError(400, message, "BadRequest")
+
+
+def unauthorized() -> ApiError:
+    """401, for a missing or wrong token."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
+    """403, with the reason."""
+    message = f"{qualified(resource, group)} {quoted_text(name)} is forbidden: {why}"
+    return ApiError(403, message, "Forbidden", _details(name, group, resource))
+
+
+def not_found(group: str, resource: str, name: str) -> ApiError:
+    """404 of an object."""
+    message = f"{qualified(resource, group)} {quoted_text(name)} not found"
+    return ApiError(404, message, "NotFound", _details(name, group, resource))
+
+
+def no_such_resource() -> ApiError:
+    """404 of a path in a served group."""
+    return ApiError(404, "the server could not find the requested resource", "NotFound", {})
+
+
+def method_not_allowed() -> ApiError:
+    """405."""
+    text = "the server does not allow this method on the requested resource"
+    return ApiError(405, text, "MethodNotAllowed", {})
+
+
+def not_acceptable(message: str) -> ApiError:
+    """406."""
+    return ApiError(406, message, "NotAcceptable")
+
+
+def already_exists(group: str, resource: str, name: str) -> ApiError:
+    """409 of a create."""
+    message = f"{qualified(resource, group)} {quoted_text(name)} already exists"
+    return ApiError(409, message, "AlreadyExists", _details(name, group, resource))
+
+
+def conflict(group: str, resource: str, name: str, why: str = "") -> ApiError:
+    """409 of an update or delete; without `why` a stale resourceVersion."""
+    why = why or "the object has been modified; please apply your changes to the latest version and try again"
+    message = f"Operation cannot be fulfilled on {qualified(resource, group)} {quoted_text(name)}: {why}"
+    return ApiError(409, message, "Conflict", _details(name, group, resource))
+
+
+def expired(message: str) -> ApiError:
+    """410: history that is gone."""
+    return ApiError(410, message, "Expired")
+
+
+def too_large(message: str) -> ApiError:
+    """413."""
+    return ApiError(413, f"Request entity too large: {message}", "RequestEntityTooLarge")
+
+
+def unsupported_media_type(accepted: str) -> ApiError:
+    """415 with what would have been understood."""
+    text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, text, "UnsupportedMediaType")
+
+
+def invalid(group: str, kind: str, name: str, errors: ErrorList) -> ApiError:
+    """422: what is wrong with an object, or with the options of a request."""
+    distinct = list(dict.fromkeys(str(error) for error in errors))
+    told = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+    details = _details(name, group, kind)
+    details["causes"] = [{"reason": x.type.reason, "message": x.message, "field": x.path} for x in errors]
+    return ApiError(422, f"{qualified(kind, group)} {quoted_text(name)} is invalid: {told}", "Invalid", details)
+
+
+def invalid_options(kind: str, errors: ErrorList) -> ApiError:
+    """422: what is wrong with the query or the options in the body."""
+    return invalid("meta.k8s.io", kind, "", errors)
+
+
+def version_in_the_future(wanted: int, current: int) -> ApiError:
+    """504: a resourceVersion that this server has not reached."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return ApiError(504, message, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def internal(message: str) -> ApiError:
+    """500 of a refusal that the reference answers so; it has no reason."""
+    return ApiError(500, message)
+
+
+def success(details: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The body of a delete that returns no object."""
+    body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details:
+        body["details"] = details
+    return body
+
+
+def _details(name: str, group: str, kind: str) -> dict[str, Any]:
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}

@@ -1,0 +1,203 @@
+"""The objects, one counter for all their versions, and what happened lately.
+
+Objects are plain values in their stored version and are never changed in place. Everything happens on one loop: a
+method that changes something does all of it before it returns. What it changed is shown to watchers by `settle`,
+after the journal has it on disk; answers wait for `settle` too, so nobody sees what a crash could take back.
+"""
+
+import asyncio
+import bisect
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from controlplane.apiserver.kinds import Key, Plain
+
+HISTORY = 10_000
+"""Events of a kind that are kept for watchers that come back."""
+
+
+class Expired(Exception):
+    """History that is not kept any more; `oldest` is the version from which it is."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"history begins at {oldest}")
+        self.oldest = oldest
+
+
+class Event(NamedTuple):
+    """What happened to an object: `old` is None for a new one, `new` for a deleted one (then `last` is its end)."""
+
+    version: int
+    key: Key
+    old: Plain | None
+    new: Plain | None
+    last: Plain
+
+
+class Journal(Protocol):
+    """Where changes are kept over restarts."""
+
+    def put(self, version: int, kind_id: str, key: Key, obj: Plain | None) -> None:
+        """Remember a change; an object that is None is gone."""
+
+    async def flush(self) -> None:
+        """Return when everything put before is durable."""
+
+
+class _Table:
+    """The objects of a kind in the order of their keys, and their history."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, Plain] = {}
+        self.keys: list[Key] = []
+        self.events: list[Event] = []
+
+    def apply(self, event: Event) -> None:
+        if event.new is None:
+            del self.objects[event.key]
+            del self.keys[bisect.bisect_left(self.keys, event.key)]
+        else:
+            if event.key not in self.objects:
+                bisect.insort(self.keys, event.key)
+            self.objects[event.key] = event.new
+
+
+class Store:
+    """See the module. `watchers` wait for `changed`."""
+
+    def __init__(self, journal: Journal | None = None, history: int = HISTORY) -> None:
+        self.version = 1
+        self.published = 1
+        self._oldest = 1
+        self._forgotten: dict[str, int] = {}
+        self._tables: dict[str, _Table] = {}
+        self._journal = journal
+        self._history = history
+        self._waiting: set[asyncio.Event] = set()
+
+    def load(self, version: int, objects: Iterable[tuple[str, Key, Plain]]) -> None:
+        """Take over what a journal has kept; history begins here."""
+        for kind_id, key, obj in objects:
+            self._table(kind_id).apply(Event(0, key, None, obj, obj))
+        self.version = self.published = max(self.version, version)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let history begin now."""
+        self._oldest = self.version
+        for table in self._tables.values():
+            table.events.clear()
+
+    def get(self, kind_id: str, key: Key) -> Plain | None:
+        """An object, or None."""
+        return self._table(kind_id).objects.get(key)
+
+    def count(self, kind_id: str) -> int:
+        """How many objects of a kind there are."""
+        return len(self._table(kind_id).keys)
+
+    def objects(self, kind_id: str, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
+        """The objects of a kind by namespace and name, from behind `after`; without a namespace those of all."""
+        table = self._table(kind_id)
+        yield from _section(table.keys, table.objects, namespace, after)
+
+    def objects_at(self, kind_id: str, version: int, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
+        """Like `objects`, as it was at a version; raises Expired."""
+        table = self._table(kind_id)
+        if not table.events or table.events[-1].version <= version:
+            if version < self._oldest:
+                raise Expired(self._oldest)
+            yield from _section(table.keys, table.objects, namespace, after)
+            return
+        objects = dict(table.objects)
+        for event in reversed(self.events_after(kind_id, version)):
+            if event.old is None:
+                objects.pop(event.key, None)
+            else:
+                objects[event.key] = event.old
+        yield from _section(sorted(objects), objects, namespace, after)
+
+    def put(self, kind_id: str, key: Key, obj: Plain) -> Plain:
+        """Store a new or changed object; returns it with its new resourceVersion."""
+        self.version += 1
+        new = _with_version(obj, self.version)
+        self._record(kind_id, Event(self.version, key, self.get(kind_id, key), new, new))
+        return new
+
+    def remove(self, kind_id: str, key: Key, last: Plain | None = None) -> Plain:
+        """Remove an object; returns its last state (`last` where that differs) with the version of its end."""
+        old = self._table(kind_id).objects[key]
+        self.version += 1
+        gone = _with_version(last or old, self.version)
+        self._record(kind_id, Event(self.version, key, old, None, gone))
+        return gone
+
+    def events_after(self, kind_id: str, version: int) -> list[Event]:
+        """What happened to objects of a kind after a version; raises Expired."""
+        oldest = max(self._oldest, self._forgotten.get(kind_id, 0))
+        if version < oldest:
+            raise Expired(oldest)
+        events = self._table(kind_id).events
+        return events[bisect.bisect_right(events, version, key=lambda event: event.version) :]
+
+    async def settle(self) -> None:
+        """Return when all changes until now are durable and shown to watchers."""
+        version = self.version
+        if version <= self.published:
+            return
+        if self._journal is not None:
+            await self._journal.flush()
+        if version > self.published:
+            self.published = version
+            for event in self._waiting:
+                event.set()
+
+    def subscribe(self) -> asyncio.Event:
+        """An event that is set when something has been published; give it back with `unsubscribe`."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        return event
+
+    def unsubscribe(self, event: asyncio.Event) -> None:
+        """Take back a subscription."""
+        self._waiting.discard(event)
+
+    def drop(self, kind_id: str) -> None:
+        """Remove all objects of a kind that is not served any more."""
+        for key in list(self._table(kind_id).keys):
+            self.remove(kind_id, key)
+
+    def _record(self, kind_id: str, event: Event) -> None:
+        table = self._table(kind_id)
+        table.apply(event)
+        table.events.append(event)
+        if len(table.events) > 2 * self._history:
+            self._forgotten[kind_id] = table.events[self._history - 1].version
+            del table.events[: self._history]
+        if self._journal is not None:
+            self._journal.put(event.version, kind_id, event.key, event.new)
+
+    def _table(self, kind_id: str) -> _Table:
+        return self._tables.setdefault(kind_id, _Table())
+
+
+def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: Key | None) -> Iterator[Plain]:
+    start = bisect.bisect_right(keys, after) if after is not None else bisect.bisect_left(keys, (namespace, ""))
+    for index in range(start, len(keys)):
+        key = keys[index]
+        if namespace and key[0] != namespace:
+            break
+        yield objects[key]
+
+
+def _with_version(obj: Plain, version: int) -> Plain:
+    metadata = {**obj["metadata"]}
+    if "resourceVersion" in metadata:
+        metadata["resourceVersion"] = str(version)
+    else:  # where the API's types have it
+        ordered = {}
+        for name in ("name", "generateName", "namespace", "selfLink", "uid"):
+            if name in metadata:
+                ordered[name] = metadata.pop(name)
+        metadata = {**ordered, "resourceVersion": str(version), **metadata}
+    return {**obj, "metadata": metadata}

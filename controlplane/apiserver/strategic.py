@@ -1,0 +1,125 @@
+"""Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
+
+from typing import Any
+
+from controlplane.apiserver.fieldsets import OPEN, child_schema
+from controlplane.apiserver.kinds import Plain, Schema
+from controlplane.apiserver.status import ApiError, bad_request
+
+_DIRECTIVE = "$patch"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_SET_ORDER = "$setElementOrder/"
+_RETAIN_KEYS = "$retainKeys"
+
+
+def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
+    """The object after the patch; raises ApiError for a patch that is none."""
+    if not isinstance(patch, dict):
+        found = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
+        raise bad_request(f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+    return _merged(value, patch, schema)
+
+
+def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
+    patch = dict(patch)
+    directive = patch.pop(_DIRECTIVE, None)
+    if directive == "replace":
+        return _plain(patch)
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"unrecognized patch strategy: {directive}")
+    result = dict(value)
+    if _RETAIN_KEYS in patch:
+        kept = patch.pop(_RETAIN_KEYS)
+        if not isinstance(kept, list) or any(name not in kept for name in patch if not name.startswith("$")):
+            raise bad_request("$retainKeys directive is malformed")
+        result = {name: item for name, item in result.items() if name in kept}
+    orders = {name.removeprefix(_SET_ORDER): patch.pop(name) for name in list(patch) if name.startswith(_SET_ORDER)}
+    for name in list(patch):
+        if name.startswith(_DELETE_PRIMITIVES):
+            field = name.removeprefix(_DELETE_PRIMITIVES)
+            gone = _list(patch.pop(name))
+            result[field] = [item for item in _list(result.get(field) or []) if item not in gone]
+    for name, item in patch.items():
+        child = child_schema(schema, name) or OPEN
+        if item is None:
+            result.pop(name, None)
+        elif isinstance(item, dict):
+            before = result.get(name)
+            result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
+        elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge":
+            result[name] = _merged_list(_list(result.get(name) or []), item, child)
+        elif isinstance(item, list) and item[:1] == [{_DIRECTIVE: "replace"}]:
+            result[name] = item[1:]
+        else:
+            result[name] = item
+    for name, order in orders.items():
+        child = child_schema(schema, name) or OPEN
+        if isinstance(result.get(name), list):
+            result[name] = _ordered(result[name], _list(order), child.get("x-kubernetes-patch-merge-key"))
+    return result
+
+
+def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
+    key = schema.get("x-kubernetes-patch-merge-key")
+    if key is None:  # plain values: a set
+        return items + [item for index, item in enumerate(patch) if item not in items and item not in patch[:index]]
+    result = list(items)
+    for item in patch:
+        if not isinstance(item, dict):
+            raise bad_request("the list of a strategic merge patch holds objects here")
+        if item == {_DIRECTIVE: "replace"}:
+            result = []
+            continue
+        if key not in item:
+            raise ApiError(500, f"map: {_go_map(item)} does not contain declared merge key: {key}")
+        places = [at for at, each in enumerate(result) if isinstance(each, dict) and each.get(key) == item[key]]
+        if item.get(_DIRECTIVE) == "delete":
+            result = [each for at, each in enumerate(result) if at not in places]
+        elif places:
+            result[places[0]] = _merged(result[places[0]], item, schema.get("items", OPEN))
+        else:
+            result.append(_plain(item))
+    return result
+
+
+def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
+    """The items that an order names, in that order; others stay behind the one that they followed."""
+    wanted = [each.get(key) if key and isinstance(each, dict) else each for each in order]
+    ranks: list[tuple[int, int, Any]] = []
+    last = -1
+    for index, item in enumerate(items):
+        name = item.get(key) if key and isinstance(item, dict) else item
+        if name in wanted:
+            last = wanted.index(name)
+            ranks.append((last, 0, item))
+        else:
+            ranks.append((last, index + 1, item))
+    return [item for _, _, item in sorted(ranks, key=lambda rank: rank[:2])]
+
+
+def _plain(value: Any) -> Any:
+    """A value of the patch that becomes one of the object: without directives and nulls."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items() if item is not None and not name.startswith("$")}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise bad_request("the value of a list directive must be a list")
+    return value
+
+
+def _go_map(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{name}:{_go_map(value[name])}' for name in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go_map, value))}]"
+    return str(value).lower() if isinstance(value, bool) else "<nil>" if value is None else str(value)
+
+
+def go_text(value: Any) -> str:
+    """A value as the reference prints it in messages about patches."""
+    return _go_map(value)

@@ -1,0 +1,79 @@
+"""Views of objects: tables for kubectl, and objects without their content (allocator.md 5.13)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.status import bad_request
+from resourceapi.objects import ObjectMeta, from_dict, quoted_text, to_dict
+
+_INCLUDES = ("", "Metadata", "Object", "None")
+_NAME = (
+    "Name must be unique within a namespace. It is required when creating resources; some let the server generate it."
+    " Names are for humans and for repeated creation; they cannot be changed."
+)
+
+
+def check_include(include: str) -> None:
+    """Refuse what `includeObject` cannot be."""
+    if include not in _INCLUDES:
+        text = f"includeObject: Invalid value: {quoted_text(include)}: must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {text}")
+
+
+def table(
+    kind: Kind,
+    objects: Iterable[Plain],
+    metadata: Plain,
+    include: str,
+    view_version: str,
+    version: str,
+    *,
+    with_columns: bool = True,
+) -> Plain:
+    """The Table of stored objects. Without columns it is one that follows another in a watch."""
+    rows = [_row(kind, obj, include, view_version, version) for obj in objects]
+    definitions: list[Plain] | None = None
+    if with_columns:
+        definitions = [] if kind.hides_name else [_column("Name", "string", "name", _NAME, 0)]
+        for column in kind.columns:
+            text = column.description or f"{column.name} of the {kind.kind}."
+            definitions.append(_column(column.name, column.type, column.format, text, column.priority))
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{view_version}",
+        "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    }
+
+
+def partial(obj: Plain, view_version: str) -> Plain:
+    """An object's PartialObjectMetadata."""
+    metadata = to_dict(from_dict(ObjectMeta, obj["metadata"]))
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view_version}", "metadata": metadata}
+
+
+def partial_list(objects: Iterable[Plain], metadata: Plain, view_version: str) -> Plain:
+    """The PartialObjectMetadataList of objects."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": f"meta.k8s.io/{view_version}",
+        "metadata": metadata,
+        "items": [partial(obj, view_version) for obj in objects],
+    }
+
+
+def _column(name: str, kind: str, form: str, description: str, priority: int) -> Plain:
+    return {"name": name, "type": kind, "format": form, "description": description, "priority": priority}
+
+
+def _row(kind: Kind, obj: Plain, include: str, view_version: str, version: str) -> Plain:
+    cells: list[Any] = [] if kind.hides_name else [obj["metadata"]["name"]]
+    cells.extend(column.cell(obj) for column in kind.columns)
+    shown: Plain | None = None
+    if include in ("", "Metadata"):
+        shown = partial(obj, view_version)
+    elif include == "Object":
+        shown = kind.rules.encode(obj, version)
+    return {"cells": cells, "object": shown}

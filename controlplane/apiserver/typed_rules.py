@@ -1,0 +1,114 @@
+"""Rules of resource.k8s.io: what `resourceapi.objects` knows, behind the interface that all kinds share."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from controlplane.apiserver.kinds import Decoded, Plain
+from controlplane.apiserver.status import invalid
+from resourceapi.device_selectors import check_device_selector
+from resourceapi.objects import (
+    KubernetesObject,
+    Record,
+    prepare_create,
+    prepare_status_update,
+    prepare_update,
+    read_object,
+    read_with_problems,
+    v1,
+    validate_create,
+    validate_status_update,
+    validate_update,
+    warnings,
+    without_unknown,
+    write_object,
+)
+from resourceapi.objects.meta import WrittenEmpty
+
+
+class TypedRules:
+    """The rules of one typed kind. `has_admin_access` says whether a namespace carries the label that allows it."""
+
+    def __init__(
+        self,
+        form: type[KubernetesObject],
+        clock: Callable[[], datetime],
+        has_admin_access: Callable[[str], bool],
+    ) -> None:
+        self._kind = form.KIND
+        self._hub = form.API_VERSION
+        self._clock = clock
+        self._has_admin_access = has_admin_access
+
+    def decode(self, value: Plain, version: str) -> Decoded:
+        """See `kinds.Rules`."""
+        value["apiVersion"], value["kind"] = f"{v1.GROUP}/{version}", self._kind
+        found = read_with_problems(value, defaults_at=self._clock())
+        obj = without_unknown(found.object)
+        written = self._written(obj)
+        _with_empty_lists(obj, written)
+        return Decoded(written, found.problems)
+
+    def encode(self, obj: Plain, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        api_version = f"{v1.GROUP}/{version}"
+        return obj if obj["apiVersion"] == api_version else write_object(read_object(obj), api_version)
+
+    def empty(self, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        api_version = f"{v1.GROUP}/{version}"
+        return write_object(read_object({"apiVersion": api_version, "kind": self._kind}), api_version)
+
+    def create(self, obj: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        new = prepare_create(read_object(obj))
+        allowed = self._admin_access(new)
+        self._refuse(
+            new, validate_create(new, check_selector=check_device_selector, admin_access_allowed=allowed)
+        )
+        return self._written(new)
+
+    def update(self, new: Plain, old: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        before = read_object(old)
+        after = prepare_update(read_object(new), before, self._clock())
+        self._refuse(after, validate_update(after, before, check_selector=check_device_selector))
+        return self._written(after)
+
+    def update_status(self, new: Plain, old: Plain) -> Plain:
+        """See `kinds.Rules`."""
+        before = read_object(old)
+        after = prepare_status_update(read_object(new), before)
+        allowed = self._admin_access(after)
+        self._refuse(after, validate_status_update(after, before, admin_access_allowed=allowed))
+        return self._written(after)
+
+    def warnings(self, obj: Plain) -> list[str]:
+        """See `kinds.Rules`."""
+        return warnings(read_object(obj))
+
+    def _written(self, obj: KubernetesObject) -> Plain:
+        return write_object(obj, self._hub)
+
+    def _admin_access(self, obj: KubernetesObject) -> bool:
+        return not obj.metadata.namespace or self._has_admin_access(obj.metadata.namespace)
+
+    def _refuse(self, obj: KubernetesObject, errors: Any) -> None:
+        if errors:
+            raise invalid(v1.GROUP, self._kind, obj.metadata.name, errors)
+
+
+def _with_empty_lists(record: Record, written: Plain) -> None:
+    """Put `[]` where it had been written: once stored nobody knows, but until then errors and owners of fields do."""
+    for info in msgspec.structs.fields(type(record)):
+        value, form = getattr(record, info.name), written.get(info.encode_name)
+        if isinstance(value, WrittenEmpty) and info.encode_name in written:
+            written[info.encode_name] = []
+        elif isinstance(value, Record) and isinstance(form, dict):
+            _with_empty_lists(value, form)
+        elif isinstance(value, tuple) and isinstance(form, list):
+            for each, each_form in zip(value, form, strict=True):
+                if isinstance(each, Record):
+                    _with_empty_lists(each, each_form)

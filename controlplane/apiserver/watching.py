@@ -1,0 +1,118 @@
+"""Watches: what happens to the objects of a request from a version on, event by event (allocator.md 5.12)."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.listing import Selection
+from controlplane.apiserver.options import ListOptions, uint
+from controlplane.apiserver.rest import Target
+from controlplane.apiserver.status import expired, internal, version_in_the_future
+from controlplane.apiserver.store import Event, Expired, Store
+
+BOOKMARK_INTERVAL = 60.0
+_SHORTEST, _LONGEST = 30 * 60, 60 * 60
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+class Change(NamedTuple):
+    """An event of a stream: ADDED, MODIFIED and DELETED with an object in the stored version, BOOKMARK, ERROR."""
+
+    type: str
+    object: Plain
+
+
+async def watch(store: Store, target: Target, options: ListOptions) -> AsyncIterator[Change]:
+    """The events of a request, until its time is over. Raises ApiError before the first one if it cannot be served."""
+    selection = Selection(target, options)
+    position = _start(store, options)
+    return _stream(store, target, options, selection, position)
+
+
+def _start(store: Store, options: ListOptions) -> int | None:
+    """The version after which events are wanted; None for all objects first."""
+    text = options.resource_version
+    try:
+        version = uint(text) if text else 0
+    except ValueError as error:
+        raise internal(f'resourceVersion: Invalid value: "{text}": {error}') from None
+    if version > store.version:
+        raise version_in_the_future(version, store.version)
+    if options.initial_events:
+        return None
+    if options.initial_events is False and not version:
+        return store.published
+    return version or None
+
+
+async def _stream(
+    store: Store, target: Target, options: ListOptions, selection: Selection, position: int | None
+) -> AsyncIterator[Change]:
+    kind_id = target.kind.id
+    loop = asyncio.get_running_loop()
+    seconds = options.timeout or _SHORTEST + secrets.randbelow(_LONGEST - _SHORTEST)
+    end = loop.time() + seconds
+    changed = store.subscribe()
+    try:
+        if position is None:
+            position = store.version
+            for obj in list(store.objects(kind_id, target.namespace)):
+                if selection.takes(obj):
+                    yield Change("ADDED", obj)
+            if options.initial_events and options.bookmarks:
+                yield _bookmark(position, _INITIAL_EVENTS_END)
+        next_bookmark = loop.time() + BOOKMARK_INTERVAL
+        while True:
+            changed.clear()
+            try:
+                events = store.events_after(kind_id, position)
+            except Expired as error:
+                told = expired(f"too old resource version: {position} ({error.oldest})")
+                yield Change("ERROR", told.body)
+                return
+            for event in events:
+                if event.version > store.published:
+                    break
+                position = event.version
+                if target.namespace and event.key[0] != target.namespace:
+                    continue
+                change = _seen(event, selection)
+                if change is not None:
+                    yield change
+            now = loop.time()
+            if options.bookmarks and now >= next_bookmark:
+                position = max(position, store.published)
+                yield _bookmark(position)
+                next_bookmark = now + BOOKMARK_INTERVAL
+            if now >= end:
+                return
+            try:
+                async with asyncio.timeout(min(end, next_bookmark) - now):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+    finally:
+        store.unsubscribe(changed)
+
+
+def _seen(event: Event, selection: Selection) -> Change | None:
+    """What a watcher sees of an event: objects come and go also when selectors begin or cease to take them."""
+    was = event.old is not None and selection.takes(event.old)
+    if event.new is not None and selection.takes(event.new):
+        return Change("MODIFIED" if was else "ADDED", event.new)
+    if not was:
+        return None
+    if event.new is None:
+        return Change("DELETED", event.last)
+    assert event.old is not None, "or it would not have been taken"
+    metadata = {**event.old["metadata"], "resourceVersion": event.new["metadata"]["resourceVersion"]}
+    return Change("DELETED", {**event.old, "metadata": metadata})
+
+
+def _bookmark(version: int, annotations: Plain | None = None) -> Change:
+    metadata: Plain = {"resourceVersion": str(version)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return Change("BOOKMARK", {"metadata": metadata})
