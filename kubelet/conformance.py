@@ -6,11 +6,13 @@ is told to stop. What a kubelet or a user would suffer from is a failure; what i
 
 import asyncio
 import contextlib
+import operator
 import re
 import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -156,8 +158,8 @@ class Conformance:
             await node.until(is_ready, self._seconds)
             with contextlib.suppress(TimeoutError):  # several resources may register one after the other
                 while not wanted:
-                    count = len(state.endpoints)
-                    await node.until(lambda count=count: len(state.endpoints) > count, 1.0)  # type: ignore[misc]
+                    known = dict(state.endpoints)
+                    await node.until(partial(operator.ne, known, state.endpoints), 1.0)
             await node.until(is_ready, self._seconds)
         except TimeoutError:
             missing = sorted(set(wanted) - {r for r in state.endpoints if r in state.all})

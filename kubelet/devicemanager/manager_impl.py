@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -331,8 +332,12 @@ class ManagerImpl:
         for run in self.state.long_runs():
             if run not in self._preparing:
                 self._preparing.add(run)
-                work = asyncio.get_running_loop().run_in_executor(None, run.complete)
-                work.add_done_callback(lambda _, run=run: self._preparing.discard(run))  # type: ignore[misc]
+                asyncio.get_running_loop().run_in_executor(None, run.complete).add_done_callback(
+                    partial(self._prepared, run)
+                )
+
+    def _prepared(self, run: Run, _: "asyncio.Future[None]") -> None:
+        self._preparing.discard(run)
 
     async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
         endpoint = self.state.endpoints.get(resource)

@@ -62,19 +62,25 @@ async def main(folder: Path, behaviour: str) -> None:
     await plugin.stop()
 
 
+async def next_stream_ends(plugin: DevicePluginStub, opened: int) -> None:
+    """Return when a stream after the first `opened` has come and gone."""
+    await plugin.until(lambda: plugin.streams_opened > opened and not plugin.streams, 600)
+
+
 async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
     """Be registered."""
     if behaviour == "silent":
         return
     while True:
-        opened = plugin.streams_opened
+        gone = asyncio.create_task(next_stream_ends(plugin, plugin.streams_opened))
         try:
             await plugin.start()
             await plugin.register(kubelet, seconds=1)
         except (grpc.aio.AioRpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
+            gone.cancel()
             await asyncio.sleep(0.02)
             continue
-        await plugin.until(lambda opened=opened: plugin.streams_opened > opened and not plugin.streams, 600)  # type: ignore[misc]
+        await gone
         if behaviour == "deaf":
             return
 

@@ -43,6 +43,11 @@ def shares(node: Node) -> tuple[int | None, int | None]:
     return node.allocatable().get(R), node.capacity().get(R)
 
 
+async def shared(node: Node, allocatable: int, capacity: int) -> None:
+    """Return when the node offers so many."""
+    await node.until(lambda: shares(node) == (allocatable, capacity))
+
+
 @scenario(105, 107)
 async def test_a_container_keeps_its_device_when_it_restarts(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
@@ -170,7 +175,7 @@ async def test_health_over_time(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     for health, allocatable in (("Unhealthy", 1), ("Healthy", 2), ("Unhealthy", 1)):
         plugin.update([Device("a", health), Device("b")])
-        await node.until(lambda allocatable=allocatable: shares(node) == (allocatable, 2))  # type: ignore[misc]
+        await shared(node, allocatable, 2)
         assert node.status("p").phase == "Running"
     await node.remove("p")
     assert shares(node) == (1, 2)

@@ -42,6 +42,11 @@ def test_a_single_node_or_none() -> None:
     assert manager.merge([{"r": None}]) == ANYWHERE
 
 
+async def capacity(node: Node, resource: str, count: int) -> None:
+    """Return when the node has so many devices."""
+    await node.until(lambda: node.capacity().get(resource) == count)
+
+
 async def offer(node: Node, *, gpus: list[int], nics: list[int]) -> list[DevicePluginStub]:
     """Plugins whose devices are on these nodes."""
     plugins = []
@@ -50,7 +55,7 @@ async def offer(node: Node, *, gpus: list[int], nics: list[int]) -> list[DeviceP
         plugin = DevicePluginStub(node.device_plugins / f"{resource[-3:]}.sock", resource, devices)
         await plugin.start()
         await plugin.register(node.kubelet_socket)
-        await node.until(lambda resource=resource, places=places: node.capacity().get(resource) == len(places))  # type: ignore[misc]
+        await capacity(node, resource, len(places))
         plugins.append(plugin)
     return plugins
 
