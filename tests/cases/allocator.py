@@ -31,7 +31,7 @@ from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
 
 RELEASE = "v0.37.2"
-MAX_STEPS = 50_000  # searches that take upstream longer are only run with pruning
+MAX_STEPS = 20_000  # searches that take upstream longer are only run with pruning
 OUT_OF_SCOPE = ("CompatibilityGroups", "DerivedAttributes", "FractionalCapacityRange", "OptionalNodeOperations")
 
 _FEATURES = {

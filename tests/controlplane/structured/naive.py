@@ -172,7 +172,7 @@ class NaiveSearch:
 
     def hand_out(self, claim: int, choice: Choice, candidate: Candidate, *, must: bool) -> bool:
         device = candidate.device
-        if self.in_use(claim, choice, candidate):
+        if self.in_use(claim, choice, candidate) or candidate.spec.skip_node_operations:
             return False
         if device.consumes_counters and not (self.features.partitionable_devices and self.can_pay(candidate)):
             return False

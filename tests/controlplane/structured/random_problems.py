@@ -10,7 +10,6 @@ from typing import Any
 Json = dict[str, Any]
 
 DRIVERS = ("gpu.example.com", "nic.example.com")
-NODE = {"metadata": {"name": "node-1", "labels": {"zone": "a", "rank": "3"}}}
 FEATURES = (
     "AdminAccess",
     "ConsumableCapacity",
@@ -57,7 +56,7 @@ class _Maker:
             "claims": [self.claim(f"claim-{i}") for i in range(self.rng.choice((1, 1, 1, 2, 2, 3)))],
             "classes": self.classes(),
             "slices": slices,
-            "node": NODE,
+            "node": {"metadata": {"name": "node-1", "labels": {"zone": "a", "rank": "3"}}},
             "allocatedState": self.state(devices),
         }
 
