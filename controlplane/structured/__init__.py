@@ -7,17 +7,7 @@ from controlplane.structured.identity import DeviceID, PoolID, SharedDeviceID
 from controlplane.structured.index import SliceIndex
 from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
 from controlplane.structured.node_selector import NodeSelectorError, is_for_node
-from controlplane.structured.pod_claims import (
-    ClaimReference,
-    PodClaimError,
-    can_be_reserved,
-    check_is_for_pod,
-    config_for_result,
-    is_reserved_for_pod,
-    referenced_claim,
-)
 from controlplane.structured.pools import Pool
-from controlplane.structured.problem import tolerates
 from controlplane.structured.state import AllocatedState
 
 __all__ = [
@@ -27,7 +17,6 @@ __all__ = [
     "Allocator",
     "Cancelled",
     "ClaimLister",
-    "ClaimReference",
     "ClassLister",
     "ClassNotFound",
     "DeviceClasses",
@@ -35,20 +24,13 @@ __all__ = [
     "Features",
     "NodeError",
     "NodeSelectorError",
-    "PodClaimError",
     "Pool",
     "PoolID",
     "SharedDeviceID",
     "SliceIndex",
     "SliceLister",
     "Stats",
-    "can_be_reserved",
-    "check_is_for_pod",
-    "config_for_result",
     "gather_pools",
     "is_for_node",
-    "is_reserved_for_pod",
     "new_allocator",
-    "referenced_claim",
-    "tolerates",
 ]

@@ -13,7 +13,8 @@ from controlplane.structured.features import Features
 from controlplane.structured.layout import Fault, Layout, Suitability
 from controlplane.structured.requests import MAX_RESULTS, Choice, PlannedClaim, PlannedConstraint
 from controlplane.structured.selectors import SelectorError
-from resourceapi.objects.v1 import EXISTS, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
+from resourceapi.objects.claims import tolerates
+from resourceapi.objects.v1 import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 
 
 class Task:
@@ -77,17 +78,6 @@ def pose(
             raise claim.fault.with_traceback(None)
         claims.append(TaskClaim(claim, requests, claim.constraints))
     return claims
-
-
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether a toleration covers a taint."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == EXISTS
 
 
 def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:

@@ -12,10 +12,10 @@ from controlplane.structured.capacity import CapacityError, consumption
 from controlplane.structured.counters import CounterName
 from controlplane.structured.node_selector import NodeSelectorError, node_matches
 from controlplane.structured.pools import Pool
-from controlplane.structured.problem import tolerates
 from controlplane.structured.requests import Choice, PlannedClaim
 from controlplane.structured.selectors import SelectorError
 from resourceapi.objects import Quantity
+from resourceapi.objects.claims import tolerates
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import Device, ResourceSliceSpec
 
