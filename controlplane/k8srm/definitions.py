@@ -12,6 +12,7 @@ from controlplane.k8srm.types import GROUP, KINDS, DeviceClaim, DevicePool
 
 _VERSION = "v1alpha1"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+_UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, a prototype"}  # else groups of k8s.io are refused
 _STATUS = (DeviceClaim, DevicePool)
 _NAMESPACED = (DeviceClaim,)
 
@@ -43,7 +44,7 @@ def _definition(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {"name": f"{plural}.{group}"} | ({"annotations": _UNAPPROVED} if group.endswith(".k8s.io") else {}),
         "spec": {
             "group": group,
             "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"},

@@ -1,15 +1,18 @@
 """A pod's claims: by reference, made from a template, or written out in the pod.
 
-`spec.deviceClaims` lists them like volumes; `containers[].devices` refers to entries by name. A template is a claim
+`spec.deviceClaims` lists them like volumes; `containers[].devices` refers to entries by name. Where the API server
+refuses these fields, as a real one does, the same list stands as YAML in an annotation. A template is a claim
 like any other, of which a copy is made for the pod; what is made for a pod is named after pod and entry and belongs to
 it. Source: allocator specification 6.2, the prototype's example pods.
 """
 
+import yaml
 from msgspec import Struct
 
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.load import Cluster, key_of
 from controlplane.k8srm.types import (
+    GROUP,
     DeviceClaim,
     DeviceClaimSpec,
     DevicePrivilegedClaim,
@@ -18,6 +21,8 @@ from controlplane.k8srm.types import (
 )
 from resourceapi.objects import DecodeError, ObjectMeta, OwnerReference, from_dict
 from resourceapi.objects.core import Container, Pod
+
+ANNOTATION = f"{GROUP}/device-claims"
 
 
 class PodClaim(Struct, frozen=True):
@@ -47,13 +52,22 @@ def claims_of_pod(pod: Pod, cluster: Cluster) -> list[PodClaim]:
 
 
 def _entries(pod: Pod) -> list[PodDeviceClaim]:
-    listed = pod.spec.unknown_fields.get("deviceClaims") if pod.spec.unknown_fields else None
+    where, listed = (
+        "spec.deviceClaims",
+        pod.spec.unknown_fields.get("deviceClaims") if pod.spec.unknown_fields else None,
+    )
+    if listed is None and ANNOTATION in pod.metadata.annotations:
+        where = f"annotation {ANNOTATION}"
+        try:
+            listed = yaml.safe_load(pod.metadata.annotations[ANNOTATION])
+        except yaml.YAMLError as error:
+            raise K8srmError(f"{_called(pod)}: {where}: {' '.join(str(error).split())}") from None
     if not isinstance(listed, list | None):
-        raise K8srmError(f"{_called(pod)}: spec.deviceClaims: must be a list")
+        raise K8srmError(f"{_called(pod)}: {where}: must be a list")
     try:
         return [from_dict(PodDeviceClaim, value, "v1alpha1") for value in listed or []]
     except DecodeError as error:
-        raise K8srmError(f"{_called(pod)}: spec.deviceClaims: {error}") from None
+        raise K8srmError(f"{_called(pod)}: {where}: {error}") from None
 
 
 def _names_used(container: Container) -> list[str]:

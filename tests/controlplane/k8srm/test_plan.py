@@ -90,6 +90,17 @@ def test_entries_that_lead_nowhere(entry: Plain, text: str) -> None:
         planned(CLASS, PAIR, claim("x", C), claim("old", deviceClass="c"), pod(entry))
 
 
+def test_a_pod_may_list_its_claims_in_an_annotation() -> None:
+    listed = pod()
+    del listed["spec"]["deviceClaims"]
+    listed["metadata"]["annotations"] = {"devmgmtproto.k8s.io/device-claims": "[{name: gpu, claimName: x}]"}
+    assert len(planned(CLASS, PAIR, claim("x", C), listed).claims) == 1
+    for text, reason in (("{", "expected the node content"), ("gpu", "must be a list")):
+        listed["metadata"]["annotations"] = {"devmgmtproto.k8s.io/device-claims": text}
+        with pytest.raises(K8srmError, match=reason):
+            planned(CLASS, PAIR, claim("x", C), listed)
+
+
 def test_containers_use_what_the_pod_lists() -> None:
     with pytest.raises(K8srmError, match="container main uses device claim nic: no such entry"):
         planned(CLASS, PAIR, claim("x", C), pod({"name": "gpu", "claimName": "x"}, uses=("nic",)))

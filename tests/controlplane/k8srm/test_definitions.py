@@ -1,0 +1,53 @@
+"""The kinds as they are served: for every API server that knows definitions, and tolerant."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from controlplane.k8srm.definitions import definitions
+from controlplane.k8srm.types import KINDS
+
+
+def by_kind() -> dict[str, Any]:
+    return {each["spec"]["names"]["kind"]: each for each in definitions()}
+
+
+def test_names_and_scopes() -> None:
+    assert {each["metadata"]["name"]: each["spec"]["scope"] for each in definitions()} == {
+        "devicedrivers.devmgmtproto.k8s.io": "Cluster",
+        "deviceclasses.devmgmtproto.k8s.io": "Cluster",
+        "deviceclaims.devmgmtproto.k8s.io": "Namespaced",
+        "deviceprivilegedclaims.devmgmtproto.k8s.io": "Namespaced",
+        "devicepools.devmgmtproto.k8s.io": "Cluster",
+        "foozerconfigs.foozer.example.com": "Namespaced",
+    }
+    assert set(KINDS) <= set(by_kind())
+
+
+def test_claims_and_pools_have_a_status_of_its_own() -> None:
+    with_status = {kind for kind, each in by_kind().items() if "subresources" in each["spec"]["versions"][0]}
+    assert with_status == {"DeviceClaim", "DevicePrivilegedClaim", "DevicePool"}
+
+
+def test_schemas_are_structural() -> None:
+    """What an API server demands of a definition: types everywhere, and no type beside int-or-string."""
+    for each in definitions():
+        for schema in schemas_in(each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
+            assert ("type" in schema) != ("x-kubernetes-int-or-string" in schema)
+            assert not {"properties", "additionalProperties"} <= set(schema)
+            if "properties" in schema:
+                assert schema["x-kubernetes-preserve-unknown-fields"] is True
+
+
+def test_amounts_are_numbers_or_strings() -> None:
+    claim = by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    detail = claim["properties"]["spec"]["properties"]["claims"]["items"]["properties"]
+    assert detail["requests"]["additionalProperties"]["x-kubernetes-int-or-string"] is True
+    assert set(detail["oneOf"]["items"]["properties"]) == set(detail) - {"oneOf"}
+
+
+def schemas_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    nested = [*schema.get("properties", {}).values()]
+    nested += [schema[name] for name in ("items", "additionalProperties") if name in schema]
+    for each in nested:
+        yield from schemas_in(each)
