@@ -10,7 +10,7 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 
-class Device(Struct, frozen=True):
+class Device(Struct, frozen=True, gc=False):  # ten thousand of them, and none can be part of a cycle
     """A device. `topology` is None when the plugin said nothing about it, and empty when it named no node."""
 
     id: str
