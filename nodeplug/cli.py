@@ -10,6 +10,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 _COMMANDS = {
     "allocate": "allocate_cli",
+    "apiserver": "apiserver_cli",
     "capture": "capture_cli",
     "check": "check_cli",
     "demo": "demo_cli",

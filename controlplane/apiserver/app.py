@@ -3,6 +3,7 @@
 Nothing is decided here that the modules behind it could decide.
 """
 
+import base64
 import contextlib
 import hmac
 from collections.abc import AsyncIterator
@@ -36,6 +37,7 @@ from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
     bad_request,
+    invalid,
     method_not_allowed,
     no_such_resource,
     success,
@@ -44,6 +46,7 @@ from controlplane.apiserver.status import (
     unsupported_media_type,
 )
 from controlplane.apiserver.watching import Change, watch
+from resourceapi.objects import ErrorList
 
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
@@ -95,7 +98,7 @@ class Application:
             group, rest = (steps[1] if len(steps) > 1 else ""), steps[2:]
         else:
             raise PlainNotFound
-        if first == "apis" and len(steps) == 1 or first == "api" and not rest:
+        if (first == "apis" and len(steps) == 1) or (first == "api" and not rest):
             return self._discover_groups(request, core=first == "api")
         if not discovery.is_served(self._registry, group):
             raise PlainNotFound
@@ -104,10 +107,8 @@ class Application:
         return await self._resource(request, group, rest[0], rest[1:])
 
     def _authenticate(self, request: Request) -> None:
-        if self._token:
-            given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                raise unauthorized()
+        if self._token and not hmac.compare_digest(_credential(request), self._token.encode()):
+            raise unauthorized()
 
     def _discover_groups(self, request: Request, *, core: bool) -> Response:
         if request.method != "GET":
@@ -245,7 +246,9 @@ class Application:
         except ValueError as error:
             if is_apply:
                 raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {error}") from None
-            raise bad_request(str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}") from None
+            raise bad_request(
+                str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}"
+            ) from None
         patch = msgspec.to_builtins(patch)  # what came twice does not matter here
         outcome = self._rest.patch(target, patch_type, patch, options, self._manager(request))
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
@@ -277,12 +280,12 @@ class Application:
     async def _review(self, request: Request) -> Response:
         if request.method != "POST":
             raise method_not_allowed()
-        value = read_body(await self._data(request), request.headers.get("Content-Type", ""), "SelfSubjectAccessReview")
-        return _json(request, review(value), 201)
+        content_type, data = request.headers.get("Content-Type", ""), await self._data(request)
+        is_readable = "protobuf" not in content_type  # what kubectl sends; the answer is the same for every question
+        question = read_body(data, content_type, "SelfSubjectAccessReview") if is_readable else {}
+        return _json(request, review(question), 201)
 
-    async def _written(
-        self, form: Form, request: Request, target: Target, outcome: Outcome, code: int
-    ) -> Response:
+    async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
         await self._store.settle()
         kind, obj = target.kind, outcome.object
@@ -306,7 +309,9 @@ class Application:
             return tables.partial_list(objects, metadata, form.view_version)
         items = [kind.rules.encode(obj, target.version) for obj in objects]
         if not kind.generic:
-            items = [{name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items]
+            items = [
+                {name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items
+            ]
         return {"kind": kind.name_of_list, "apiVersion": target.api_version, "metadata": metadata, "items": items}
 
     async def _lines(
@@ -316,7 +321,7 @@ class Application:
         is_first, line_form = True, form._replace(pretty=False)
         async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
             async for change in stream:
-                yield written(self._event(form, target, include, change, is_first), line_form) + b"\n"
+                yield written(self._event(form, target, include, change, is_first), line_form)
                 is_first = False
 
     def _event(self, form: Form, target: Target, include: str, change: Change, is_first: bool) -> Plain:
@@ -340,7 +345,7 @@ class Application:
 
     def _form(self, request: Request, *, is_list: bool = False) -> Form:
         accept, agent = request.headers.get("Accept", ""), request.headers.get("User-Agent", "")
-        views = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
+        views: tuple[str, ...] = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
         if is_list and "watch" in request.query_params:
             views = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
         return wanted_form(accept, request.query_params.get("pretty"), agent, views)
@@ -387,7 +392,9 @@ def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any
     api_version, name = value.get("apiVersion"), value.get("kind")
     for text in (api_version, name):
         if text is not None and not isinstance(text, str):
-            raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind")
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind"
+            )
     if kind.generic:
         shown = data.decode("utf-8", "replace")
         for text, member in ((name, "Kind"), (api_version, "apiVersion")):
@@ -400,6 +407,10 @@ def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any
         if group == kind.group and kind.served(other):
             text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
             raise bad_request(text)
+    if kind.generic and api_version == expected and name != kind.kind:
+        errors = ErrorList()
+        errors.invalid("kind", name, f"must be {kind.kind}")
+        raise invalid(kind.group, name, (value.get("metadata") or {}).get("name") or "", errors)
     if (api_version, name) != (expected, kind.kind):
         found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
         if registry.by_kind(api_version, name):
@@ -410,6 +421,15 @@ def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any
         raise bad_request(f'{found}: no kind "{name}" is registered {where}')
     value["apiVersion"], value["kind"] = api_version, name
     return value
+
+
+def _credential(request: Request) -> bytes:
+    """The bearer token, or the password."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(text, validate=True).partition(b":")[2]
+    return text.strip().encode() if scheme.lower() == "bearer" else b""
 
 
 def _typed_first(obj: Plain) -> Plain:

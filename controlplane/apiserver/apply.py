@@ -59,7 +59,7 @@ def apply(
         named = tracked(field_set(config, schema), ignored)
     except NotInSchema as error:
         group_version, kind = config["apiVersion"], config["kind"]
-        name = f"{live['metadata'].get('namespace', '')}/{config['metadata'].get('name', '')}"
+        name = f"{config['metadata'].get('namespace', '')}/{config['metadata'].get('name', '')}"
         raise internal(f"failed to create typed patch object ({name}; {group_version}, Kind={kind}): {error}") from None
     live = without_managed(live)
     if not managers and live is not empty:
@@ -74,7 +74,9 @@ def apply(
     changes = compare(live, merged, schema)
     others = {each: owned for each, owned in owners.items() if each != manager}
     if not force:
-        found = [(each, path) for each, owned in others.items() for path in owned.fields & (changes.added | changes.modified)]
+        found = [
+            (each, path) for each, owned in others.items() for path in owned.fields & (changes.added | changes.modified)
+        ]
         if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
             raise _conflicts(found)
     result = {**give_up(others, changes), manager: owners[manager]}

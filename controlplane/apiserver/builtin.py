@@ -5,13 +5,21 @@ An explicit table; `install` fills a registry with it.
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.open_rules import OpenRules
-from controlplane.apiserver.schemas import ANYTHING, ATOMIC_MAP, TYPE_FIELDS, condition_schema, map_list, metadata_schema
-from controlplane.apiserver.schemas import schema_of
+from controlplane.apiserver.schemas import (
+    ANYTHING,
+    ATOMIC_MAP,
+    TYPE_FIELDS,
+    condition_schema,
+    map_list,
+    metadata_schema,
+    schema_of,
+)
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
 
@@ -38,15 +46,13 @@ _CONTAINER: Plain = {
 }
 
 
-def install(
-    registry: Registry, clock: Callable[[], datetime], has_admin_access: Callable[[str], bool]
-) -> None:
+def install(registry: Registry, clock: Callable[[], datetime], has_admin_access: Callable[[str], bool]) -> None:
     """Add the built-in kinds. `has_admin_access` says whether a namespace may have claims with admin access."""
     for kind in _core():
         registry.add(kind)
     registry.add(definition_kind())
 
-    def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: object) -> None:
+    def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
         rules = TypedRules(form, clock, has_admin_access)
         versions = ["v1", "v1beta2", "v1beta1"] if beta1 else ["v1beta2", "v1alpha3"]
         served = tuple(
@@ -58,7 +64,7 @@ def install(
             for version in versions
         )
         registry.add(
-            Kind(  # type: ignore[arg-type]  # `more` are fields of Kind
+            Kind(
                 group=v1.GROUP,
                 plural=plural,
                 kind=form.KIND,
@@ -70,7 +76,14 @@ def install(
             )
         )
 
-    typed(v1.DeviceClass, "deviceclasses", v1.DeviceClass, namespaced=False, columns=columns.ONLY_AGE, counts_generations=True)
+    typed(
+        v1.DeviceClass,
+        "deviceclasses",
+        v1.DeviceClass,
+        namespaced=False,
+        columns=columns.ONLY_AGE,
+        counts_generations=True,
+    )
     typed(
         v1.DeviceTaintRule,
         "devicetaintrules",
@@ -102,13 +115,13 @@ def install(
 
 def open_schema(description: str, **properties: Schema) -> Schema:
     """The schema of a kind whose values are free: metadata, and what is said of the members."""
-    members = TYPE_FIELDS | {"metadata": metadata_schema()} | properties
-    return {"type": "object", "description": description, "properties": members} | ANYTHING
+    members = {**TYPE_FIELDS, "metadata": metadata_schema(), **properties}
+    return {"type": "object", "description": description, "properties": members, **ANYTHING}
 
 
 def _core() -> list[Kind]:
     conditions = {"type": "array", "items": condition_schema()} | map_list("type")
-    status = {"type": "object", "properties": {"conditions": conditions}} | ANYTHING
+    status = {"type": "object", "properties": {"conditions": conditions}, **ANYTHING}
     pod_spec: Plain = {
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
@@ -209,9 +222,7 @@ def _kind(
     fields: dict[str, Callable[[Plain], str]] | None = None,
     hides_name: bool = False,
 ) -> Kind:
-    rules = OpenRules(
-        "", kind, "v1", {"v1": schema}, namespaced=namespaced, status=status, blank=blank, fill=fill
-    )
+    rules = OpenRules("", kind, "v1", {"v1": schema}, namespaced=namespaced, status=status, blank=blank, fill=fill)
     return Kind(
         group="",
         plural=plural,

@@ -1,4 +1,4 @@
-"""What the controllers of a cluster do with deleted objects: owners take their dependents with them (allocator.md 5.10).
+"""What the controllers of a cluster do with deleted objects: owners take their dependents along (allocator.md 5.10).
 
 Dependents of owners that are gone are deleted; `foregroundDeletion` and `orphan` are carried out; a namespace that is
 being deleted is emptied first.
@@ -30,7 +30,7 @@ class Collector:
                 await asyncio.sleep(self._delay)
                 changed.clear()
                 while self.collect():
-                    await asyncio.sleep(0)
+                    await self._store.settle()
                 await self._store.settle()
         finally:
             self._store.unsubscribe(changed)

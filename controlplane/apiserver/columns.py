@@ -181,7 +181,7 @@ POD = (
     Column("IP", _or_none("status", "podIP"), priority=1),
     Column("Node", _or_none("spec", "nodeName"), priority=1),
     Column("Nominated Node", _or_none("status", "nominatedNodeName"), priority=1),
-    Column("Readiness Gates", lambda obj: "<none>", priority=1),
+    Column("Readiness Gates", _or_none("status", "readiness"), priority=1),
 )
 CONFIG_MAP = (Column("Data", _data, "integer"), AGE)
 SECRET = (Column("Type", at("type")), Column("Data", _data, "integer"), AGE)

@@ -180,7 +180,11 @@ def _filled(definition: Plain) -> Plain:
     if names["kind"]:
         names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"} | names
     spec |= {"names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}
-    stored = [each["name"] for each in spec["versions"] or () if isinstance(each, dict) and each.get("storage") and "name" in each]
+    stored = [
+        each["name"]
+        for each in spec["versions"] or ()
+        if isinstance(each, dict) and each.get("storage") and "name" in each
+    ]
     status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored or None}
     return {**definition, "spec": spec, "status": status | (definition.get("status") or {})}
 
@@ -234,7 +238,9 @@ def _required_name(errors: ErrorList, path: str, value: str, check: Callable[[st
 
 def _schema(version: Plain) -> Schema:
     schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or _OPEN)
-    known = {name: item for name, item in schema.get("properties", {}).items() if name not in (*TYPE_FIELDS, "metadata")}
+    known = {
+        name: item for name, item in schema.get("properties", {}).items() if name not in (*TYPE_FIELDS, "metadata")
+    }
     schema["properties"] = TYPE_FIELDS | {"metadata": metadata_schema()} | known
     return schema
 
@@ -255,7 +261,8 @@ def _columns(version: Plain) -> tuple[Column, ...]:
             _cell(each.get("jsonPath", ""), each.get("type", "string")),
             each.get("type", "string"),
             each.get("priority", 0),
-            each.get("description") or f"Custom resource definition column (in JSONPath format): {each.get('jsonPath')}",
+            each.get("description")
+            or f"Custom resource definition column (in JSONPath format): {each.get('jsonPath')}",
             each.get("format", ""),
         )
         for each in defined

@@ -59,7 +59,9 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
         if kind.group == name and kind.served(version):
             resources.extend(_resources(kind))
     for plural, one in _REVIEWS.get(name, {}).get(version, ()):
-        resources.append({"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]})
+        resources.append(
+            {"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]}
+        )
     api_version = f"{name}/{version}" if name else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
 
@@ -121,7 +123,13 @@ def _resources(kind: Kind) -> list[Plain]:
         status = {"name": f"{kind.plural}/status", "singularName": "", "namespaced": kind.namespaced}
         found.append(status | {"kind": kind.kind, "verbs": STATUS_VERBS})
     if kind.id == "pods":
-        binding = {"name": "pods/binding", "singularName": "", "namespaced": True, "kind": "Binding", "verbs": ["create"]}
+        binding = {
+            "name": "pods/binding",
+            "singularName": "",
+            "namespaced": True,
+            "kind": "Binding",
+            "verbs": ["create"],
+        }
         found.insert(1, binding)
     return found
 

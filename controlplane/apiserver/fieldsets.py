@@ -65,15 +65,15 @@ def is_open(schema: Schema) -> bool:
 
 def is_struct_field(schema: Schema, name: str) -> bool:
     """Whether a member is one of a struct, not an entry of a map."""
-    return name in schema.get("properties", ())
+    return bool(name in schema.get("properties", ()))
 
 
 def is_atomic(value: Any, schema: Schema) -> bool:
     """Whether a value is owned as a whole."""
     if isinstance(value, dict):
-        return schema.get("x-kubernetes-map-type") == "atomic"
+        return bool(schema.get("x-kubernetes-map-type") == "atomic")
     if isinstance(value, list):
-        return schema.get("x-kubernetes-list-type", "atomic") == "atomic"
+        return bool(schema.get("x-kubernetes-list-type", "atomic") == "atomic")
     return True
 
 

@@ -1,4 +1,8 @@
-"""The kubeconfig that leads kubectl to the server."""
+"""The kubeconfig that leads kubectl to the server.
+
+kubectl sends a token over TLS only, and there is none on loopback: so the token is in the address as well, from where
+Go's HTTP client takes it as a password.
+"""
 
 import os
 from pathlib import Path
@@ -11,10 +15,12 @@ NAME = "nodeplug"
 def write_kubeconfig(path: Path, url: str, token: str, name: str = NAME) -> None:
     """Write a kubeconfig with one cluster, user and context; only the owner can read it. Raises OSError."""
     user = {"token": token} if token else {}
+    scheme, _, rest = url.partition("://")
+    address = f"{scheme}://{name}:{token}@{rest}" if token else url
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": {"server": address}}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

@@ -73,7 +73,9 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
             version, exact = wanted, True
     kind_id, namespace = target.kind.id, target.namespace
     try:
-        objects = store.objects_at(kind_id, version, namespace, after) if exact else store.objects(kind_id, namespace, after)
+        objects = (
+            store.objects_at(kind_id, version, namespace, after) if exact else store.objects(kind_id, namespace, after)
+        )
         limit = options.limit if options.resource_version != "0" else 0
         return _cut(filter(selection.takes, objects), limit, version, namespace, counts=selection.is_all)
     except Expired:

@@ -62,7 +62,7 @@ def written(value: Any, form: Form) -> bytes:
         text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=2**16)
         return text.encode()
     text_json = msgspec.json.encode(value)
-    return msgspec.json.format(text_json, indent=2) if form.pretty else text_json
+    return msgspec.json.format(text_json, indent=2) if form.pretty else text_json + b"\n"
 
 
 def read_body(data: bytes, content_type: str, kind: str) -> Plain:
@@ -107,13 +107,20 @@ def read_yaml(data: bytes) -> Any:
     try:
         return yaml.load(data, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        mark = error.problem_mark
+        line = max(1, mark.line + (mark.column > 0)) if mark else 1
         problem = error.problem or ""
         if "expected the node content" in problem or "expected ',' or '}'" in problem:
             problem = "did not find expected node content"
         raise ValueError(f"line {line}: {problem}") from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ValueError(str(error).splitlines()[0]) from None
+
+
+def read_yaml_documents(data: bytes) -> Iterator[Any]:
+    """The values of a text with several YAML documents; raises yaml.YAMLError."""
+    for value in yaml.load_all(data, Loader=_Loader):
+        yield msgspec.to_builtins(value)
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -135,15 +142,11 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: load
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as Kubernetes writes it: lists not indented, no aliases."""
+    """YAML as Kubernetes writes it: without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
         return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        del indentless
-        super().increase_indent(flow, True)
 
 
 def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:

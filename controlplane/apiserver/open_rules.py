@@ -41,7 +41,7 @@ class OpenRules:
         is_validated: bool = False,
         blank: Plain | None = None,
         fill: Callable[[Plain], Plain] = lambda obj: obj,
-        check: Check = lambda errors, new, old: None,
+        check: Check | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas = schemas
@@ -104,7 +104,7 @@ class OpenRules:
             metadata.pop(name, None)
             if name in new["metadata"]:
                 metadata[name] = new["metadata"][name]
-        result = {**old, "metadata": metadata}
+        result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
@@ -125,7 +125,8 @@ class OpenRules:
         if self._is_validated:
             rest = {name: item for name, item in new.items() if name not in _TYPE}
             check(errors, rest, self._schemas[self._storage])
-        self._check(errors, new, old)
+        if self._check is not None:
+            self._check(errors, new, old)
         if errors:
             raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
 
@@ -135,7 +136,11 @@ class OpenRules:
             return
         for name, item in value.items():
             wanted = schema.get("properties", {}).get(name, {}).get("type")
-            if item is not None and wanted in ("object", "array") and not isinstance(item, dict if wanted == "object" else list):
+            if (
+                item is not None
+                and wanted in ("object", "array")
+                and not isinstance(item, dict if wanted == "object" else list)
+            ):
                 raise DecodeError(f"json: cannot unmarshal into Go struct field {self._kind}.{name}", name)
 
     def _api_version(self, version: str) -> str:

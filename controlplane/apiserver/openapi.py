@@ -142,7 +142,11 @@ def schema_name(kind: Kind, version: str) -> str:
 
 def _with_type(kind: Kind, version: str, schema: Schema) -> Plain:
     properties = {**schema.get("properties", {}), "metadata": metadata_schema()}
-    return {**_clean(schema), "properties": _clean(properties), "x-kubernetes-group-version-kind": [_gvk(kind, version)]}
+    return {
+        **_clean(schema),
+        "properties": _clean(properties),
+        "x-kubernetes-group-version-kind": [_gvk(kind, version)],
+    }
 
 
 def _list_schema(kind: Kind, version: str, item: str, prefix: str) -> Plain:
@@ -206,7 +210,9 @@ def _paths(kind: Kind, served: Served) -> Plain:
             "get": _operation("get", gvk, (_PRETTY,), {200: ref}),
             "put": put,
             "patch": patch,
-            "delete": _operation("delete", gvk, (*_DELETE, _PRETTY), {200: deleted, 202: deleted}, {"content": options}),
+            "delete": _operation(
+                "delete", gvk, (*_DELETE, _PRETTY), {200: deleted, 202: deleted}, {"content": options}
+            ),
             "parameters": [*shared, name],
         },
     }

@@ -78,7 +78,11 @@ def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, i
 def list_options(query: Mapping[str, str]) -> ListOptions:
     """The options of a list, watch or deletecollection."""
     limit, timeout = _number(query.get("limit")), _number(query.get("timeoutSeconds"))
-    version, match, token = query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""), query.get("continue", "")
+    version, match, token = (
+        query.get("resourceVersion", ""),
+        query.get("resourceVersionMatch", ""),
+        query.get("continue", ""),
+    )
     watch, initial = bool(_flag(query.get("watch"))), _flag(query.get("sendInitialEvents"))
     try:
         labels = parse_label_selector(query.get("labelSelector", ""))
@@ -146,9 +150,13 @@ def uint(text: str) -> int:
 def _check_watch(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:
     del version
     if initial is not None and match != "NotOlderThan":
-        errors.forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        errors.forbidden(
+            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        )
     elif initial is None and match:
-        errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        errors.forbidden(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        )
     if token and initial is not None:
         errors.forbidden("continue", "watch does not support continue")
 
@@ -156,13 +164,17 @@ def _check_watch(errors: ErrorList, version: str, match: str, token: str, initia
 def _check_list(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:
     if match:
         if not version:
-            errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+            errors.forbidden(
+                "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
         if token:
             errors.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
         if match not in ("Exact", "NotOlderThan"):
             errors.not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
         if match == "Exact" and version == "0":
-            errors.forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            errors.forbidden(
+                "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            )
     if initial is not None:
         errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
 
@@ -173,7 +185,9 @@ def _manager(errors: ErrorList, manager: str) -> None:
     position = 0
     for character in manager:
         if not (character == " " or character.isprintable()):
-            errors.invalid("fieldManager", manager, f"invalid character U+{ord(character):04X} (at position {position})")
+            errors.invalid(
+                "fieldManager", manager, f"invalid character U+{ord(character):04X} (at position {position})"
+            )
         position += len(character.encode())
 
 

@@ -18,7 +18,9 @@ def json_patch(obj: Plain, operations: Any) -> Plain:
     """The object after the operations. Raises ApiError: 400 for no patch, 413, 422 if one cannot be done."""
     if not isinstance(operations, list):
         found = _described(operations)
-        raise bad_request(f"error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+        )
     if len(operations) > MAX_OPERATIONS:
         count = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}")
@@ -66,7 +68,8 @@ def _described(value: Any) -> str:
         return "bool"
     if isinstance(value, int | float):
         return "number"
-    return {str: "string", list: "array", dict: "object"}.get(type(value), "null")
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
 
 
 def _without_nulls(value: Any) -> Any:

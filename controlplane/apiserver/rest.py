@@ -18,10 +18,25 @@ from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
-from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.patch import checked_merge_patch, json_patch, merge_patch
-from controlplane.apiserver.status import already_exists, bad_request, conflict, forbidden, internal, invalid, not_found
-from controlplane.apiserver.status import ApiError, version_in_the_future
+from controlplane.apiserver.patch import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    checked_merge_patch,
+    json_patch,
+    merge_patch,
+)
+from controlplane.apiserver.status import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid,
+    not_found,
+    version_in_the_future,
+)
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import go_text, strategic_merge
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
@@ -111,7 +126,7 @@ class Rest:
         old = self.get(target)
         served = target.kind.rules.encode(old, target.version)
         if patch_type == JSON_PATCH:
-            value = json_patch(served, patch)
+            value = dict(sorted(json_patch(served, patch).items()))
             shown = _text(value)
         elif patch_type == STRATEGIC_MERGE_PATCH:
             schema = self._schema(target)
@@ -351,8 +366,8 @@ class Rest:
             raise conflict(kind.group, kind.kind, target.name, why)
         wanted, found = options.resource_version, metadata["resourceVersion"]
         if wanted and wanted != found:
-            text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({found})."
-            raise conflict(kind.group, kind.kind, target.name, f"{text} The object might have been modified")
+            text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record"
+            raise conflict(kind.group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
 
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):

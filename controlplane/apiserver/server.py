@@ -85,7 +85,7 @@ class Server:
             log_config=None,
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=0,
+            timeout_graceful_shutdown=2,
             server_header=False,
             h11_max_incomplete_event_size=256 * 1024,
         )
@@ -102,11 +102,11 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         """Stop: watches end, what was written is on disk."""
         assert self._http is not None, "it was started"
+        self.store.close()
         self._http.should_exit = True
         for task in self._tasks[1:]:
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._journal is not None:
             await self.store.settle()
             self._journal.close()
@@ -125,9 +125,10 @@ class Server:
         else:
             outcome = self.rest.create(target, dict(value), WriteOptions(), MANAGER)
         if kind.status and value.get("status"):
-            version = outcome.object["metadata"]["resourceVersion"]
-            changed = {**value, "metadata": {**metadata, "name": outcome.object["metadata"]["name"], "resourceVersion": version}}
-            named = target._replace(name=outcome.object["metadata"]["name"], subresource="status")
+            written = outcome.object["metadata"]
+            named = target._replace(name=written["name"], subresource="status")
+            identity = {"name": written["name"], "resourceVersion": written["resourceVersion"]}
+            changed = {**value, "metadata": metadata | identity}
             self.rest.update(named, changed, WriteOptions(), MANAGER)
         return f"{kind.name_of_one}/{outcome.object['metadata']['name']}"
 

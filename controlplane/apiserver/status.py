@@ -14,7 +14,13 @@ class ApiError(Exception):
     def __init__(self, code: int, message: str, reason: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+        self.body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+        }
         if reason:
             self.body["reason"] = reason
         if details is not None:

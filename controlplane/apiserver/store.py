@@ -74,6 +74,13 @@ class Store:
         self._journal = journal
         self._history = history
         self._waiting: set[asyncio.Event] = set()
+        self.is_closed = False
+
+    def close(self) -> None:
+        """End all watches."""
+        self.is_closed = True
+        for event in self._waiting:
+            event.set()
 
     def load(self, version: int, objects: Iterable[tuple[str, Key, Plain]]) -> None:
         """Take over what a journal has kept; history begins here."""

@@ -24,7 +24,7 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
     patch = dict(patch)
     directive = patch.pop(_DIRECTIVE, None)
     if directive == "replace":
-        return _plain(patch)
+        return {name: _plain(item) for name, item in patch.items() if item is not None}
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):

@@ -48,11 +48,16 @@ def check(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None
         found = _type_of(value)
         if wanted == "int-or-string":
             wanted = "integer,string"
-        _add(errors, ErrorType.INVALID, path, f'"{found}"', f'{_in_body(path)} must be of type {wanted}: "{found}"', "Type")
+        text = f'Invalid value: "{found}": {_in_body(path)} must be of type {wanted}: "{found}"'
+        errors.append(FieldError(ErrorType.TYPE_INVALID, path or "<nil>", text))
         return
     if "enum" in schema and value not in schema["enum"]:
         choices = ", ".join(_shown(each) for each in schema["enum"])
-        errors.append(FieldError(ErrorType.NOT_SUPPORTED, path, f"Unsupported value: {_shown(value)}: supported values: {choices}"))
+        errors.append(
+            FieldError(
+                ErrorType.NOT_SUPPORTED, path, f"Unsupported value: {_shown(value)}: supported values: {choices}"
+            )
+        )
     if isinstance(value, str):
         _string(errors, value, schema, path)
     elif isinstance(value, bool):
@@ -172,10 +177,6 @@ def _fits(value: Any, schema: Schema, path: str) -> bool:
     return not found
 
 
-def _add(errors: ErrorList, kind: ErrorType, path: str, shown: str, detail: str, _: str = "") -> None:
-    errors.append(FieldError(kind, path or "<nil>", f"Invalid value: {shown}: {detail}"))
-
-
 def _is(value: Any, wanted: str) -> bool:
     match wanted:
         case "object":
@@ -187,14 +188,18 @@ def _is(value: Any, wanted: str) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+            return not isinstance(value, bool) and (
+                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            )
         case "number":
             return not isinstance(value, bool) and isinstance(value, int | float)
     return not isinstance(value, bool) and isinstance(value, int | str)
 
 
 def _type_of(value: Any) -> str:
-    names: Iterator[str] = (name for name in ("object", "array", "string", "boolean", "integer", "number") if _is(value, name))
+    names: Iterator[str] = (
+        name for name in ("object", "array", "string", "boolean", "integer", "number") if _is(value, name)
+    )
     return next(names, "null")
 
 
@@ -203,7 +208,9 @@ def _in_body(path: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return quoted_text(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return (
+        quoted_text(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    )
 
 
 def _matches(pattern: str, value: str) -> bool:

@@ -65,9 +65,7 @@ class TypedRules:
         """See `kinds.Rules`."""
         new = prepare_create(read_object(obj))
         allowed = self._admin_access(new)
-        self._refuse(
-            new, validate_create(new, check_selector=check_device_selector, admin_access_allowed=allowed)
-        )
+        self._refuse(new, validate_create(new, check_selector=check_device_selector, admin_access_allowed=allowed))
         return self._written(new)
 
     def update(self, new: Plain, old: Plain) -> Plain:

@@ -86,7 +86,7 @@ async def _stream(
                 position = max(position, store.published)
                 yield _bookmark(position)
                 next_bookmark = now + BOOKMARK_INTERVAL
-            if now >= end:
+            if now >= end or store.is_closed:
                 return
             try:
                 async with asyncio.timeout(min(end, next_bookmark) - now):

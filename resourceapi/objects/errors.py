@@ -29,6 +29,7 @@ class ErrorType(enum.Enum):
     TOO_MANY = ("FieldValueTooMany", "Too many")
     NOT_FOUND = ("FieldValueNotFound", "Not found")
     INTERNAL = ("InternalError", "Internal error")
+    TYPE_INVALID = ("FieldValueTypeInvalid", "Invalid value")
 
     @property
     def reason(self) -> str:

@@ -1,0 +1,112 @@
+"""`nodeplug apiserver`: a stand-in API server for kubectl, drivers and schedulers, without a cluster."""
+
+import asyncio
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+if TYPE_CHECKING:
+    from controlplane.apiserver import Server
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--data", type=_FILE, help="Keep the objects in this file; without it they are gone with the server.")
+@click.option("--kubeconfig", type=_FILE, help="Write a kubeconfig with the server's address and token here.")
+@click.option(
+    "--load",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="Create the objects of these manifests, files or folders, at the start.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
+@click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
+@click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
+def apiserver(
+    data: Path | None,
+    kubeconfig: Path | None,
+    load: tuple[Path, ...],
+    host: str,
+    port: int,
+    no_token: bool,
+    no_collector: bool,
+) -> None:
+    """Serve resource.k8s.io, the core kinds around it and custom resources until SIGINT or SIGTERM.
+
+    Prints the address when requests are answered.
+    """
+    try:
+        from controlplane.apiserver import JournalError, Server, ServerError
+    except ImportError as error:
+        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    try:
+        server = Server(
+            host=host,
+            port=port,
+            token="" if no_token else None,
+            data=data,
+            collect_after=None if no_collector else 0.5,
+        )
+        asyncio.run(serve(server, kubeconfig, load))
+    except (JournalError, ServerError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def serve(server: "Server", kubeconfig: Path | None, load: Iterable[Path]) -> None:
+    """Run a server until a signal. Raises ClickException for manifests that cannot be loaded."""
+    from controlplane.apiserver import write_kubeconfig
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    load_manifests(server, load)
+    async with server:
+        if kubeconfig is not None:
+            write_kubeconfig(kubeconfig, server.url, server.token)
+        click.echo(f"serving on {server.url}")
+        if kubeconfig is not None:
+            click.echo(f"try: kubectl --kubeconfig {kubeconfig} get deviceclasses")
+        await stopped.wait()
+
+
+def load_manifests(server: "Server", paths: Iterable[Path]) -> None:
+    """Create or replace what manifests hold, in order. Raises ClickException with the file and the reason."""
+    from controlplane.apiserver import ApiError
+    from resourceapi.objects import DecodeError
+
+    for path in paths:
+        for file in _manifests(path):
+            try:
+                for value in _documents(file):
+                    server.write(value)
+            except (ApiError, DecodeError, yaml.YAMLError, OSError, UnicodeError) as error:
+                raise click.ClickException(f"{file}: {error}") from error
+
+
+def _manifests(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.suffix in (".yaml", ".yml", ".json"):
+            yield file
+
+
+def _documents(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file; lists are opened."""
+    from controlplane.apiserver.negotiation import read_yaml_documents
+
+    for value in read_yaml_documents(file.read_bytes()):
+        if isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value:
+            yield from value["items"]
+        elif isinstance(value, dict):
+            yield value
+        elif value is not None:
+            raise click.ClickException(f"{file}: an object with apiVersion and kind is needed")

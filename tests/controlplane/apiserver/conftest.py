@@ -1,0 +1,35 @@
+"""A server in a thread of its own, and what talks to it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.apiserver.running import Http, Running
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    """A fresh server whose collector looks at once."""
+    with Running(collect_after=0.0) as running:
+        yield running
+
+
+@pytest.fixture
+def api(server: Running) -> Iterator[Http]:
+    """A client of the fresh server."""
+    with server.http() as http:
+        yield http
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    """The path of a real kubectl."""
+    home = Path(os.environ.get("REALNODE_HOME", Path.home() / ".cache/realnode"))
+    built = home / "bin/kubectl"
+    found = os.environ.get("KUBECTL") or shutil.which("kubectl") or (str(built) if built.exists() else None)
+    if not found:
+        pytest.skip("no kubectl: set KUBECTL, or put one into the PATH")
+    return found

@@ -1,0 +1,215 @@
+"""A server in a thread, a raw HTTP client for it, and kubectl as a process."""
+
+import asyncio
+import http.client
+import json
+import os
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from controlplane.apiserver import Server, write_kubeconfig
+
+Plain = dict[str, Any]
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+class Running:
+    """A server that runs while it is entered; arguments are those of Server."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options: dict[str, Any] = {"token": "secret"} | options
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        assert self._started.wait(20)
+        if self._failure:
+            raise self._failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self.server.url
+
+    def http(self, token: str | None = None) -> "Http":
+        """A client."""
+        return Http(self.url, self.server.token if token is None else token)
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Writes a kubeconfig for the server."""
+        write_kubeconfig(path, self.url, self.server.token)
+        return path
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # the thread that waits raises it
+            self._failure = error
+            self._started.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with Server(**self._options) as self.server:
+            self._started.set()
+            await self._stop.wait()
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    text: str
+
+    @property
+    def body(self) -> Any:
+        """The JSON value."""
+        return json.loads(self.text)
+
+    @property
+    def message(self) -> str:
+        """A Status's message."""
+        found: str = self.body["message"]
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warning headers."""
+        return [value for name, value in self.headers if name == "warning"]
+
+
+class Http:
+    """Requests over one connection."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=20)
+        self._token = token
+
+    def __enter__(self) -> "Http":
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._connection.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "application/json",
+        accept: str = "application/json",
+        **query: str,
+    ) -> Answer:
+        """One request; `body` is sent as it is if it is bytes, else as JSON."""
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        headers = {"Accept": accept, "Content-Type": content}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        self._connection.request(method, path, body=data, headers=headers)
+        response = self._connection.getresponse()
+        text = response.read().decode()
+        return Answer(response.status, [(name.lower(), value) for name, value in response.getheaders()], text)
+
+    def ok(self, method: str, path: str, body: Any = None, **options: str) -> Any:
+        """Like `send`; the body of an answer that must be a success."""
+        answer = self.send(method, path, body, **options)
+        assert answer.status < 300, answer
+        return answer.body
+
+    @contextmanager
+    def watch(self, path: str, **query: str) -> Iterator[Iterator[Plain]]:
+        """The events of a watch, as they come."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        url = f"{path}?{urllib.parse.urlencode({'watch': 'true', **query})}"
+        self._connection.request("GET", url, headers=headers)
+        response = self._connection.getresponse()
+        assert response.status == 200, response.read()
+        try:
+            yield (json.loads(line) for line in response)
+        finally:
+            self._connection.close()
+
+
+def device_class(name: str = "gpu", **metadata: Any) -> Plain:
+    """A device class."""
+    selector = {"cel": {"expression": 'device.driver == "gpu.example.com"'}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name, **metadata},
+        "spec": {"selectors": [selector]},
+    }
+
+
+def claim(name: str = "one", **metadata: Any) -> Plain:
+    """A claim for one device."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, **metadata},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+class Kubectl:
+    """A real kubectl in a folder, with a kubeconfig and a cache of its own."""
+
+    def __init__(self, program: str, kubeconfig: Path, folder: Path) -> None:
+        self._program, self._folder = program, folder
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "KUBECONFIG": str(kubeconfig),
+            "KUBECACHEDIR": str(folder / ".cache"),
+        }
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        return subprocess.run(
+            [self._program, *arguments],
+            cwd=self._folder,
+            env=self._environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def ok(self, *arguments: str, **environment: str) -> str:
+        """Run it; its output, which must be a success."""
+        done = self.run(*arguments, **environment)
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+        return done.stdout
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Run it beside the test."""
+        return subprocess.Popen(
+            [self._program, *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
