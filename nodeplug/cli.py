@@ -15,6 +15,7 @@ _COMMANDS = {
     "check": "check_cli",
     "demo": "demo_cli",
     "discover": "discover_cli",
+    "k8srm": "k8srm_cli",
     "kubelet": "kubelet_cli",
     "run": "run_cli",
 }

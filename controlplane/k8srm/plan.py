@@ -1,8 +1,9 @@
 """What to write to schedule a pod: the node to bind it to, and the status of its claims.
 
 Rules: claims that are allocated already keep what they have, and the pod goes where that is; everything else is
-allocated together on one node. Configuration that classes and claims refer to is copied into the status as it is now;
-without it, nothing is allocated. Pure: `schedule` reads and writes. Source: allocator specification 6.3.
+allocated together on one node. Configuration that classes and claims refer to is copied into the status as it is now,
+but for the record of who wrote it; without it, nothing is allocated. Pure: `schedule` reads and writes. Source:
+allocator specification 6.3.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -112,4 +113,5 @@ def _dereferenced(name: ObjectName, user: str, lookup: Lookup) -> dict[str, Any]
     found = lookup(name)
     if found is None:
         raise K8srmError(f"{user} refers to {name} ({name.api_version}), which does not exist; create it first")
-    return found
+    metadata = {name: value for name, value in found.get("metadata", {}).items() if name != "managedFields"}
+    return {**found, "metadata": metadata}

@@ -1,0 +1,112 @@
+"""`nodeplug k8srm`: the k8srm prototype's three programs."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+import yaml
+
+from controlplane.k8srm.errors import K8srmError
+from controlplane.k8srm.gen import SHAPES, generate
+from controlplane.k8srm.report import as_yaml, reasons, report
+from controlplane.k8srm.types import write
+
+Output: TypeAlias = Literal["list", "manifests"]
+
+PORT = 55441
+"""Where the prototype's server listens."""
+
+
+@click.group()
+def k8srm() -> None:
+    """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
+
+
+@k8srm.command()
+@click.argument("pod", metavar="[NAMESPACE/]POD")
+@click.option(
+    "--kubeconfig",
+    required=True,
+    envvar="KUBECONFIG",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Leads to the API server.  [env: KUBECONFIG]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print every set of pools that was considered; also VERBOSE=y.")
+@click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each node.")
+def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
+    """Schedule POD: find the best node for its device claims, allocate the devices there, and bind the pod.
+
+    Prints what was allocated and how each node fared. If no node can serve all claims, nothing is written, the reasons
+    are on standard error, and the exit code is 1.
+    """
+    from controlplane.k8srm.client_api import ClientApi  # HTTP: only for this command
+    from controlplane.k8srm.schedule import schedule as schedule_pod
+    from resourceapi.client import Client, CredentialsError, from_kubeconfig
+
+    verbose = verbose or os.environ.get("VERBOSE") == "y"
+    namespace, _, name = pod.rpartition("/")
+    try:
+        credentials = from_kubeconfig(kubeconfig)
+        api = ClientApi(Client(credentials))
+        plan = schedule_pod(api, name, namespace or credentials().namespace, verbose=verbose, timeout=timeout)
+    except (K8srmError, CredentialsError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(report(plan.outcome, verbose=verbose), nl=False)
+    if plan.outcome.node is None:
+        for reason in (*plan.obstacles, *reasons(plan.outcome.results)):
+            click.echo(reason, err=True)
+        sys.exit(1)
+
+
+@k8srm.command()
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="On loopback; 0: any.")
+@click.option(
+    "--kubeconfig",
+    default="kubeconfig",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written here, for kubectl and `nodeplug k8srm schedule`.",
+)
+@click.option("--data", type=click.Path(dir_okay=False, path_type=Path), help="Keep the objects in this file.")
+@click.option(
+    "--load",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="Create the objects of these manifests, files or folders, at the start.",
+)
+def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, ...]) -> None:
+    """Serve the prototype's kinds, besides all that `nodeplug apiserver` serves, until SIGINT or SIGTERM."""
+    try:
+        from controlplane.apiserver import JournalError, Server, ServerError
+    except ImportError as error:
+        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    from controlplane.k8srm.definitions import definitions
+    from nodeplug.apiserver_cli import serve
+
+    try:
+        asyncio.run(serve(Server(port=port, data=data, definitions=definitions()), kubeconfig, load))
+    except (JournalError, ServerError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@k8srm.command()
+@click.argument("shape", type=click.Choice(list(SHAPES)))
+@click.option("-n", "nodes", default=2, show_default=True, type=click.IntRange(0, 10_000), help="How many nodes.")
+@click.option(
+    "-o",
+    "--output",
+    default="list",
+    show_default=True,
+    type=click.Choice(["list", "manifests"]),
+    help="A YAML list, as the prototype prints, or documents for `kubectl apply -f -`.",
+)
+def gen(shape: str, nodes: int, output: Output) -> None:
+    """Print the device pools of nodes of a SHAPE."""
+    pools = [write(pool) for pool in generate(shape, nodes)]
+    if output == "list":
+        click.echo(as_yaml(pools))
+    else:
+        click.echo(yaml.safe_dump_all(pools, sort_keys=True), nl=False)
