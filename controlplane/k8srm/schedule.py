@@ -1,17 +1,18 @@
 """Scheduling a pod against an API server: read everything, decide, write.
 
 Order of writing: the claims' status first, so that nothing runs with devices that nobody has written down; then the
-binding. If something fails on the way, what was written is taken back. Every write carries the version that was read,
-so that a claim that somebody else allocates meanwhile is a conflict, not a double allocation.
+binding. If something fails on the way, what was written is taken back. A claim that somebody else changes meanwhile is
+a conflict, because every write carries the version that was read; and if other claims got devices since, which may be
+the same ones, that is seen before the pod is bound: of two schedulers at least one gives way.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from controlplane.k8srm.errors import K8srmError
-from controlplane.k8srm.load import ObjectName, cluster_of
+from controlplane.k8srm.load import Cluster, ObjectName, cluster_of, key_of
 from controlplane.k8srm.plan import Plan, plan
-from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, with_status, write
+from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, DevicePrivilegedClaim, with_status, write
 
 Plain = dict[str, Any]
 
@@ -50,7 +51,7 @@ def schedule(api: Api, pod: str, namespace: str = "default", *, verbose: bool = 
     cluster = cluster_of([*values, *_listed(api, "v1", "Node"), found])
     decided = plan(cluster.pods[f"{namespace}/{pod}"], cluster, api.get, verbose=verbose, timeout=timeout)
     if decided.outcome.node is not None:
-        _write(api, decided, namespace, pod, decided.outcome.node)
+        _write(api, decided, cluster, ObjectName("v1", "Pod", namespace, pod), decided.outcome.node)
     return decided
 
 
@@ -58,12 +59,13 @@ def _listed(api: Api, api_version: str, kind: str) -> list[Plain]:
     return [{**value, "apiVersion": api_version, "kind": kind} for value in api.list(api_version, kind)]
 
 
-def _write(api: Api, decided: Plan, namespace: str, pod: str, node: str) -> None:
+def _write(api: Api, decided: Plan, read: Cluster, pod: ObjectName, node: str) -> None:
     undo: list[Callable[[], object]] = []
     try:
         for each in decided.claims:
             _write_claim(api, each.claim, each.is_new, undo)
-        api.bind(namespace, pod, node)
+        _check_alone(api, read, {_identity(each.claim) for each in decided.claims})
+        api.bind(pod.namespace, pod.name, node)
     except K8srmError as error:
         for step in reversed(undo):
             try:
@@ -86,3 +88,18 @@ def _write_claim(api: Api, claim: DeviceClaim, is_new: bool, undo: list[Callable
     stored = api.update_status(value)
     if before is not None:
         undo.append(lambda: api.update_status({**before, "metadata": stored["metadata"]}))
+
+
+def _check_alone(api: Api, read: Cluster, ours: set[tuple[str, str]]) -> None:
+    """That no other claim got devices since everything was read; raises K8srmError."""
+    before = {_identity(claim): claim.status.allocations for claim in read.all_claims}
+    kinds = (DeviceClaim.KIND, DevicePrivilegedClaim.KIND)
+    now = cluster_of(value for kind in kinds for value in _listed(api, API_VERSION, kind))
+    for claim in now.all_claims:
+        name = _identity(claim)
+        if name not in ours and claim.status.allocations and claim.status.allocations != before.get(name):
+            raise K8srmError(f"{claim.KIND} {key_of(claim)} was allocated at the same time; try again")
+
+
+def _identity(claim: DeviceClaim) -> tuple[str, str]:
+    return claim.KIND, key_of(claim)

@@ -176,6 +176,27 @@ def test_a_claim_that_changed_meanwhile_is_a_conflict(cluster: Cluster, client: 
     assert cluster.node_of("one") is None
 
 
+class Crowded(ClientApi):
+    """Another scheduler gives the same device to another pod's claim."""
+
+    def update_status(self, value: Plain) -> Plain:
+        other = self.get(ObjectName(API_VERSION, "DeviceClaim", "default", "other"))
+        assert other is not None
+        if "status" not in other:
+            super().update_status({**other, "status": {"allocations": value["status"]["allocations"]}})
+        return super().update_status(value)
+
+
+def test_of_two_schedulers_one_gives_way(cluster: Cluster, client: Client) -> None:
+    cluster.create(claim("other", C), pod("one", {"name": "gpu", "claimName": "x"}))
+    with pytest.raises(K8srmError, match="DeviceClaim default/other was allocated at the same time; try again"):
+        schedule(Crowded(client), "one")
+    assert not cluster.status("x")
+    assert cluster.node_of("one") is None
+    schedule(cluster.api, "one")
+    assert cluster.status("x")["allocations"][0]["deviceName"] == "b"
+
+
 def test_node_objects_say_which_nodes_there_are(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}})
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
