@@ -8,7 +8,7 @@ Amounts are integers in billionths. Source: allocator specification 6.3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations_with_replacement, islice
+from itertools import islice
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ Amounts = Mapping[str, int]
 
 UNIT = 10**9
 _MAX_SPLITS = 1000
+_MAX_CHOICES = 1000  # for each number of devices
 
 
 class Supply(Struct, frozen=True, order=True):
@@ -76,19 +77,16 @@ def block_of(block_size: Quantity | None) -> int:
 def splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
     """The ways to satisfy a demand with so many devices of each kind, the fewest devices first.
 
-    At most a thousand are offered: with very many kinds of devices, an unusual combination may be missed.
+    Not all are offered where there are thousands: with very many kinds of devices, an unusual one may be missed.
     """
     return islice(_all_splits(demand, available), _MAX_SPLITS)
 
 
 def _all_splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
     kinds = sorted(available, key=lambda kind: tuple(-supply.usable for supply in kind.supplies))
+    wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
     for number in range(max(demand.least, 1), min(demand.most, sum(available.values())) + 1):
-        if not _could_suffice(demand, available, number):
-            continue
-        for chosen in combinations_with_replacement(kinds, number):
-            if any(chosen.count(kind) > available[kind] for kind in set(chosen)):
-                continue
+        for chosen in islice(_choices(kinds, available, number, wanted), _MAX_CHOICES):
             offered: set[tuple[Slot, ...]] = set()
             for portions in _portions(demand, chosen):
                 split = _merged(chosen, portions)
@@ -97,13 +95,27 @@ def _all_splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple
                     yield split
 
 
-def _could_suffice(demand: Demand, available: Mapping[Kind, int], number: int) -> bool:
-    """Whether the devices with the most of each resource, taken for each one by itself, have enough."""
-    for index, name in enumerate(sorted(demand.amounts)):
-        usable = sorted((kind.supplies[index].usable for kind, many in available.items() for _ in range(many)))
-        if sum(usable[-number:]) < demand.amounts[name]:
-            return False
-    return True
+def _choices(
+    kinds: Sequence[Kind], available: Mapping[Kind, int], number: int, wanted: Sequence[int]
+) -> Iterator[tuple[Kind, ...]]:
+    """So many devices that together have what is wanted, by their kinds; as many as possible of the first kinds first.
+
+    What remains to be chosen is judged by the best that there still is of each resource, so that dead ends are short.
+    """
+    if number == 0:
+        if all(amount <= 0 for amount in wanted):
+            yield ()
+        return
+    for index, first in enumerate(kinds):
+        if number > sum(available[kind] for kind in kinds[index:]):
+            return
+        best = [max(kind.supplies[place].usable for kind in kinds[index:]) for place in range(len(wanted))]
+        if any(amount > number * most for amount, most in zip(wanted, best, strict=True)):
+            return
+        for count in range(min(available[first], number), 0, -1):
+            left = [amount - count * supply.usable for amount, supply in zip(wanted, first.supplies, strict=True)]
+            for others in _choices(kinds[index + 1 :], available, number - count, left):
+                yield (first,) * count + others
 
 
 def _portions(demand: Demand, chosen: Sequence[Kind]) -> Iterator[list[dict[str, int]]]:
