@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from controlplane.k8srm.amounts import UNIT, Demand, Kind, billionths
 from controlplane.k8srm.constraints import ConstraintError, effective_attributes, holds, values_of
-from controlplane.k8srm.holdings import DeviceName, Holdings
+from controlplane.k8srm.holdings import DeviceName, Holdings, missing_resources
 from controlplane.k8srm.load import Cluster
 from controlplane.k8srm.types import (
     COUNT,
@@ -187,6 +187,8 @@ def _sift(
         return {}, NO_DEVICES
     if not classes:
         return {}, OTHER_DRIVER
+    if repeated := _repeated(pool):
+        return {}, f"two devices of the pool are called {repeated}"
     found: dict[str, Candidate] = {}
     reasons: dict[str, None] = {}
     for device in pool.spec.devices:
@@ -198,9 +200,9 @@ def _sift(
         if by_class is None:
             reasons[reason] = None
             continue
-        lacking = _undeclared(pool, device)
-        if lacking:
-            reasons[f"device {device.name} takes {lacking}, which the pool does not have"] = None
+        missing = missing_resources(pool, device)
+        if missing:
+            reasons[f"device {device.name} takes {', '.join(missing)}, which the pool does not have"] = None
             continue
         if demand.amounts and holdings is not None:
             supplies = [holdings.supply(pool, device, name) for name in sorted(demand.amounts)]
@@ -227,10 +229,14 @@ def _admitting(
     return None, reason or NOT_MET
 
 
-def _undeclared(pool: DevicePool, device: Device) -> str:
-    """The pool resources that a device takes although there are none."""
-    declared = {resource.name for resource in pool.spec.resources}
-    return ", ".join(name for name in device.requests if name not in declared)
+def _repeated(pool: DevicePool) -> str:
+    """A name that two devices have."""
+    seen: set[str] = set()
+    for device in pool.spec.devices:
+        if device.name in seen:
+            return device.name
+        seen.add(device.name)
+    return ""
 
 
 def _whole(amount: int) -> int:

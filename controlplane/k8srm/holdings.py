@@ -68,3 +68,9 @@ class Holdings:
 def resources_of(device: Device) -> Mapping[str, ResourceCapacity]:
     """A device's resources by name."""
     return {resource.name: resource for resource in device.resources}
+
+
+def missing_resources(pool: DevicePool, device: Device) -> list[str]:
+    """What a device takes of its pool although the pool has no such resource; nobody can have such a device."""
+    declared = {resource.name for resource in pool.spec.resources}
+    return [name for name, amount in device.requests.items() if name not in declared or amount.sign < 0]

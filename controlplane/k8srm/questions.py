@@ -96,8 +96,8 @@ class Questions:
         choices: list[tuple[list[Wish], frozenset[str] | None]] = []
         for number, index in instances:
             wishes = self.alternatives_of(number, index)
-            if alternatives is not None:
-                wishes = [wish for wish in wishes if wish.id.alternative == alternatives[number, index]]
+            if alternatives is not None and (number, index) in alternatives:
+                wishes = [wishes[alternatives[number, index]]]
             choices.append((wishes, None if confined is None else confined.get(number)))
         if self._is_hopeless(node, choices):
             return None

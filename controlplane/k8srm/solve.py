@@ -110,57 +110,79 @@ class Solver:
 
     def _node_result(self, node: str, deadline: Deadline, *, verbose: bool) -> NodeResult:
         found = self._questions.find(node, self._everybody, deadline)
-        satisfied = self._everybody
-        if found is None:
-            satisfied = []
-            for number in self._everybody:
-                if self._questions.find(node, [*satisfied, number], deadline) is not None:
-                    satisfied = [*satisfied, number]
-        unsatisfied = [number for number in self._everybody if number not in satisfied]
-        if verbose:
-            results = self._all_results(node, satisfied, found, deadline)
-        else:
-            results = [claim_result(self._questions, node, number, (), deadline) for number in unsatisfied]
-        names = tuple(self._questions.claims[number].metadata.name for number in unsatisfied)
-        score = 0
+        satisfied, score = self._everybody, 0
         if found is not None:
             scores = [score_of(found, number) for number in self._everybody]
             score = sum(scores) // len(scores) if scores else FULL_SCORE
+        else:
+            satisfied, found = [], Found()
+            for number in self._everybody:
+                more = self._questions.find(node, [*satisfied, number], deadline)
+                if more is not None:
+                    satisfied, found = [*satisfied, number], more
+        unsatisfied = [number for number in self._everybody if number not in satisfied]
+        if verbose:
+            results = self._all_results(node, satisfied, found)
+        else:
+            results = [claim_result(self._questions, node, number, (), deadline) for number in unsatisfied]
+        names = tuple(self._questions.claims[number].metadata.name for number in unsatisfied)
         return NodeResult(node, score, names, tuple(results))
 
-    def _all_results(
-        self, node: str, satisfied: Sequence[int], found: Found | None, deadline: Deadline
-    ) -> list[ClaimResult]:
-        """The result of every claim, each one confined to its best pools before it is the next one's turn."""
+    def _all_results(self, node: str, satisfied: Sequence[int], found: Found) -> list[ClaimResult]:
+        """The result of every claim, each one confined to its best pools before it is the next one's turn.
+
+        Telling has time of its own for each claim: what is known of the node does not depend on it.
+        """
         confined: dict[int, frozenset[str]] = {}
         results = []
         for number in self._everybody:
-            sets: list[PoolSetResult] = []
-            best_size = None
-            others = satisfied if number in satisfied else [*satisfied, number]
-            for pools in islice(self._questions.pool_sets(node, number), _MAX_LISTED):
-                if best_size is not None and len(pools) > best_size:
-                    break
-                attempt = {**confined, number: frozenset(pools)}
-                better = self._confined(node, others, attempt, found, deadline)
-                sets.append(pool_set_result(self._questions, node, number, pools, better, deadline))
-                best_size = len(pools) if better is not None else best_size
-            result = claim_result(self._questions, node, number, tuple(sets), deadline)
+            deadline = Deadline(self._timeout)
+            try:
+                sets = self._tried(node, number, satisfied, found, confined, deadline)
+                result = claim_result(self._questions, node, number, tuple(sets), deadline)
+            except SolveTimeout as error:
+                result = ClaimResult(self._questions.claims[number].metadata.name, reason=str(error))
             if result.best >= 0:
-                confined[number] = frozenset(pool.pool_name for pool in sets[result.best].pool_results)
+                confined[number] = frozenset(
+                    pool.pool_name for pool in result.pool_set_results[result.best].pool_results
+                )
             results.append(result)
         return results
+
+    def _tried(
+        self,
+        node: str,
+        claim: int,
+        satisfied: Sequence[int],
+        found: Found,
+        confined: dict[int, frozenset[str]],
+        deadline: Deadline,
+    ) -> list[PoolSetResult]:
+        """The sets of pools up to the size that serves a claim; of very many the first, and the one found anyway."""
+        sets: list[PoolSetResult] = []
+        best_size = None
+        claims = satisfied if claim in satisfied else [*satisfied, claim]
+        for pools in islice(self._questions.pool_sets(node, claim), _MAX_LISTED):
+            if best_size is not None and len(pools) > best_size:
+                break
+            better = self._confined(node, claims, {**confined, claim: frozenset(pools)}, found, deadline)
+            sets.append(pool_set_result(self._questions, node, claim, pools, better, deadline))
+            best_size = len(pools) if better is not None else best_size
+        if best_size is None and claim in satisfied:
+            used = {taken.pool for taken in found.taken if taken.wish.id.claim == claim}
+            pools = tuple(pool for pool in self._questions.usable(node, claim) if pool in used)
+            sets.append(pool_set_result(self._questions, node, claim, pools, found, deadline))
+        return sets
 
     def _confined(
         self,
         node: str,
         claims: Sequence[int],
         confined: dict[int, frozenset[str]],
-        found: Found | None,
+        found: Found,
         deadline: Deadline,
     ) -> Found | None:
         """The claims with their pools confined, and the alternatives that were found without."""
-        alternatives = None if found is None else found.alternatives
         return self._questions.find(
-            node, claims, deadline, confined=confined, alternatives=alternatives, most=_MAX_QUESTIONS
+            node, claims, deadline, confined=confined, alternatives=found.alternatives, most=_MAX_QUESTIONS
         )

@@ -12,6 +12,7 @@
 | portions of a split demand | requests of their own, on distinct devices |
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from msgspec import Struct
 from controlplane.k8srm.amounts import Kind, Slot, billionths, block_of, in_blocks, quantity_of
 from controlplane.k8srm.candidates import Wish
 from controlplane.k8srm.constraints import effective_attributes
-from controlplane.k8srm.holdings import DeviceName, Holdings
+from controlplane.k8srm.holdings import DeviceName, Holdings, missing_resources
 from controlplane.k8srm.types import Attribute, Device, DeviceAllocation, DeviceClaim, DevicePool, ResourceAllocation
 from controlplane.structured import AllocatedState, DeviceClasses, DeviceID, SharedDeviceID
 from resourceapi.objects import ObjectMeta, Quantity, v1
@@ -74,7 +75,9 @@ def slices_of(pools: Sequence[DevicePool], wishes: Sequence[Wish], kinds: Kinds)
     slices: list[v1.ResourceSlice] = []
     for number, pool in enumerate(pools):
         ordinary = [wish for wish in wishes if not wish.is_admin]
-        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, x, ordinary, kinds) for x in _sound(pool)))]
+        # A device that takes what its pool does not have would spoil all others for the allocator.
+        sound = [device for device in pool.spec.devices if not missing_resources(pool, device)]
+        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, kinds) for device in sound))]
         if pool.spec.resources:
             counters = {x.name: v1.Counter(value=x.capacity) for x in pool.spec.resources}
             parts.append(v1.ResourceSliceSpec(shared_counters=(v1.CounterSet(name="pool", counters=counters),)))
@@ -170,7 +173,7 @@ def _claim(claim: DeviceClaim, asks: Sequence[Ask], kinds: Kinds, *, with_matche
 def _request(name: str, ask: Ask, slot: Slot, kinds: Kinds) -> v1.DeviceRequest:
     expressions = [f'"{kinds.mark(ask.wish, slot.kind)}" in device.attributes["mark"]']
     if ask.pools is not None:
-        names = ", ".join(f'"{pool}"' for pool in sorted(ask.pools))
+        names = ", ".join(json.dumps(pool) for pool in sorted(ask.pools))
         expressions.append(f'device.attributes["own"].pool in [{names}]')
     capacity = None
     if slot.portions and not ask.wish.is_admin:
@@ -210,12 +213,6 @@ def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) 
 def _pool_name(number: int) -> str:
     """The allocator goes through pools in the order of their names, we in the order in which they came."""
     return f"{number:09}"
-
-
-def _sound(pool: DevicePool) -> list[Device]:
-    """The devices that take of the pool only what it has: any other would spoil all of them for the allocator."""
-    declared = {resource.name for resource in pool.spec.resources}
-    return [device for device in pool.spec.devices if declared.issuperset(device.requests)]
 
 
 def _device(pool: DevicePool, device: Device, wishes: Sequence[Wish], kinds: Kinds) -> v1.Device:

@@ -1,5 +1,5 @@
-"""What tests against the stand-in API server need."""
+"""A real kubectl, where there is one."""
 
-from tests.controlplane.apiserver.conftest import kubectl, server
+from tests.controlplane.apiserver.conftest import kubectl
 
-__all__ = ["kubectl", "server"]
+__all__ = ["kubectl"]

@@ -5,7 +5,7 @@ import pytest
 from controlplane.k8srm.gen import generate
 from controlplane.k8srm.report import reasons, report
 from controlplane.k8srm.types import write
-from tests.controlplane.k8srm.build import Plain, claim, device_class, got, solve
+from tests.controlplane.k8srm.build import Plain, claim, device, device_class, got, pool, solve
 
 FOOZER = {"deviceClass": "foozer"}
 BARZER = {"deviceClass": "barzer"}
@@ -169,3 +169,14 @@ def test_pools_that_do_not_match_say_so() -> None:
         (2, ""),
         (0, "claim MatchAttributes constraint failed"),
     ]
+
+
+def test_of_very_many_sets_of_pools_the_best_is_told_at_least() -> None:
+    """Nearly eight hundred sets of up to four pools come before the first of five."""
+    pools = [pool(f"p{number:02}", "n", [device("a")]) for number in range(12)]
+    outcome = solve(
+        device_class("c", "d"), *pools, claim("x", {"deviceClass": "c", "requests": {"count": 5}}), verbose=True
+    )
+    result = outcome.results[0].claims[0]
+    assert result.best == len(result.pool_set_results) - 1
+    assert [each.pool_name for each in result.pool_set_results[-1].pool_results] == [f"p{n:02}" for n in range(5)]

@@ -234,6 +234,14 @@ def test_allocated_devices_have_taken_of_their_pool() -> None:
 def test_a_device_that_takes_what_its_pool_does_not_have_is_unusable() -> None:
     faulty = pool("p", "n", [device("a", requests={"slices": "3"}), device("b")])
     assert got(solve(CLASS, faulty, claim("x", C))) == [["p/b"]]
+    alone = pool("p", "n", [device("a", requests={"slices": "3"})])
+    assert why(solve(CLASS, alone, claim("x", C))) == ["1 pool: device a takes slices, which the pool does not have"]
+
+
+def test_a_pool_with_two_devices_of_one_name_is_unusable() -> None:
+    twins = pool("p", "n", [device("a"), device("a")])
+    assert why(solve(CLASS, twins, claim("x", C))) == ["1 pool: two devices of the pool are called a"]
+    assert got(solve(CLASS, twins, pool("q", "n", [device("b")]), claim("x", C))) == [["q/b"]]
 
 
 # 6. matchAttributes

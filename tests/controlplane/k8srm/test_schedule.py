@@ -14,7 +14,7 @@ from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import schedule
 from controlplane.k8srm.types import API_VERSION
 from nodeplug.k8srm_cli import k8srm
-from resourceapi.client import Client, Refused, from_kubeconfig
+from resourceapi.client import Client, Credentials, Refused, from_kubeconfig
 from tests.controlplane.apiserver.running import Running
 from tests.controlplane.k8srm.build import Plain, claim, device, device_class, pool
 
@@ -222,16 +222,10 @@ def test_unknown_members_null_and_numbers_are_stored(cluster: Cluster) -> None:
 
 def test_a_server_without_the_kinds() -> None:
     with Running() as plain:
-        api = ClientApi(Client(lambda: credentials(plain)))
+        api = ClientApi(Client(lambda: Credentials(server=plain.url, token=plain.server.token)))
         api.create(pod("one"))
         with pytest.raises(K8srmError, match="the server has no DeviceDriver of devmgmtproto"):
             schedule(api, "one")
-
-
-def credentials(running: Running) -> Any:
-    from resourceapi.client import Credentials
-
-    return Credentials(server=running.url, token=running.server.token)
 
 
 # the command
