@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.load import Cluster, ObjectName, cluster_of, key_of
 from controlplane.k8srm.plan import Plan, plan
-from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, DevicePrivilegedClaim, with_status, write
+from controlplane.k8srm.types import API_VERSION, KINDS, DeviceClaim, DevicePrivilegedClaim, write
 
 Plain = dict[str, Any]
 
@@ -60,12 +60,12 @@ def _listed(api: Api, api_version: str, kind: str) -> list[Plain]:
 
 
 def _write(api: Api, decided: Plan, read: Cluster, pod: ObjectName, node: str) -> None:
-    undo: list[Callable[[], object]] = []
+    undo: list[Callable[[], None]] = []
     try:
         for each in decided.claims:
             _write_claim(api, each.claim, each.is_new, undo)
         _check_alone(api, read, {_identity(each.claim) for each in decided.claims})
-        api.bind(pod.namespace, pod.name, node)
+        _bind(api, pod, node)
     except K8srmError as error:
         for step in reversed(undo):
             try:
@@ -75,19 +75,34 @@ def _write(api: Api, decided: Plan, read: Cluster, pod: ObjectName, node: str) -
         raise
 
 
-def _write_claim(api: Api, claim: DeviceClaim, is_new: bool, undo: list[Callable[[], object]]) -> None:
+def _write_claim(api: Api, claim: DeviceClaim, is_new: bool, undo: list[Callable[[], None]]) -> None:
     value = write(claim)
     name = ObjectName(claim.API_VERSION, claim.KIND, claim.metadata.namespace, claim.metadata.name)
     if is_new:
-        created = api.create(
-            write(with_status(claim, allocations=(), class_configs=(), claim_configs=(), pod_names=()))
-        )
+        created = api.create({key: member for key, member in value.items() if key != "status"})
         undo.append(lambda: api.delete(name))
         value["metadata"] = created["metadata"]
-    before = None if is_new else api.get(name)
-    stored = api.update_status(value)
-    if before is not None:
-        undo.append(lambda: api.update_status({**before, "metadata": stored["metadata"]}))
+    else:
+        before = api.get(name) or value
+        undo.append(lambda: _restore(api, name, value["status"], before.get("status")))
+    api.update_status(value)
+
+
+def _restore(api: Api, name: ObjectName, ours: Plain, before: Plain | None) -> None:
+    """Take back a status, if it was written at all: the answer may have been lost, or somebody else was faster."""
+    current = api.get(name)
+    if current is not None and current.get("status") == ours:
+        api.update_status({**current, "status": before or {}})
+
+
+def _bind(api: Api, pod: ObjectName, node: str) -> None:
+    """Bind the pod; a failure counts only if the pod is not on the node then, because the answer may have been lost."""
+    try:
+        api.bind(pod.namespace, pod.name, node)
+    except K8srmError:
+        found = api.get(pod)
+        if found is None or found["spec"].get("nodeName") != node:
+            raise
 
 
 def _check_alone(api: Api, read: Cluster, ours: set[tuple[str, str]]) -> None:

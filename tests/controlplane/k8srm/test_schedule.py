@@ -176,6 +176,40 @@ def test_a_claim_that_changed_meanwhile_is_a_conflict(cluster: Cluster, client: 
     assert cluster.node_of("one") is None
 
 
+class Deaf(ClientApi):
+    """What is done is done, but the answer is lost: to the binding, or to the status of a claim."""
+
+    def __init__(self, client: Client, deaf_to: str) -> None:
+        super().__init__(client)
+        self._deaf_to = deaf_to
+
+    def bind(self, namespace: str, pod: str, node: str) -> None:
+        super().bind(namespace, pod, node)
+        if self._deaf_to == "bind":
+            raise K8srmError("connection lost")
+
+    def update_status(self, value: Plain) -> Plain:
+        stored = super().update_status(value)
+        if self._deaf_to == "status" and value["status"]:
+            raise K8srmError("connection lost")
+        return stored
+
+
+def test_a_lost_answer_to_the_binding_is_no_failure(cluster: Cluster, client: Client) -> None:
+    cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
+    schedule(Deaf(client, "bind"), "one")
+    assert cluster.node_of("one") == "n"
+    assert cluster.status("x")["podNames"] == ["one"]
+
+
+def test_a_status_whose_answer_was_lost_is_taken_back(cluster: Cluster, client: Client) -> None:
+    cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
+    with pytest.raises(K8srmError, match="connection lost"):
+        schedule(Deaf(client, "status"), "one")
+    assert not cluster.status("x")
+    assert cluster.node_of("one") is None
+
+
 class Crowded(ClientApi):
     """Another scheduler gives the same device to another pod's claim."""
 
