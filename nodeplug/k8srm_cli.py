@@ -1,4 +1,4 @@
-"""`nodeplug k8srm`: the k8srm prototype's three programs."""
+"""`nodeplug k8srm`: the k8srm prototype's three programs, and its kinds for other API servers."""
 
 import asyncio
 import os
@@ -110,3 +110,13 @@ def gen(shape: str, nodes: int, output: Output) -> None:
         click.echo(as_yaml(pools))
     else:
         click.echo(yaml.safe_dump_all(pools, sort_keys=True), nl=False)
+
+
+@k8srm.command("definitions")
+def print_definitions() -> None:
+    """Print the kinds as CustomResourceDefinitions, to serve them from any other API server."""
+    try:
+        from controlplane.k8srm.definitions import definitions
+    except ImportError as error:
+        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    click.echo(yaml.safe_dump_all(definitions(), sort_keys=False), nl=False)

@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+from click.testing import CliRunner
+
 from controlplane.k8srm.definitions import definitions
 from controlplane.k8srm.types import KINDS
+from nodeplug.k8srm_cli import k8srm
 
 
 def by_kind() -> dict[str, Any]:
@@ -43,6 +47,11 @@ def test_amounts_are_numbers_or_strings() -> None:
     detail = claim["properties"]["spec"]["properties"]["claims"]["items"]["properties"]
     assert detail["requests"]["additionalProperties"]["x-kubernetes-int-or-string"] is True
     assert set(detail["oneOf"]["items"]["properties"]) == set(detail) - {"oneOf"}
+
+
+def test_they_are_printed_for_kubectl() -> None:
+    printed = CliRunner().invoke(k8srm, ["definitions"])
+    assert list(yaml.safe_load_all(printed.output)) == definitions()
 
 
 def schemas_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
