@@ -4,7 +4,6 @@ A thread writes; `flush` returns when what was put before it is on disk (`synchr
 """
 
 import asyncio
-import functools
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ class FileJournal:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.1)
             self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
@@ -47,7 +46,7 @@ class FileJournal:
         self._pending: list[tuple[int, str, Key, Plain | None]] = []
         self._last_put = self._last_written = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Task[None] | None = None
 
     def version(self) -> int:
         """The last version that was written."""
@@ -68,10 +67,8 @@ class FileJournal:
         """Return when everything put before is on disk. Raises sqlite3.Error; the next flush tries again."""
         wanted = self._last_put
         while self._last_written < wanted:
-            if self._running is None:
-                batch, self._pending = self._pending, []
-                self._running = asyncio.get_running_loop().run_in_executor(self._writer, self._write, batch)
-                self._running.add_done_callback(functools.partial(self._written, batch))
+            if self._running is None or self._running.done():
+                self._running = asyncio.create_task(self._write_pending())
             await asyncio.shield(self._running)
 
     def close(self) -> None:
@@ -81,15 +78,19 @@ class FileJournal:
             self._write(self._pending)
         self._connection.close()
 
-    def _written(self, batch: list[tuple[int, str, Key, Plain | None]], done: "asyncio.Future[None]") -> None:
-        self._running = None
-        if done.cancelled() or done.exception() is not None:
+    async def _write_pending(self) -> None:
+        batch, self._pending = self._pending, []
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._write, batch)
+        except sqlite3.Error:
             self._pending = batch + self._pending
-        else:
-            self._last_written = batch[-1][0]
+            raise
+        self._last_written = batch[-1][0]
 
     def _write(self, batch: list[tuple[int, str, Key, Plain | None]]) -> None:
         cursor = self._connection.cursor()
+        if self._connection.in_transaction:  # the one before failed half-way
+            cursor.execute("ROLLBACK")
         cursor.execute("BEGIN IMMEDIATE")
         for _, kind, (namespace, name), obj in batch:
             if obj is None:

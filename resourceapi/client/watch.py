@@ -3,6 +3,7 @@
 A watch that ends is taken up where it was; when the server has forgotten that place (410), everything is listed anew.
 """
 
+import contextlib
 import json
 import random
 import threading
@@ -72,7 +73,8 @@ class Watch(Generic[T]):
         with self._lock:
             self._stop.set()
             if self._response is not None:
-                self._response.shutdown()
+                with contextlib.suppress(RuntimeError, ValueError):  # the server has ended it already
+                    self._response.shutdown()
 
     def _run(self) -> Iterator[Event[T]]:
         failures = 0

@@ -1,0 +1,140 @@
+"""CustomResourceDefinitions: kinds that come and go while the server runs."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DRIVERS = "/apis/example.com/v1alpha1/namespaces/default/drivers"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+SPEC = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {
+        "type": {"type": "string", "maxLength": 10},
+        "n": {"type": "integer", "minimum": 1, "default": 3},
+        "e": {"type": "string", "enum": ["x", "y"]},
+        "p": {"type": "string", "pattern": "^a"},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+STATUS = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+def definition(**spec: Any) -> dict[str, Any]:
+    """A definition of drivers."""
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}},
+        "additionalPrinterColumns": [{"name": "Type", "type": "string", "jsonPath": ".spec.type"}],
+    }
+    names = {"plural": "drivers", "kind": "Driver", "shortNames": ["dr"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "drivers.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]} | spec,
+    }
+
+
+def driver(name: str, spec: Any, **more: Any) -> dict[str, Any]:
+    """A custom resource."""
+    return {"apiVersion": "example.com/v1alpha1", "kind": "Driver", "metadata": {"name": name}, "spec": spec} | more
+
+
+@pytest.fixture
+def drivers(api: Http) -> Http:
+    """A server that has the definition."""
+    api.ok("POST", DEFINITIONS, definition())
+    return api
+
+
+def test_a_definition_is_served_at_once(drivers: Http) -> None:
+    """It says so in its status; discovery has the kind; it goes with its objects."""
+    found = drivers.ok("GET", f"{DEFINITIONS}/drivers.example.com")
+    assert [each["type"] for each in found["status"]["conditions"]] == ["NamesAccepted", "Established"]
+    assert found["spec"]["names"]["listKind"] == "DriverList"
+    (resource, status) = drivers.ok("GET", "/apis/example.com/v1alpha1")["resources"]
+    assert (resource["name"], resource["shortNames"], status["name"]) == ("drivers", ["dr"], "drivers/status")
+    drivers.ok("POST", DRIVERS, driver("a", {"type": "gpu"}))
+    drivers.ok("DELETE", f"{DEFINITIONS}/drivers.example.com")
+    assert drivers.send("GET", DRIVERS).text == "404 page not found\n"
+    drivers.ok("POST", DEFINITIONS, definition())
+    assert drivers.ok("GET", DRIVERS)["items"] == []
+
+
+def test_defaults_and_pruning(drivers: Http) -> None:
+    """Defaults come in, what the schema does not know goes, and is told."""
+    made = drivers.send("POST", DRIVERS, driver("a", {"type": "x", "extra": 1, "free": {"b": 1}}, status={"x": 1}))
+    assert made.body["spec"] == {"type": "x", "n": 3, "free": {"b": 1}}
+    assert "status" not in made.body
+    assert made.warnings == ['299 - "unknown field \\"spec.extra\\""']
+    strict = drivers.send("POST", DRIVERS, driver("b", {"type": "x", "extra": 1}), fieldValidation="Strict")
+    assert "strict decoding error" in strict.message
+
+
+def test_validation(drivers: Http) -> None:
+    """All that is wrong, in the order of the names."""
+    value = driver("b", {"type": 5, "n": 0, "l": [{"a": 1}], "e": "z", "p": "b"})
+    assert drivers.send("POST", DRIVERS, value).message == (
+        'Driver.example.com "b" is invalid: [spec.e: Unsupported value: "z": supported values: "x", "y",'
+        ' spec.l[0].a: Invalid value: "integer": spec.l[0].a in body must be of type string: "integer",'
+        " spec.n: Invalid value: 0: spec.n in body should be greater than or equal to 1,"
+        " spec.p: Invalid value: \"b\": spec.p in body should match '^a',"
+        ' spec.type: Invalid value: "integer": spec.type in body must be of type string: "integer"]'
+    )
+    long = drivers.send("POST", DRIVERS, driver("b", {"type": "much-too-long-type"}))
+    assert long.message.endswith("spec.type: Too long: may not be more than 10 bytes")
+    assert drivers.send("POST", DRIVERS, driver("b", {})).message.endswith("spec.type: Required value")
+    other = drivers.send("POST", DRIVERS, driver("b", {"type": "x"}) | {"kind": "Other"})
+    assert other.message == 'Other.example.com "b" is invalid: kind: Invalid value: "Other": must be Driver'
+    bare = drivers.send("POST", DRIVERS, {"metadata": {"name": "b"}})
+    assert "Object 'Kind' is missing in" in bare.message
+
+
+def test_life(drivers: Http) -> None:
+    """Generation, versions that must be given, status, tables, apply."""
+    made = drivers.ok("POST", DRIVERS, driver("a", {"type": "gpu"}))
+    assert made["metadata"]["managedFields"][0]["fieldsV1"] == {"f:spec": {".": {}, "f:n": {}, "f:type": {}}}
+    assert drivers.ok("PATCH", f"{DRIVERS}/a", {"spec": {"type": "nic"}}, content=MERGE)["metadata"]["generation"] == 2
+    blind = drivers.send("PUT", f"{DRIVERS}/a", driver("a", {"type": "x"}))
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in blind.message
+    status = drivers.ok("PATCH", f"{DRIVERS}/a/status", {"status": {"x": 3}, "spec": {"type": "no"}}, content=MERGE)
+    assert (status["status"], status["spec"]["type"], status["metadata"]["generation"]) == ({"x": 3}, "nic", 2)
+    table = drivers.ok("GET", DRIVERS, accept=TABLE)
+    assert [row["cells"] for row in table["rows"]] == [["a", "nic"]]
+    strategic = drivers.send("PATCH", f"{DRIVERS}/a", {}, content="application/strategic-merge-patch+json")
+    assert strategic.status == 415
+    applied = drivers.ok("PATCH", f"{DRIVERS}/b", driver("b", {"type": "x"}), content=APPLY, fieldManager="m")
+    assert applied["spec"] == {"type": "x", "n": 3}
+    gone = drivers.ok("DELETE", f"{DRIVERS}/a")
+    assert (gone["kind"], gone["status"], gone["details"]["kind"]) == ("Status", "Success", "drivers")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metadata": {"name": "x"}}, 'metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group'),
+        ({"spec": {}}, "spec.group: Required value"),
+        (
+            {"spec": definition(versions=[{"name": "v1", "served": True, "storage": True}])["spec"]},
+            "spec.versions[0].schema.openAPIV3Schema: Required value",
+        ),
+        ({"spec": definition(scope="Other")["spec"]}, 'spec.scope: Unsupported value: "Other"'),
+        (
+            {"metadata": {"name": "drivers.x.k8s.io"}, "spec": definition(group="x.k8s.io")["spec"]},
+            "protected groups must have approval annotation",
+        ),
+    ],
+)
+def test_definitions_that_are_refused(api: Http, change: Any, message: str) -> None:
+    """Words of the reference."""
+    answer = api.send("POST", DEFINITIONS, definition() | change)
+    assert answer.status == 422
+    assert message in answer.message

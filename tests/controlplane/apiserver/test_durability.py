@@ -1,0 +1,84 @@
+"""Objects in a file: what was acknowledged is there after any end, and versions go on."""
+
+import asyncio
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from controlplane.apiserver import JournalError, Server
+from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class
+
+
+def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
+    """Also definitions and what they define; watchers from before must list anew."""
+    data = tmp_path / "objects"
+    with Running(data=data) as running, running.http() as api:
+        made = api.ok("POST", CLASSES, device_class())
+        api.ok("POST", CLASSES, device_class("gone"))
+        last = int(api.ok("DELETE", f"{CLASSES}/gone")["metadata"]["resourceVersion"])
+    with Running(data=data) as running, running.http() as api:
+        assert api.ok("GET", f"{CLASSES}/gpu") == made
+        listed = api.ok("GET", CLASSES)
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["gpu"]
+        assert int(listed["metadata"]["resourceVersion"]) >= last
+        with api.watch(CLASSES, resourceVersion=made["metadata"]["resourceVersion"], timeoutSeconds="1") as events:
+            assert [event["object"]["code"] for event in events] == [410]
+
+
+def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
+    """SIGKILL while four clients write as fast as they can."""
+    data = tmp_path / "objects"
+    options = ["--data", str(data), "--kubeconfig", str(tmp_path / "config"), "--no-token"]
+    command = [sys.executable, "-m", "nodeplug", "apiserver", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[-1]
+    acknowledged: list[str] = []
+    enough = threading.Event()
+
+    def write(writer: int) -> None:
+        with Http(url, "") as api:
+            for index in range(100_000):
+                name = f"w{writer}-{index}"
+                try:
+                    if api.send("POST", CLASSES, device_class(name)).status != 201:
+                        return
+                except (OSError, ValueError, http.client.HTTPException):
+                    return  # the server is gone
+                acknowledged.append(name)
+                if len(acknowledged) > 150:
+                    enough.set()
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    assert enough.wait(30)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    for thread in threads:
+        thread.join()
+    with Running(data=data) as running, running.http() as api:
+        found = {item["metadata"]["name"] for item in api.ok("GET", CLASSES)["items"]}
+    assert set(acknowledged) <= found
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    """With its name and the reason."""
+    other = tmp_path / "other"
+    other.write_text("no database " * 100)
+    with pytest.raises(JournalError, match="other: file is not a database"):
+        Server(data=other)
+
+
+async def test_a_file_has_one_server(tmp_path: Path) -> None:
+    """A second one is refused while the first runs."""
+    async with Server(data=tmp_path / "objects", token=""):
+        with pytest.raises(JournalError, match="locked"):
+            await asyncio.to_thread(Server, data=tmp_path / "objects")

@@ -1,0 +1,134 @@
+"""A real kubectl against our server: what the recorded session does not have."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.apiserver.running import CLASSES, Kubectl, Running, claim, device_class
+
+_CLASS = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu, labels: {tier: a}}
+spec:
+  selectors:
+  - cel: {expression: device.driver == "gpu.example.com"}
+"""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    """A server for all tests of this file; each leaves it as it was."""
+    with Running(collect_after=0.0) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kube(kubectl: str, running: Running, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """kubectl in a folder with a manifest."""
+    folder = tmp_path_factory.mktemp("kubectl")
+    (folder / "class.yaml").write_text(_CLASS)
+    return Kubectl(kubectl, running.kubeconfig(folder / "config"), folder)
+
+
+def test_explain(kube: Kubectl) -> None:
+    """Kinds and fields are found in the schema."""
+    text = kube.ok("explain", "deviceclass.spec")
+    assert "GROUP:      resource.k8s.io" in text
+    assert "extendedResourceName\t<string>" in text
+    assert "selectors\t<[]Object>" in text
+    assert "FIELD: reservedFor <[]Object>" in kube.ok("explain", "resourceclaim.status.reservedFor")
+    wrong = kube.run("explain", "deviceclass.spec.nope")
+    assert 'field "nope" does not exist' in wrong.stderr
+
+
+def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
+    """An editor that changes a label."""
+    kube.ok("apply", "-f", "class.yaml")
+    assert "deviceclass.resource.k8s.io/gpu edited" in kube.ok(
+        "edit", "deviceclass", "gpu", EDITOR="sed -i s/tier:.a/tier:\\ b/"
+    )
+    assert kube.ok("get", "deviceclass", "gpu", "-o", "jsonpath={.metadata.labels.tier}") == "b"
+    assert kube.ok("replace", "--force", "-f", "class.yaml").endswith("deviceclass.resource.k8s.io/gpu replaced\n")
+    assert 'deviceclass.resource.k8s.io "gpu" deleted' in kube.ok("delete", "-f", "class.yaml")
+
+
+def test_watch(kube: Kubectl, running: Running) -> None:
+    """`get -w` prints what is there and what comes."""
+    with running.http() as api:
+        api.ok("POST", CLASSES, device_class("first"))
+        process = kube.start("get", "deviceclasses", "-w")
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().split() == ["NAME", "AGE"]
+            assert process.stdout.readline().split()[0] == "first"
+            api.ok("POST", CLASSES, device_class("second"))
+            assert process.stdout.readline().split()[0] == "second"
+        finally:
+            process.terminate()
+            process.communicate()
+        api.ok("DELETE", CLASSES)
+
+
+def test_wait_for_the_end_and_cascades(kube: Kubectl, running: Running) -> None:
+    """Dependents go first, in the background, or not at all."""
+    with running.http() as api:
+        for cascade, stays in (("foreground", False), ("background", False), ("orphan", True)):
+            owner = api.ok("POST", CLASSES, device_class("owner"))["metadata"]
+            reference = {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceClass",
+                "name": "owner",
+                "uid": owner["uid"],
+            }
+            api.ok("POST", CLASSES, device_class("child", ownerReferences=[reference | {"blockOwnerDeletion": True}]))
+            kube.ok("delete", "deviceclass", "owner", f"--cascade={cascade}")
+            if stays:
+                assert kube.ok("delete", "deviceclass", "child")
+            else:
+                kube.ok("wait", "deviceclass/child", "--for=delete", "--timeout=10s")
+
+
+def test_core_kinds(kube: Kubectl) -> None:
+    """Namespaces, configmaps, secrets, pods: kubectl's own commands."""
+    kube.ok("create", "namespace", "work")
+    kube.ok("create", "configmap", "c", "-n", "work", "--from-literal=a=1")
+    kube.ok("create", "secret", "generic", "s", "-n", "work", "--from-literal=a=1")
+    assert kube.ok("get", "cm,secret", "-n", "work", "--no-headers").split()[:2] == ["configmap/c", "1"]
+    kube.ok("run", "p", "-n", "work", "--image=x")
+    assert kube.ok("get", "pods", "-n", "work").splitlines()[1].split()[:3] == ["p", "0/1", "Pending"]
+    kube.ok("delete", "namespace", "work")
+    assert "NotFound" in kube.run("get", "namespace", "work").stderr
+
+
+def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
+    """A definition, its objects, and explain."""
+    import yaml
+
+    from tests.controlplane.apiserver.test_definitions import definition, driver
+
+    (tmp_path / "crd.yaml").write_text(yaml.safe_dump(definition()))
+    (tmp_path / "driver.yaml").write_text(yaml.safe_dump(driver("a", {"type": "gpu"})))
+    kube.ok("apply", "-f", str(tmp_path / "crd.yaml"))
+    kube.ok("wait", "--for=condition=Established", "crd/drivers.example.com", "--timeout=10s")
+    assert kube.ok("apply", "-f", str(tmp_path / "driver.yaml")) == "driver.example.com/a created\n"
+    assert kube.ok("apply", "-f", str(tmp_path / "driver.yaml")) == "driver.example.com/a unchanged\n"
+    assert kube.ok("get", "dr").splitlines()[1].split() == ["a", "gpu"]
+    assert "maxLength" not in kube.ok("explain", "drivers.spec")
+    kube.ok("delete", "crd", "drivers.example.com")
+    assert kube.run("get", "drivers").returncode == 1
+
+
+def test_status_by_server_side_apply(kube: Kubectl, running: Running, tmp_path: Path) -> None:
+    """A driver's way to report."""
+    with running.http() as api:
+        api.ok("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", claim())
+        result = "{request: gpu, driver: d.example.com, pool: p, device: d}"
+        (tmp_path / "status.yaml").write_text(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: one, namespace: default}\n"
+            f"status: {{allocation: {{devices: {{results: [{result}]}}}}}}\n"
+        )
+        kube.ok("apply", "--server-side", "--subresource=status", "-f", str(tmp_path / "status.yaml"))
+        assert "allocated" in kube.ok("get", "resourceclaims")
+        kube.ok("delete", "resourceclaim", "one")

@@ -1,0 +1,158 @@
+"""Lists, watches, tables: pages that fit together, history, what selectors make of changes."""
+
+import base64
+import json
+
+import pytest
+
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, claim, device_class
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+def _fill(api: Http, count: int) -> list[str]:
+    """Objects, and the versions of their creation."""
+    made = [
+        api.ok("POST", CLASSES, device_class(f"m{index}", labels={"odd": str(index % 2)})) for index in range(count)
+    ]
+    return [each["metadata"]["resourceVersion"] for each in made]
+
+
+def _names(listed: dict[str, object]) -> list[str]:
+    items = listed["items"]
+    assert isinstance(items, list)
+    return [item["metadata"]["name"] for item in items]
+
+
+def test_pages_are_of_one_moment(api: Http) -> None:
+    """What happens between two pages is not seen; the token says where to go on."""
+    _fill(api, 5)
+    first = api.ok("GET", CLASSES, limit="2")
+    assert (_names(first), first["metadata"]["remainingItemCount"]) == (["m0", "m1"], 3)
+    api.ok("DELETE", f"{CLASSES}/m3")
+    api.ok("POST", CLASSES, device_class("m2a"))
+    second = api.ok("GET", CLASSES, limit="2", **{"continue": first["metadata"]["continue"]})
+    third = api.ok("GET", CLASSES, limit="2", **{"continue": second["metadata"]["continue"]})
+    assert _names(second) + _names(third) == ["m2", "m3", "m4"]
+    assert {page["metadata"]["resourceVersion"] for page in (second, third)} == {first["metadata"]["resourceVersion"]}
+    assert _names(api.ok("GET", CLASSES)) == ["m0", "m1", "m2", "m2a", "m4"]
+
+
+def test_an_exact_version(api: Http) -> None:
+    """The list as it was."""
+    versions = _fill(api, 3)
+    then = api.ok("GET", CLASSES, resourceVersion=versions[1], resourceVersionMatch="Exact")
+    assert _names(then) == ["m0", "m1"]
+    old = api.send("GET", CLASSES, resourceVersion="1", resourceVersionMatch="Exact")
+    assert (old.status, old.body["reason"]) == (410, "Expired")
+    future = api.send("GET", CLASSES, resourceVersion="999999")
+    assert (future.status, future.body["details"]["retryAfterSeconds"]) == (504, 1)
+    assert ("retry-after", "1") in future.headers
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ({"limit": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ({"continue": "zzz"}, 400, "continue key is not valid"),
+        ({"labelSelector": "a in (b"}, 400, "unable to parse requirement: found '', expected: ',' or ')'"),
+        ({"fieldSelector": "spec.x=1"}, 400, '"spec.x" is not a known field selector'),
+        ({"resourceVersionMatch": "Exact"}, 422, "is forbidden unless resourceVersion is provided"),
+        ({"sendInitialEvents": "true"}, 422, "sendInitialEvents is forbidden for list"),
+        ({"watch": "1", "sendInitialEvents": "true"}, 422, "requires setting resourceVersionMatch to NotOlderThan"),
+        ({"watch": "1", "resourceVersion": "x"}, 500, "strconv.ParseUint"),
+    ],
+)
+def test_queries_that_are_refused(api: Http, query: dict[str, str], code: int, message: str) -> None:
+    """Code and words."""
+    answer = api.send("GET", CLASSES, **query)
+    assert answer.status == code
+    assert message in answer.message
+
+
+def test_a_token_of_the_reference_is_understood(api: Http) -> None:
+    """The same form: version, start key."""
+    _fill(api, 2)
+    version = api.ok("GET", CLASSES)["metadata"]["resourceVersion"]
+    document = {"v": "meta.k8s.io/v1", "rv": int(version), "start": "/m0\0"}
+    token = base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
+    assert _names(api.ok("GET", CLASSES, **{"continue": token})) == ["m1"]
+
+
+def test_watch_from_a_version(api: Http) -> None:
+    """All changes after it, each once and in order; objects come and go with their labels."""
+    versions = _fill(api, 2)
+    api.ok("PATCH", f"{CLASSES}/m0", {"metadata": {"labels": {"odd": "1"}}}, content=MERGE)
+    gone = api.ok("DELETE", f"{CLASSES}/m1")
+    query = {"resourceVersion": versions[0], "timeoutSeconds": "1"}
+    with api.watch(CLASSES, **query) as events:
+        found = [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+    assert found == [("ADDED", "m1"), ("MODIFIED", "m0"), ("DELETED", "m1")]
+    with api.watch(CLASSES, **query, labelSelector="odd=0") as events:
+        (left,) = list(events)
+    assert (left["type"], left["object"]["metadata"]["labels"]) == ("DELETED", {"odd": "0"})
+    assert gone["metadata"]["resourceVersion"] > versions[1]
+
+
+def test_watch_with_initial_events(api: Http) -> None:
+    """All objects, a bookmark that says so, and what happens then."""
+    _fill(api, 2)
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    with api.watch(CLASSES, **query, timeoutSeconds="1") as events:
+        found = list(events)
+    assert [event["type"] for event in found] == ["ADDED", "ADDED", "BOOKMARK"]
+    assert found[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_history_that_is_gone(api: Http) -> None:
+    """An ERROR event with a Status 410."""
+    _fill(api, 1)
+    with api.watch(CLASSES, resourceVersion="1", timeoutSeconds="1") as events:
+        (event,) = list(events)
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_tables(api: Http) -> None:
+    """kubectl's columns, of lists and of single objects, with as much of the object as is wanted."""
+    api.ok("POST", CLAIMS, claim())
+    table = api.ok("GET", CLAIMS, accept=TABLE)
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "State", "Age"]
+    assert table["rows"][0]["cells"][:2] == ["one", "pending"]
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    assert api.ok("GET", f"{CLAIMS}/one", accept=TABLE, includeObject="None")["rows"][0]["object"] is None
+    whole = api.ok("GET", f"{CLAIMS}/one", accept=TABLE, includeObject="Object")
+    assert whole["rows"][0]["object"]["kind"] == "ResourceClaim"
+    assert (
+        "must be 'Metadata', 'Object', 'None', or empty"
+        in api.send("GET", CLAIMS, accept=TABLE, includeObject="x").text
+    )
+
+
+def test_watch_of_tables(api: Http) -> None:
+    """Columns come once."""
+    versions = _fill(api, 3)
+    path = f"{CLASSES}?watch=1&timeoutSeconds=1&resourceVersion={versions[0]}"
+    lines = [json.loads(line) for line in api.send("GET", path, accept=TABLE).text.splitlines()]
+    assert [bool(line["object"]["columnDefinitions"]) for line in lines] == [True, False]
+
+
+def test_objects_without_their_content(api: Http) -> None:
+    """PartialObjectMetadata and its list."""
+    _fill(api, 1)
+    one = api.ok("GET", f"{CLASSES}/m0", accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+    assert (one["kind"], "spec" in one) == ("PartialObjectMetadata", False)
+    many = api.ok("GET", CLASSES, accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+    assert (many["kind"], many["items"][0]["metadata"]["name"]) == ("PartialObjectMetadataList", "m0")
+
+
+def test_formats(api: Http) -> None:
+    """YAML in and out; nothing else; bodies have a limit."""
+    text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: y, annotations: {t: 2024-01-01}}\n"
+    made = api.send("POST", CLASSES, text, content="application/yaml", accept="application/yaml")
+    assert made.status == 201
+    assert "  annotations:\n    t: '2024-01-01'\n" in made.text
+    assert api.send("GET", CLASSES, accept="text/html").status == 406
+    assert api.send("GET", CLASSES, accept="text/html, */*;q=0.8").status == 200
+    assert api.send("POST", CLASSES, b"{}", content="text/plain").status == 415
+    big = api.send("POST", CLASSES, b" " * (3 * 1024 * 1024 + 1))
+    assert (big.status, big.message) == (413, "Request entity too large: limit is 3145728")

@@ -1,0 +1,114 @@
+"""The operations of DeviceClass v1beta1 as its reference page lists them, with every parameter and answer."""
+
+import pytest
+
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http, device_class
+
+PATH = "/apis/resource.k8s.io/v1beta1/deviceclasses"
+BETA = device_class("gpu") | {"apiVersion": "resource.k8s.io/v1beta1"}
+WRITE = {"fieldManager": "me", "fieldValidation": "Strict", "pretty": "true"}
+
+# operation, method, path, query, content type, body, code with an empty server, code with the object, kind answered
+OPERATIONS = [
+    ("get", "GET", "/gpu", {"pretty": "true"}, "", None, 404, 200, "DeviceClass"),
+    ("list", "GET", "", {}, "", None, 200, 200, "DeviceClassList"),
+    ("list limit", "GET", "", {"limit": "1", "pretty": "true"}, "", None, 200, 200, "DeviceClassList"),
+    ("list selectors", "GET", "", {"fieldSelector": "metadata.name=gpu"}, "", None, 200, 200, "DeviceClassList"),
+    ("list labels", "GET", "", {"labelSelector": "a!=b"}, "", None, 200, 200, "DeviceClassList"),
+    ("list version", "GET", "", {"resourceVersion": "0"}, "", None, 200, 200, "DeviceClassList"),
+    (
+        "list match",
+        "GET",
+        "",
+        {"resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"},
+        "",
+        None,
+        200,
+        200,
+        "DeviceClassList",
+    ),
+    ("create", "POST", "", {}, "", BETA, 201, 409, "DeviceClass"),
+    ("create options", "POST", "", WRITE | {"dryRun": "All"}, "", BETA, 201, 409, "DeviceClass"),
+    ("update", "PUT", "/gpu", {}, "", BETA, 404, 200, "DeviceClass"),
+    ("update options", "PUT", "/gpu", WRITE | {"dryRun": "All"}, "", BETA, 404, 200, "DeviceClass"),
+    ("patch", "PATCH", "/gpu", {}, MERGE, {"metadata": {"labels": {"a": "b"}}}, 404, 200, "DeviceClass"),
+    ("patch options", "PATCH", "/gpu", WRITE | {"dryRun": "All"}, MERGE, {}, 404, 200, "DeviceClass"),
+    ("patch force", "PATCH", "/gpu", WRITE | {"force": "true"}, APPLY, BETA, 201, 200, "DeviceClass"),
+    ("delete", "DELETE", "/gpu", {}, "", None, 404, 200, "DeviceClass"),
+    (
+        "delete options",
+        "DELETE",
+        "/gpu",
+        {"dryRun": "All", "gracePeriodSeconds": "0", "propagationPolicy": "Background", "pretty": "true"},
+        "",
+        None,
+        404,
+        200,
+        "DeviceClass",
+    ),
+    ("delete body", "DELETE", "/gpu", {}, "", {"kind": "DeleteOptions", "apiVersion": "v1"}, 404, 200, "DeviceClass"),
+    ("deletecollection", "DELETE", "", {}, "", None, 200, 200, "DeviceClassList"),
+    (
+        "deletecollection options",
+        "DELETE",
+        "",
+        {"dryRun": "All", "labelSelector": "a!=b", "propagationPolicy": "Background"},
+        "",
+        None,
+        200,
+        200,
+        "DeviceClassList",
+    ),
+]
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["without", "with"])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation[0])
+def test_operation(
+    api: Http, operation: tuple[str, str, str, dict[str, str], str, object, int, int, str], exists: bool
+) -> None:
+    """Code and kind of the answer; every answer warns that the version is deprecated."""
+    _, method, path, query, content, body, without, with_object, kind = operation
+    if exists:
+        api.ok("POST", PATH, BETA)
+    answer = api.send(method, PATH + path, body, content=content or "application/json", **query)
+    code = with_object if exists else without
+    assert answer.status == code, answer.text
+    assert answer.body["kind"] == (kind if code < 300 else "Status")
+    assert answer.text.startswith("{\n") == (query.get("pretty") == "true")
+    assert answer.warnings == [
+        '299 - "resource.k8s.io/v1beta1 DeviceClass is deprecated in v1.35+, unavailable in v1.38+"'
+    ]
+    found = api.send("GET", PATH + "/gpu").status == 200
+    writes = method in ("POST", "PATCH") and code == 201
+    deletes = method == "DELETE" and exists
+    is_dry = "dryRun" in query
+    assert found == (exists if is_dry or not (writes or deletes) else writes)
+
+
+def test_watch(api: Http) -> None:
+    """The list operation with watch: initial objects, then what happens; it ends in time."""
+    api.ok("POST", PATH, BETA)
+    with api.watch(PATH, timeoutSeconds="1", allowWatchBookmarks="true") as events:
+        found = list(events)
+    assert [(event["type"], event["object"]["apiVersion"]) for event in found] == [("ADDED", "resource.k8s.io/v1beta1")]
+
+
+def test_without_a_token(api: Http, server: object) -> None:
+    """401 for every operation, in words of the API."""
+    from tests.controlplane.apiserver.running import Running
+
+    assert isinstance(server, Running)
+    with server.http("wrong") as stranger:
+        for _, method, path, query, content, body, *_ in OPERATIONS:
+            answer = stranger.send(method, PATH + path, body, content=content or "application/json", **query)
+            assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
+        assert stranger.send("GET", "/readyz").text == "ok"
+
+
+def test_suitable_nodes_are_kept(api: Http) -> None:
+    """The field that the page documents is stored and returned."""
+    term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    nodes = {"nodeSelectorTerms": [term]}
+    made = api.ok("POST", PATH, BETA | {"spec": {"suitableNodes": nodes}})
+    assert made["spec"] == {"suitableNodes": nodes}

@@ -1,0 +1,207 @@
+"""Patches and server-side apply: what they do, whose fields are whose, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, claim, device_class
+
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+PATH = f"{CLASSES}/gpu"
+
+
+@pytest.fixture
+def gpu(api: Http) -> Any:
+    """A stored class."""
+    return api.ok("POST", CLASSES, device_class(labels={"a": "1"}), fieldManager="creator")
+
+
+def _owners(obj: Any) -> dict[str, Any]:
+    return {entry["manager"]: entry["fieldsV1"] for entry in obj["metadata"].get("managedFields", ())}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_json_patch(api: Http) -> None:
+    """All operations; one that cannot be done leaves everything as it was."""
+    operations = [
+        {"op": "test", "path": "/metadata/labels/a", "value": "1"},
+        {"op": "add", "path": "/metadata/labels/b~1c", "value": "2"},
+        {"op": "copy", "from": "/metadata/labels/a", "path": "/metadata/labels/d"},
+        {"op": "move", "from": "/metadata/labels/a", "path": "/metadata/labels/e"},
+        {"op": "replace", "path": "/spec/selectors/0/cel/expression", "value": "true"},
+        {"op": "add", "path": "/spec/selectors/-", "value": {"cel": {"expression": "false"}}},
+        {"op": "remove", "path": "/metadata/labels/d"},
+    ]
+    changed = api.ok("PATCH", PATH, operations, content=JSON_PATCH)
+    assert changed["metadata"]["labels"] == {"b/c": "2", "e": "1"}
+    assert [each["cel"]["expression"] for each in changed["spec"]["selectors"]] == ["true", "false"]
+    for wrong in (
+        {"op": "remove", "path": "/metadata/labels/nope"},
+        {"op": "replace", "path": "/metadata/labels/nope", "value": "x"},
+        {"op": "test", "path": "/metadata/name", "value": "x"},
+        {"op": "add", "path": "/spec/selectors/9", "value": {}},
+        {"op": "bogus", "path": "/x"},
+    ):
+        refused = api.send("PATCH", PATH, [wrong], content=JSON_PATCH)
+        assert (refused.status, refused.message) == (
+            422,
+            "the server rejected our request due to an error in our request",
+        )
+    many = api.send("PATCH", PATH, [operations[0]] * 10_001, content=JSON_PATCH)
+    assert (many.status, many.body["reason"]) == (413, "RequestEntityTooLarge")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("content", "body", "code", "message"),
+    [
+        (MERGE, b"{", 400, "error decoding patch: unexpected end of JSON input"),
+        (MERGE, b"[]", 400, "cannot unmarshal array into Go value of type map[string]interface {}"),
+        (MERGE, b"null", 400, "Invalid JSON Patch"),
+        (MERGE, b'{"metadata":{"resourceVersion":"1"}}', 409, "the object has been modified"),
+        (MERGE, b'{"metadata":{"name":"x"}}', 400, "the name of the object (x) does not match the name on the URL"),
+        (MERGE, b'{"kind":"Other"}', 422, 'no kind "Other" is registered for version'),
+        (MERGE, b'{"metadata":{"uid":"x"}}', 422, "metadata.uid: Invalid value"),
+        (JSON_PATCH, b"{}", 400, "cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+        (STRATEGIC, b"[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        (APPLY, b"{}", 400, "invalid object type: /, Kind="),
+        ("application/json", b"{}", 415, "415: Unsupported Media Type"),
+    ],
+)
+def test_patches_that_are_refused(api: Http, content: str, body: bytes, code: int, message: str) -> None:
+    """Code and words."""
+    query = {"fieldManager": "me"} if content == APPLY else {}
+    answer = api.send("PATCH", PATH, body, content=content, **query)
+    assert answer.status == code
+    assert message in answer.message
+
+
+@pytest.mark.usefixtures("gpu")
+def test_strategic_merge(api: Http) -> None:
+    """Merged lists by key and as sets, directives, atomic lists."""
+    uid = api.ok("GET", "/api/v1/namespaces/default")["metadata"]["uid"]  # of an owner that is there
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": uid}
+    first = {"metadata": {"finalizers": ["a.b/c"], "ownerReferences": [owner | {"controller": True}]}}
+    api.ok("PATCH", PATH, first, content=STRATEGIC)
+    second = {
+        "metadata": {
+            "finalizers": ["d.e/f"],
+            "ownerReferences": [{"uid": uid, "name": "y"}],
+            "$deleteFromPrimitiveList/finalizers": ["a.b/c"],
+        }
+    }
+    changed = api.ok("PATCH", PATH, second, content=STRATEGIC)
+    assert changed["metadata"]["finalizers"] == ["d.e/f"]
+    assert changed["metadata"]["ownerReferences"] == [owner | {"name": "y", "controller": True}]
+    third = {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}, "spec": {"$patch": "delete"}}
+    emptied = api.ok("PATCH", PATH, third, content=STRATEGIC)
+    assert (emptied["spec"], "ownerReferences" in emptied["metadata"]) == ({}, False)
+    keyless = api.send("PATCH", PATH, {"metadata": {"ownerReferences": [{"name": "z"}]}}, content=STRATEGIC)
+    assert "does not contain declared merge key: uid" in keyless.message
+
+
+@pytest.mark.usefixtures("gpu")
+def test_updates_move_fields_between_managers(api: Http) -> None:
+    """Who changes a field owns it; what is gone nobody owns."""
+    changed = api.ok("PATCH", PATH, {"metadata": {"labels": {"a": "2", "b": "1"}}}, content=MERGE, fieldManager="other")
+    assert _owners(changed) == {
+        "creator": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:selectors": {}}},
+        "other": {"f:metadata": {"f:labels": {"f:a": {}, "f:b": {}}}},
+    }
+    emptied = api.ok("PATCH", PATH, {"metadata": {"labels": None}}, content=MERGE, fieldManager="third")
+    assert _owners(emptied) == {"creator": {"f:spec": {"f:selectors": {}}}}
+    cleared = api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
+    assert "managedFields" not in cleared["metadata"]
+
+
+def _config(labels: dict[str, str], expression: str = "true") -> Any:
+    value = device_class()
+    if labels:
+        value["metadata"]["labels"] = labels
+    value["spec"] = {"selectors": [{"cel": {"expression": expression}}]}
+    return value
+
+
+def test_apply(api: Http) -> None:
+    """Creates, shares equal values, drops what it no longer names, refuses to take from others."""
+    made = api.send("PATCH", PATH, _config({"x": "1", "y": "1"}), content=APPLY, fieldManager="a")
+    assert made.status == 201
+    assert _owners(made.body) == {
+        "a": {"f:metadata": {"f:labels": {"f:x": {}, "f:y": {}}}, "f:spec": {"f:selectors": {}}}
+    }
+    shared = api.ok("PATCH", PATH, _config({"x": "1"}), content=APPLY, fieldManager="b")
+    assert set(_owners(shared)) == {"a", "b"}
+    dropped = api.ok("PATCH", PATH, _config({}), content=APPLY, fieldManager="a")
+    assert dropped["metadata"]["labels"] == {"x": "1"}
+    conflict = api.send("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c")
+    assert conflict.status == 409
+    assert conflict.message == (
+        'Apply failed with 3 conflicts: conflicts with "a":\n- .spec.selectors\n'
+        'conflicts with "b":\n- .metadata.labels.x\n- .spec.selectors'
+    )
+    forced = api.ok("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c", force="true")
+    assert set(_owners(forced)) == {"c"}
+    same = api.ok("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c")
+    assert same["metadata"]["resourceVersion"] == forced["metadata"]["resourceVersion"]
+
+
+def test_apply_of_items_by_key(api: Http) -> None:
+    """Two managers own parts of a claim's status."""
+    api.ok("POST", CLAIMS, claim())
+    path, base = f"{CLAIMS}/one/status", claim()
+    del base["spec"]
+    result = {"request": "gpu", "driver": "d.e", "pool": "p", "device": "d"}
+    allocation = base | {"status": {"allocation": {"devices": {"results": [result]}}}}
+    api.ok("PATCH", path, allocation, content=APPLY, fieldManager="scheduler")
+    condition = {"type": "Ready", "status": "True", "reason": "Ok", "message": ""}
+    condition["lastTransitionTime"] = "2024-01-01T00:00:00Z"
+    device = {"driver": "d.e", "pool": "p", "device": "d", "conditions": [condition]}
+    both = api.ok("PATCH", path, base | {"status": {"devices": [device]}}, content=APPLY, fieldManager="driver")
+    assert both["status"]["allocation"]
+    key = 'k:{"device":"d","driver":"d.e","pool":"p"}'
+    owned = _owners(both)["driver"]["f:status"]["f:devices"][key]
+    assert set(owned) == {".", "f:conditions", "f:device", "f:driver", "f:pool"}
+    other = base | {"status": {"devices": [device | {"conditions": [condition | {"status": "False"}]}]}}
+    conflict = api.send("PATCH", path, other, content=APPLY, fieldManager="other")
+    assert conflict.message == (
+        'Apply failed with 1 conflict: conflict with "driver" with subresource "status":'
+        ' .status.devices[device="d",driver="d.e",pool="p"].conditions[type="Ready"].status'
+    )
+    gone = api.ok("PATCH", path, base | {"status": {}}, content=APPLY, fieldManager="driver")
+    assert "devices" not in gone["status"]
+
+
+@pytest.mark.parametrize(
+    ("query", "change", "code", "message"),
+    [
+        ({}, {}, 422, "fieldManager: Required value: is required for apply patch"),
+        ({"fieldManager": "a"}, {"metadata": {"name": "x"}}, 400, "does not match the name on the URL"),
+        ({"fieldManager": "a"}, {"metadata": {"name": "gpu", "managedFields": []}}, 400, "managedFields must be nil"),
+        ({"fieldManager": "a"}, {"kind": "X"}, 400, "invalid object type: resource.k8s.io/v1, Kind=X"),
+        ({"fieldManager": "a"}, {"spec": {"x": 1}}, 500, ".spec.x: field not declared in schema"),
+        ({"fieldManager": "a"}, {"spec": {"selectors": "x"}}, 500, ".spec.selectors: expected list, got &{x}"),
+    ],
+)
+def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any, code: int, message: str) -> None:
+    """Code and words."""
+    answer = api.send("PATCH", PATH, device_class() | change, content=APPLY, **query)
+    assert answer.status == code
+    assert message in answer.message
+
+
+def test_an_object_from_before_the_first_apply(api: Http, gpu: Any) -> None:
+    """What nobody was known to own belongs to one manager then."""
+    api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
+    applied = api.ok("PATCH", PATH, device_class(labels={"b": "1"}), content=APPLY, fieldManager="a")
+    assert set(_owners(applied)) == {"a", "before-first-apply"}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
+    """Eleven updaters are one too many."""
+    for index in range(12):
+        change = {"metadata": {"annotations": {f"n{index}": "x"}}}
+        changed = api.ok("PATCH", PATH, change, content=MERGE, fieldManager=f"m{index:02}")
+    assert len(changed["metadata"]["managedFields"]) == 10
+    assert "ancient-changes" in _owners(changed)

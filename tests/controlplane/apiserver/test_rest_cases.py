@@ -1,0 +1,61 @@
+"""Recorded requests and answers of a real API server, replayed: the answers must agree completely."""
+
+import importlib.util
+import json
+import os
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import Running
+
+_CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[4] / "shared/cases")) / "rest"
+_REASONS = {
+    "discovery": "serverAddressByClientCIDRs says where the server listens",
+    "validation/class/cel/empty": "the parser's words for an expression that ends too early",
+    "watch/changes": "ages in the rows of later tables depend on when it is asked",
+}
+"""The scenarios that do not agree, with the reason; docs/apiserver.md has the same list."""
+
+
+def _scenarios() -> list[dict[str, Any]]:
+    file = _CASES / "cases.json"
+    found: list[dict[str, Any]] = json.loads(file.read_text())["cases"] if file.exists() else []
+    return found
+
+
+@pytest.fixture(scope="module")
+def replay() -> types.ModuleType:
+    """The program that replays scenarios, from beside them."""
+    if not _scenarios():
+        pytest.skip(f"no recorded scenarios at {_CASES}")
+    spec = importlib.util.spec_from_file_location("rest_replay", _CASES / "rest_replay.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def target(replay: types.ModuleType) -> Iterator[Any]:
+    """Our server, without a collector: the real one was recorded without controllers."""
+    with Running(collect_after=None) as running:
+        server = replay.Server(running.url, running.server.token)
+        yield server
+        if server.conn is not None:
+            server.conn.close()
+
+
+@pytest.mark.parametrize("scenario", _scenarios(), ids=lambda scenario: scenario["name"])
+def test_a_recorded_scenario(replay: types.ModuleType, target: Any, scenario: dict[str, Any]) -> None:
+    """Status, headers and bodies of all answers, but for times, uids and versions."""
+    if scenario["name"].startswith("crd/"):
+        scenario = {**scenario, "steps": [{"wait": 0} if "wait" in each else each for each in scenario["steps"]]}
+    differences = list(replay.differences(scenario["answers"], replay.run(target, scenario)))
+    if scenario["name"] in _REASONS:
+        pytest.skip(_REASONS[scenario["name"]])
+    assert not differences, "\n".join(differences)

@@ -1,0 +1,297 @@
+"""Create, update and delete: what is stored, and what is refused in which words."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, claim, device_class
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def test_what_the_server_adds(api: Http) -> None:
+    """Identity, defaults, owner of the fields."""
+    made = api.ok("POST", CLAIMS, claim(), fieldManager="me")
+    metadata = made["metadata"]
+    assert metadata["namespace"] == "default"
+    assert len(metadata["uid"]) == 36
+    assert made["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    assert metadata["managedFields"][0]["manager"] == "me"
+    assert metadata["managedFields"][0]["fieldsV1"] == {"f:spec": {"f:devices": {"f:requests": {}}}}
+    assert made["status"] == {}
+
+
+def test_what_a_creator_cannot_say(api: Http) -> None:
+    """Identity and times of a new object are the server's; a status is dropped."""
+    value = claim(uid="x", generation=7, creationTimestamp="2020-01-01T00:00:00Z", selfLink="x")
+    value["status"] = {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}
+    made = api.ok("POST", CLAIMS, value)
+    assert made["metadata"]["uid"] != "x"
+    assert made["metadata"]["creationTimestamp"] > "2020-01-01T00:00:00Z"
+    assert "selfLink" not in made["metadata"]
+    assert made["status"] == {}
+    refused = api.send("POST", CLAIMS, claim("two", resourceVersion="5"))
+    assert (refused.status, refused.message) == (500, "resourceVersion should not be set on objects to be created")
+
+
+def test_generated_names(api: Http) -> None:
+    """A prefix and five characters."""
+    value = device_class()
+    value["metadata"] = {"generateName": "gen-"}
+    names = {api.ok("POST", CLASSES, value)["metadata"]["name"] for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) == 9 and name.startswith("gen-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code", "message"),
+    [
+        (CLASSES, device_class("A"), 422, 'DeviceClass.resource.k8s.io "A" is invalid: metadata.name: Invalid value'),
+        (
+            CLASSES,
+            device_class() | {"apiVersion": "resource.k8s.io/v1beta1"},
+            400,
+            "the API version in the data (resource.k8s.io/v1beta1) does not match the expected API version"
+            " (resource.k8s.io/v1)",
+        ),
+        (
+            CLASSES,
+            device_class() | {"kind": "ResourceClaim"},
+            400,
+            'ResourceClaim in version "v1" cannot be handled as a DeviceClass: converting (v1.ResourceClaim) to'
+            " (resource.DeviceClass): unknown conversion",
+        ),
+        (CLASSES, device_class() | {"kind": "Nope"}, 400, 'no kind "Nope" is registered for version'),
+        (CLASSES, b"{", 400, "couldn't get version/kind; json parse error: unexpected end of JSON input ({)"),
+        (CLASSES, b"", 400, "json parse error: unexpected end of JSON input (<empty>)"),
+        (CLASSES, b"null", 422, "metadata.name: Required value: name or generateName is required"),
+        (CLAIMS, claim(namespace="other"), 400, "the namespace of the provided object does not match the namespace"),
+        (CLAIMS.replace("default", "nope"), claim(), 404, 'namespaces "nope" not found'),
+    ],
+    ids=["name", "version", "kind", "no kind", "half", "empty", "null", "namespace", "no namespace"],
+)
+def test_a_create_that_is_refused(api: Http, path: str, value: Any, code: int, message: str) -> None:
+    """Code and words."""
+    answer = api.send("POST", path, value)
+    assert answer.status == code
+    assert message in answer.message
+
+
+def test_an_update(api: Http) -> None:
+    """Generation counts changes of the spec; nothing changed is nothing written; versions must fit."""
+    made = api.ok("POST", CLASSES, device_class())
+    path = f"{CLASSES}/gpu"
+    same = api.ok("PUT", path, device_class())
+    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    labelled = api.ok("PUT", path, device_class(labels={"a": "b"}))
+    assert labelled["metadata"]["generation"] == 1
+    changed = api.ok("PUT", path, device_class() | {"spec": {}})
+    assert changed["metadata"]["generation"] == 2
+    stale = api.send("PUT", path, device_class(resourceVersion=made["metadata"]["resourceVersion"]))
+    assert (stale.status, stale.message) == (
+        409,
+        f'Operation cannot be fulfilled on deviceclasses.resource.k8s.io "gpu": {MODIFIED}',
+    )
+    assert api.send("PUT", path, device_class(uid="x")).status == 409
+    assert api.send("PUT", path, device_class(resourceVersion="x")).status == 500
+    other = api.send("PUT", path, device_class("other"))
+    assert other.message == "the name of the object (other) does not match the name on the URL (gpu)"
+    assert api.send("PUT", f"{CLASSES}/nope", device_class("nope")).status == 404
+
+
+def test_immutable_and_status(api: Http) -> None:
+    """A claim's spec stays; its status changes through the subresource only, and nothing else there."""
+    api.ok("POST", CLAIMS, claim())
+    result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "d"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    changed = claim(labels={"a": "b"}) | {"status": status}
+    main = api.ok("PUT", f"{CLAIMS}/one", changed)
+    assert (main["status"], main["metadata"]["labels"]) == ({}, {"a": "b"})
+    sub = api.ok("PUT", f"{CLAIMS}/one/status", claim(labels={"c": "d"}) | {"status": status})
+    assert (sub["status"], sub["metadata"]["labels"]) == (status, {"a": "b"})
+    other = claim()
+    other["spec"]["devices"]["requests"][0]["name"] = "x"
+    refused = api.send("PUT", f"{CLAIMS}/one", other)
+    assert refused.status == 422
+    assert refused.message.endswith("field is immutable")
+
+
+def test_dry_run_and_validation_of_fields(api: Http) -> None:
+    """Nothing is written; unknown fields are refused, told or dropped."""
+    value = device_class()
+    value["spec"]["unknown"] = 1
+    strict = api.send("POST", CLASSES, value, fieldValidation="Strict")
+    assert strict.message == (
+        'DeviceClass in version "v1" cannot be handled as a DeviceClass:'
+        ' strict decoding error: unknown field "spec.unknown"'
+    )
+    warned = api.send("POST", CLASSES, value, dryRun="All")
+    assert (warned.status, warned.warnings) == (201, ['299 - "unknown field \\"spec.unknown\\""'])
+    assert "resourceVersion" not in warned.body["metadata"]
+    ignored = api.send("POST", CLASSES, value, fieldValidation="Ignore")
+    assert (ignored.status, ignored.warnings) == (201, [])
+    assert "unknown" not in ignored.body["spec"]
+    other = api.send("POST", CLASSES, value, fieldValidation="Other")
+    assert other.message.startswith('CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value')
+
+
+def test_finalizers_hold_an_object(api: Http) -> None:
+    """It is marked, no finalizer can come, and it goes with the last one."""
+    api.ok("POST", CLASSES, device_class(finalizers=["example.com/hold"]))
+    path = f"{CLASSES}/gpu"
+    marked = api.ok("DELETE", path)
+    assert marked["metadata"]["deletionTimestamp"]
+    assert (marked["metadata"]["deletionGracePeriodSeconds"], marked["metadata"]["generation"]) == (0, 2)
+    again = api.ok("DELETE", path)
+    assert again["metadata"]["resourceVersion"] == marked["metadata"]["resourceVersion"]
+    more = api.send("PATCH", path, {"metadata": {"finalizers": ["example.com/hold", "a.b/c"]}}, content=MERGE)
+    assert "no new finalizers can be added if the object is being deleted" in more.message
+    api.ok("PATCH", path, {"metadata": {"finalizers": None}}, content=MERGE)
+    assert api.send("GET", path).status == 404
+
+
+def test_preconditions(api: Http) -> None:
+    """A delete of one object only."""
+    made = api.ok("POST", CLASSES, device_class())["metadata"]
+    wrong_uid = api.send("DELETE", f"{CLASSES}/gpu", {"preconditions": {"uid": "x"}})
+    assert "the UID in the precondition (x) does not match the UID in record" in wrong_uid.message
+    wrong = api.send("DELETE", f"{CLASSES}/gpu", {"preconditions": {"resourceVersion": "1"}})
+    assert "the ResourceVersion in the precondition (1) does not match" in wrong.message
+    right = {"uid": made["uid"], "resourceVersion": made["resourceVersion"]}
+    assert api.send("DELETE", f"{CLASSES}/gpu", {"preconditions": right}).status == 200
+
+
+def test_delete_collection_by_label(api: Http) -> None:
+    """Only what the selector takes."""
+    for name, tier in (("a", "x"), ("b", "y"), ("c", "x")):
+        api.ok("POST", CLASSES, device_class(name, labels={"tier": tier}))
+    gone = api.ok("DELETE", CLASSES, labelSelector="tier=x")
+    assert [item["metadata"]["name"] for item in gone["items"]] == ["a", "c"]
+    assert [item["metadata"]["name"] for item in api.ok("GET", CLASSES)["items"]] == ["b"]
+
+
+def _owned(name: str, owner: dict[str, Any], **more: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+    reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]} | more
+    return device_class(name, ownerReferences=[reference])
+
+
+def _gone(api: Http, name: str) -> None:
+    """Wait for the end of an object."""
+    found = api.send("GET", f"{CLASSES}/{name}")
+    if found.status == 404:
+        return
+    version = found.body["metadata"]["resourceVersion"]
+    selector = f"metadata.name={name}"
+    with api.watch(CLASSES, resourceVersion=version, fieldSelector=selector, timeoutSeconds="10") as events:
+        assert any(event["type"] == "DELETED" for event in events)
+
+
+def test_dependents_go_with_their_owner(api: Http) -> None:
+    """In the background; first, when the owner waits for them."""
+    owner = api.ok("POST", CLASSES, device_class("owner"))
+    api.ok("POST", CLASSES, _owned("child", owner))
+    api.ok("DELETE", f"{CLASSES}/owner")
+    _gone(api, "child")
+    owner = api.ok("POST", CLASSES, device_class("owner"))
+    api.ok("POST", CLASSES, _owned("child", owner, blockOwnerDeletion=True))
+    marked = api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Foreground")
+    assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
+    _gone(api, "owner")
+    assert api.send("GET", f"{CLASSES}/child").status == 404
+
+
+def test_orphans_stay(api: Http) -> None:
+    """They lose the reference."""
+    owner = api.ok("POST", CLASSES, device_class("owner"))
+    api.ok("POST", CLASSES, _owned("child", owner))
+    api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Orphan")
+    _gone(api, "owner")
+    assert "ownerReferences" not in api.ok("GET", f"{CLASSES}/child")["metadata"]
+
+
+def test_a_namespace_takes_its_objects_along(api: Http) -> None:
+    """It is emptied first, and takes no new ones meanwhile."""
+    api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "work"}})
+    claims = CLAIMS.replace("default", "work")
+    api.ok("POST", claims, claim(finalizers=["a.b/c"]))
+    marked = api.ok("DELETE", "/api/v1/namespaces/work")
+    assert marked["status"]["phase"] == "Terminating"
+    refused = api.send("POST", claims, claim("two"))
+    assert (refused.status, "because it is being terminated" in refused.message) == (403, True)
+    api.ok("PATCH", f"{claims}/one", {"metadata": {"finalizers": None}}, content=MERGE)
+    found = api.send("GET", "/api/v1/namespaces/work")
+    if found.status == 200:
+        version = found.body["metadata"]["resourceVersion"]
+        with api.watch("/api/v1/namespaces", resourceVersion=version, timeoutSeconds="10") as events:
+            assert any(event["type"] == "DELETED" for event in events)
+
+
+def test_pods_are_bound_once(api: Http) -> None:
+    """The binding subresource sets the node."""
+    pods = "/api/v1/namespaces/default/pods"
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    api.ok("POST", pods, pod)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    api.ok("POST", f"{pods}/p/binding", binding)
+    assert api.ok("GET", f"{pods}/p")["spec"]["nodeName"] == "n"
+    again = api.send("POST", f"{pods}/p/binding", binding)
+    assert (again.status, "already assigned to node" in again.message) == (409, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "/nope", 404),
+        ("GET", "/apis/nope", 404),
+        ("GET", "/apis/resource.k8s.io/v9", 404),
+        ("GET", "/apis/resource.k8s.io/v1/nopes", 404),
+        ("GET", f"{CLASSES}/gpu/status", 404),
+        ("GET", "/apis/resource.k8s.io/v1/namespaces/default/deviceclasses", 404),
+        ("GET", "/apis/resource.k8s.io/v1/resourceclaims/one", 404),
+        ("POST", f"{CLASSES}/gpu", 405),
+        ("PUT", CLASSES, 405),
+        ("POST", "/apis/resource.k8s.io/v1/resourceclaims", 405),
+        ("DELETE", "/apis/resource.k8s.io/v1/resourceclaims", 405),
+    ],
+)
+def test_paths_that_lead_nowhere(api: Http, method: str, path: str, code: int) -> None:
+    """In text outside of the groups, else in a Status."""
+    answer = api.send(method, path, {})
+    assert answer.status == code
+    if path in ("/nope", "/apis/nope"):
+        assert answer.text == "404 page not found\n"
+    else:
+        assert answer.body["reason"] == ("NotFound" if code == 404 else "MethodNotAllowed")
+
+
+def test_the_step_that_makes_a_real_server_panic(api: Http) -> None:
+    """A capacity policy whose range has a step of zero."""
+    policy = {"default": "1", "validRange": {"min": "1", "step": "0"}}
+    device = {
+        "name": "d",
+        "allowMultipleAllocations": True,
+        "capacity": {"m": {"value": "10", "requestPolicy": policy}},
+    }
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": [device]}
+    value = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec}
+    answer = api.send("POST", "/apis/resource.k8s.io/v1/resourceslices", value)
+    assert answer.status == 422
+    assert "must be greater than zero" in answer.message
+
+
+def test_admin_access_needs_the_label(api: Http) -> None:
+    """On the namespace of the claim."""
+    value = claim()
+    value["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    refused = api.send("POST", CLAIMS, value)
+    assert "label on the containing namespace" in refused.message
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    api.ok("PATCH", "/api/v1/namespaces/default", label, content=MERGE)
+    assert api.send("POST", CLAIMS, value).status == 201

@@ -1,0 +1,169 @@
+"""The client against the stand-in server: objects, lists, watches, errors."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from resourceapi.client import Client, Refused, Unreachable, from_kubeconfig
+from resourceapi.objects import ObjectMeta, v1
+from tests.controlplane.apiserver.running import Http, Running, device_class
+
+
+@pytest.fixture
+def server() -> Iterator[Running]:
+    """A fresh server."""
+    with Running(collect_after=None) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Running, tmp_path: Path) -> Iterator[Client]:
+    """A client with the server's kubeconfig."""
+    found = Client(from_kubeconfig(server.kubeconfig(tmp_path / "config")), attempts=2, wait=lambda seconds: None)
+    yield found
+    found.close()
+
+
+def _class(name: str) -> v1.DeviceClass:
+    return v1.DeviceClass(metadata=ObjectMeta(name=name))
+
+
+def test_create_get_update_delete(client: Client) -> None:
+    """A typed object's life."""
+    classes = client.resource(v1.DeviceClass)
+    made = classes.create(_class("gpu"))
+    assert made.metadata.uid
+    changed = classes.update(replace(made, spec=v1.DeviceClassSpec(extended_resource_name="example.com/gpu")))
+    assert changed.metadata.generation == 2
+    assert classes.get("gpu") == changed
+    classes.delete("gpu", uid=made.metadata.uid)
+    with pytest.raises(Refused, match='"gpu" not found') as refused:
+        classes.get("gpu")
+    assert (refused.value.code, refused.value.reason) == (404, "NotFound")
+
+
+def test_a_stale_update_is_a_conflict(client: Client) -> None:
+    """409 says that the object changed; an existing name is no such conflict."""
+    classes = client.resource(v1.DeviceClass)
+    made = classes.create(_class("gpu"))
+    classes.patch("gpu", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(Refused) as refused:
+        classes.update(replace(made, metadata=replace(made.metadata, labels={"a": "c"})))
+    assert refused.value.is_conflict
+    with pytest.raises(Refused) as refused:
+        classes.create(_class("gpu"))
+    assert not refused.value.is_conflict
+
+
+def test_lists_go_through_all_pages(client: Client) -> None:
+    """More objects than a page holds, with selectors."""
+    nodes = client.raw("v1", "configmaps", namespaced=True)
+    for index in range(503):
+        metadata = {"name": f"m{index:03}", "namespace": "default", "labels": {"odd": str(index % 2)}}
+        nodes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    page = nodes.list()
+    assert [item["metadata"]["name"] for item in page.items] == [f"m{index:03}" for index in range(503)]
+    assert page.items[0]["kind"] == "ConfigMap"
+    assert len(nodes.list("default", label_selector="odd=1").items) == 251
+    assert len(nodes.list("kube-system").items) == 0
+    assert len(nodes.list(field_selector="metadata.name=m007").items) == 1
+
+
+def test_older_versions(client: Client) -> None:
+    """Objects are written in the version that was asked for, and read into the types of v1."""
+    slices = client.resource(v1.ResourceSlice, "v1beta1")
+    pool = v1.ResourcePool(name="p", generation=1, resource_slice_count=1)
+    spec = v1.ResourceSliceSpec(driver="d.example.com", pool=pool, node_name="n", devices=(v1.Device(name="d0"),))
+    made = slices.create(v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec))
+    assert made.spec.devices == (v1.Device(name="d0"),)
+
+
+def test_status_and_apply(client: Client) -> None:
+    """The status subresource, and server-side apply."""
+    claims = client.resource(v1.ResourceClaim)
+    request = v1.DeviceRequest(name="r", exactly=v1.ExactDeviceRequest(device_class_name="c"))
+    spec = v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=(request,)))
+    made = claims.create(v1.ResourceClaim(metadata=ObjectMeta(name="c", namespace="default"), spec=spec))
+    result = v1.DeviceRequestAllocationResult(request="r", driver="d.example.com", pool="p", device="d")
+    allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=(result,)))
+    claims.update_status(replace(made, status=v1.ResourceClaimStatus(allocation=allocation)))
+    device = {"driver": "d.example.com", "pool": "p", "device": "d", "data": {"a": 1}}
+    config = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "default"},
+        "status": {"devices": [device]},
+    }
+    applied = claims.apply(config, "driver", subresource="status")
+    assert applied.status.devices[0].data == {"a": 1}
+    assert applied.status.allocation == allocation
+
+
+def test_watch_brings_all_and_then_changes(client: Client, server: Running) -> None:
+    """LISTED first; then each change, until it is closed."""
+    classes = client.resource(v1.DeviceClass)
+    classes.create(_class("a"))
+    with classes.watch() as watch:
+        events = iter(watch)
+        first = next(events)
+        assert (first.type, [item.metadata.name for item in first.items]) == ("LISTED", ["a"])
+        with server.http() as api:
+            api.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", device_class("b"))
+            api.ok("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/a")
+        second, third = next(events), next(events)
+    assert (second.type, second.object.metadata.name) == ("ADDED", "b")
+    assert (third.type, third.object.metadata.name) == ("DELETED", "a")
+    assert list(events) == []
+
+
+def test_close_ends_a_watch_that_waits(client: Client) -> None:
+    """From another thread."""
+    watch = client.resource(v1.DeviceClass).watch()
+    listed, ended = threading.Event(), threading.Event()
+
+    def consume() -> None:
+        for _ in watch:
+            listed.set()
+        ended.set()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    assert listed.wait(10)
+    watch.close()
+    assert ended.wait(10)
+    thread.join()
+
+
+def test_an_unreachable_server(tmp_path: Path) -> None:
+    """Reading is tried again; then the error says what was asked."""
+    config = tmp_path / "config"
+    config.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    waited: list[float] = []
+    client = Client(from_kubeconfig(config), attempts=3, wait=waited.append)
+    with pytest.raises(Unreachable, match=r"GET http://127\.0\.0\.1:1/api/v1/things"):
+        client.raw("v1", "things", namespaced=False).list()
+    assert waited == [0.5, 1.0]
+    with pytest.raises(Unreachable, match="POST"):
+        client.raw("v1", "things", namespaced=False).create({"metadata": {"name": "x"}})
+    assert len(waited) == 2
+
+
+def test_unknown_fields_come_back_as_they_were(server: Running, client: Client) -> None:
+    """A field of a newer API is not lost between reading and writing."""
+    with server.http() as api:
+        assert isinstance(api, Http)
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"newer": {"a": 1}}}
+        api.ok("POST", "/api/v1/nodes", node)
+    from resourceapi.objects import core
+
+    nodes = client.resource(core.Node)
+    found = nodes.get("n")
+    nodes.update(replace(found, spec=replace(found.spec, unschedulable=True)))
+    raw = client.raw("v1", "nodes", namespaced=False).get("n")
+    assert raw["spec"] == {"newer": {"a": 1}, "unschedulable": True}

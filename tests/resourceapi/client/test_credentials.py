@@ -1,0 +1,57 @@
+"""Credentials: where they are found, and what is said when they are not."""
+
+import base64
+from pathlib import Path
+
+import pytest
+import yaml
+
+from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
+
+
+def test_in_a_cluster(tmp_path: Path) -> None:
+    """The service account's files, read anew each time."""
+    for name, text in (("token", "t1\n"), ("ca.crt", "CA"), ("namespace", "ns")):
+        (tmp_path / name).write_text(text)
+    read = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
+    found = read()
+    assert (found.server, found.token, found.ca, found.namespace) == ("https://10.0.0.1:443", "t1", "CA", "ns")
+    (tmp_path / "token").write_text("t2")
+    assert read().token == "t2"
+    six = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert six().server == "https://[fd00::1]:443"
+    with pytest.raises(CredentialsError, match="not in a cluster"):
+        in_cluster(tmp_path, {})()
+
+
+def test_a_kubeconfig(tmp_path: Path) -> None:
+    """Inline data, files beside it, the chosen context; a password in the address."""
+    (tmp_path / "ca.pem").write_text("CA")
+    document = {
+        "current-context": "one",
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "n"}},
+            {"name": "two", "context": {"cluster": "d"}},
+            {"name": "three", "context": {"cluster": "c", "user": "exec"}},
+        ],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://h:6443/", "certificate-authority": "ca.pem"}},
+            {"name": "d", "cluster": {"server": "http://me:secret@h:1/base"}},
+        ],
+        "users": [
+            {"name": "u", "user": {"client-certificate-data": base64.b64encode(b"CERT").decode(), "token": "t"}},
+            {"name": "exec", "user": {"exec": {"command": "x"}}},
+        ],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(document))
+    one = from_kubeconfig(path)()
+    assert (one.server, one.ca, one.certificate, one.token, one.namespace) == ("https://h:6443", "CA", "CERT", "t", "n")
+    two = from_kubeconfig(path, "two")()
+    assert (two.server, two.username, two.password) == ("http://h:1/base", "me", "secret")
+    with pytest.raises(CredentialsError, match="'exec' are not supported"):
+        from_kubeconfig(path, "three")()
+    with pytest.raises(CredentialsError, match="no context 'four' in contexts"):
+        from_kubeconfig(path, "four")()
+    with pytest.raises(CredentialsError, match="missing"):
+        from_kubeconfig(tmp_path / "missing")()

@@ -1,0 +1,160 @@
+"""The client against a server that is busy, forgets, hangs up and wants new tokens: a socket that plays a script."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resourceapi.client import Client, Refused, from_kubeconfig
+
+Answer = tuple[int, dict[str, str], Any]
+Script = Callable[[BaseHTTPRequestHandler], Answer]
+
+
+@contextmanager
+def _serving(script: Script) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            code, headers, body = script(self)
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(code)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _kubeconfig(path: Path, url: str, user: dict[str, Any]) -> Path:
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def _status(code: int, reason: str) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code}
+
+
+def _lines(*events: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def _thing(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
+    """429 with Retry-After, also for writes; 503 without it for reads only."""
+    answers: list[Answer] = [
+        (429, {"Retry-After": "7"}, _status(429, "TooManyRequests")),
+        (200, {}, {"metadata": {"name": "x"}}),
+        (503, {}, _status(503, "ServiceUnavailable")),
+        (200, {}, {"metadata": {"name": "x"}}),
+        (503, {}, _status(503, "ServiceUnavailable")),
+    ]
+    waited: list[float] = []
+    with _serving(lambda _: answers.pop(0)) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})), wait=waited.append)
+        things = client.raw("v1", "things", namespaced=False)
+        things.create({"metadata": {"name": "x"}})
+        assert waited == [7.0]
+        things.get("x")
+        assert waited == [7.0, 0.5]
+        with pytest.raises(Refused) as refused:
+            things.create({"metadata": {"name": "x"}})
+        client.close()
+    assert refused.value.code == 503
+
+
+def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
+    """The file has a new token; the request is sent once more, and only once."""
+    token, seen = tmp_path / "token", []
+
+    def script(request: BaseHTTPRequestHandler) -> Answer:
+        seen.append(request.headers.get("Authorization"))
+        if seen[-1] != "Bearer new":
+            token.write_text("new" if len(seen) == 1 else "wrong")
+            return (401, {}, _status(401, "Unauthorized"))
+        return (200, {}, {"metadata": {"name": "x"}})
+
+    token.write_text("old")
+    with _serving(script) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {"tokenFile": "token"})))
+        things = client.raw("v1", "things", namespaced=False)
+        things.get("x")
+        assert seen == ["Bearer old", "Bearer new"]
+        client.close()
+
+
+def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+    """After the end of a stream, after a cut line, after a bookmark; after 410 it lists anew."""
+    versions: list[str] = []
+    listed = [(1, ["a"]), (9, ["b"])]
+    streams = [
+        _lines({"type": "ADDED", "object": _thing("b", 2)}, {"type": "BOOKMARK", "object": _thing("", 5)}),
+        _lines({"type": "MODIFIED", "object": _thing("b", 6)}) + b'{"type": "DELE',
+        _lines({"type": "ERROR", "object": _status(410, "Expired")}),
+        _lines({"type": "DELETED", "object": _thing("b", 10)}),
+    ]
+
+    def script(request: BaseHTTPRequestHandler) -> Answer:
+        if "watch=true" not in request.path:
+            version, names = listed.pop(0)
+            metadata = {"resourceVersion": str(version)}
+            return (200, {}, {"kind": "ThingList", "metadata": metadata, "items": [_thing(name, 1) for name in names]})
+        versions.append(request.path.partition("resourceVersion=")[2].partition("&")[0])
+        return (200, {}, streams.pop(0))
+
+    with _serving(script) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})))
+        with client.raw("v1", "things", namespaced=False).watch() as watch:
+            events = iter(watch)
+            found = [next(events) for _ in range(5)]
+        client.close()
+    assert [event.type for event in found] == ["LISTED", "ADDED", "MODIFIED", "LISTED", "DELETED"]
+    assert versions == ["1", "5", "6", "9"]
+
+
+def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
+    """403 does not mend itself."""
+    with _serving(lambda _: (403, {}, _status(403, "Forbidden"))) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})))
+        with client.raw("v1", "things", namespaced=False).watch() as watch, pytest.raises(Refused):
+            next(iter(watch))
+        client.close()
+
+
+def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server is inside."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with _serving(lambda _: (200, {}, {"metadata": {"name": "x"}})) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})))
+        client.raw("v1", "things", namespaced=False).get("x")
+        client.close()
