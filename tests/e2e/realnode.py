@@ -8,8 +8,13 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
+
+import grpc
+
+from kubeletapi.podresources.v1 import api_pb2 as podresources
 
 FOLDER = Path(os.environ.get("NODEPLUG_REALNODE", Path(__file__).resolve().parents[3] / "shared" / "realnode"))
 HOME = Path(os.environ.get("REALNODE_HOME", Path.home() / ".cache" / "realnode"))
@@ -44,8 +49,24 @@ class RealNode:
         self._script("down.sh")
 
     def restart_kubelet(self) -> None:
-        """Restart the kubelet alone; pods go on running."""
+        """Restart the kubelet alone; pods go on running. Returns when it knows its pods again."""
+        before = self._pods_of_the_kubelet()
         self._script("restart-kubelet.sh")
+        deadline = time.monotonic() + 30
+        while not before <= self._pods_of_the_kubelet():
+            assert time.monotonic() < deadline, "the kubelet does not know its pods 30 s after its restart"
+            time.sleep(0.2)  # nothing announces that a kubelet has heard of its pods
+
+    def _pods_of_the_kubelet(self) -> set[str]:
+        service = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"].full_name
+        with grpc.insecure_channel(f"unix:{self.kubelet_dir}/pod-resources/kubelet.sock") as channel:
+            list_pods = channel.unary_unary(
+                f"/{service}/List",
+                request_serializer=podresources.ListPodResourcesRequest.SerializeToString,
+                response_deserializer=podresources.ListPodResourcesResponse.FromString,
+            )
+            listed = list_pods(podresources.ListPodResourcesRequest(), timeout=10, wait_for_ready=True)
+        return {f"{pod.namespace}/{pod.name}" for pod in listed.pod_resources}
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
         """Run kubectl as administrator and return what it prints. Raises `CalledProcessError` with its stderr."""

@@ -67,12 +67,12 @@ def test_environment_mounts_and_annotations_arrive(node: RealNode, daemon: Daemo
     assert len(lines[1].split(",")) == 2
     assert all(unit.startswith("misc-fuse.") for unit in lines[1].split(","))
     assert lines[2] == "from the host"
-    assert lines[-1] == "read-only"
+    assert "read-only" in lines  # where the shell's complaint stands is up to the log
 
 
 def test_a_device_given_by_cdi_opens(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
-    command = "ls -l /dev/kvm >&2; exec 3<>/dev/kvm && echo opened"
-    assert run_to_end(node, pods, "kvm", command, resources={"e2e.example/kvm": 1}).splitlines()[-1] == "opened"
+    command = "exec 3<>/dev/kvm && echo opened"
+    assert run_to_end(node, pods, "kvm", command, resources={"e2e.example/kvm": 1}) == "opened\n"
 
 
 def test_a_non_root_container_opens_its_device(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
