@@ -26,7 +26,8 @@ BAD_INPUT = 2
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Read what this server has; FILES come on top.")
 @click.option("--claim", "claims", multiple=True, metavar="[NS/]NAME", help="Allocate this claim; repeatable.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Try this node only; repeatable.")
 @click.option(
@@ -40,6 +41,7 @@ BAD_INPUT = 2
 @click.option("-o", "--output", default="table", show_default=True, type=click.Choice(["table", "yaml", "json"]))
 def allocate(
     files: tuple[Path, ...],
+    kubeconfig: Path | None,
     claims: tuple[str, ...],
     nodes: tuple[str, ...],
     changes: tuple[str, ...],
@@ -53,7 +55,7 @@ def allocate(
     hold their devices. -o yaml prints the claims as allocated on the first node that can serve them.
     """
     try:
-        cluster = read_files(files)
+        cluster = _read(files, kubeconfig)
         before = None
         if changes:
             before = _reports(cluster, claims, nodes, timeout, must_exist=False)
@@ -77,6 +79,16 @@ def allocate(
         show(reports, before)
     if not fits:
         sys.exit(1)
+
+
+def _read(files: Sequence[Path], kubeconfig: Path | None) -> Cluster:
+    if kubeconfig is None:
+        if not files:
+            raise InputError("name files, folders, - for the standard input, or a server with --kubeconfig")
+        return read_files(files)
+    from nodeplug.allocate_server import read_server  # HTTP: for servers only
+
+    return read_files(files, read_server(kubeconfig))
 
 
 def _refuse(reason: str) -> NoReturn:

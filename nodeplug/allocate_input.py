@@ -85,9 +85,9 @@ class Cluster(Struct, frozen=True):
         return [Node(metadata=ObjectMeta(name=name)) for name in names or ("node",)]
 
 
-def read_files(paths: Sequence[Path]) -> Cluster:
-    """The cluster in these files and folders; `-` is the standard input. Raises InputError."""
-    return with_objects(Cluster(), _objects_in(paths))
+def read_files(paths: Sequence[Path], base: Cluster | None = None) -> Cluster:
+    """The cluster in these files and folders, on top of `base`; `-` is the standard input. Raises InputError."""
+    return with_objects(base or Cluster(), _objects_in(paths))
 
 
 def what_if(cluster: Cluster, change: str) -> Cluster:

@@ -1,0 +1,42 @@
+"""The cluster that `nodeplug allocate` asks an API server for: claims, classes, slices, taint rules and nodes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nodeplug.allocate_input import Cluster, InputError, with_objects
+from resourceapi.client import Client, ClientError, Refused, from_kubeconfig
+from resourceapi.objects import KubernetesObject
+from resourceapi.objects.core import Node
+from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+
+_GROUP = "/apis/resource.k8s.io"
+_VERSIONS = ("v1", "v1beta2", "v1beta1")  # what we read, the best first
+
+
+def read_server(kubeconfig: Path) -> Cluster:
+    """Read everything that decides about devices, in the newest version that both sides know. Raises InputError."""
+    try:
+        client = Client(from_kubeconfig(kubeconfig), attempts=2)
+        try:
+            return with_objects(Cluster(), _objects(client))
+        finally:
+            client.close()
+    except ClientError as error:
+        raise InputError(f"--kubeconfig {kubeconfig}: {error}") from None
+
+
+def _objects(client: Client) -> Iterator[KubernetesObject]:
+    served = {each["version"] for each in client.request("GET", _GROUP)["versions"]}
+    version = next((each for each in _VERSIONS if each in served), None)
+    if version is None:
+        raise InputError(
+            f"the server has {', '.join(sorted(served))} of resource.k8s.io; we read {', '.join(_VERSIONS)}"
+        )
+    yield from client.resource(Node).list().items
+    for kind in (DeviceClass, ResourceClaim, ResourceSlice):
+        yield from client.resource(kind, version).list().items
+    try:
+        yield from client.resource(DeviceTaintRule).list().items
+    except Refused as refusal:
+        if refusal.code != 404:  # a server may not have them, or only as alpha
+            raise

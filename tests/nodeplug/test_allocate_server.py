@@ -1,0 +1,52 @@
+"""`nodeplug allocate --kubeconfig`: what a server has, and what files change about it."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from nodeplug.allocate_cli import allocate
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, Running
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+NODES = "/api/v1/nodes"
+
+
+def filled(server: Running) -> None:
+    requests = server.http()
+    requests.ok("POST", NODES, {"metadata": {"name": "n1"}})
+    requests.ok("POST", CLASSES, {"metadata": {"name": "gpu"}})
+    devices = [{"name": "g0"}, {"name": "g1"}]
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
+    requests.ok("POST", SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    wanted = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}
+    requests.ok("POST", CLAIMS, {"metadata": {"name": "want"}, "spec": {"devices": {"requests": [wanted]}}})
+
+
+def test_claims_are_allocated_from_what_the_server_has(tmp_path: Path) -> None:
+    with Running() as server:
+        filled(server)
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        done = CliRunner().invoke(allocate, ["--kubeconfig", str(kubeconfig)])
+        assert done.exit_code == 0, done.output
+        assert "gpu.example.com/n1/g0" in done.output
+        assert "gpu.example.com/n1/g1" in done.output
+        without = CliRunner().invoke(
+            allocate, ["--kubeconfig", str(kubeconfig), "--what-if", "-device/gpu.example.com/n1/g1"]
+        )
+        assert without.exit_code == 1
+        assert "needs 2" in without.output
+
+
+def test_a_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(allocate, ["--kubeconfig", str(tmp_path / "none")])
+    assert (missing.exit_code, str(tmp_path / "none") in missing.output) == (2, True)
+    with Running() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    gone = CliRunner().invoke(allocate, ["--kubeconfig", str(kubeconfig)])
+    assert (gone.exit_code, "--kubeconfig" in gone.output) == (2, True)
+
+
+def test_without_files_or_a_server_it_says_what_to_name() -> None:
+    done = CliRunner().invoke(allocate, [])
+    assert (done.exit_code, "--kubeconfig" in done.output) == (2, True)
