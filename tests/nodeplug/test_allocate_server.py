@@ -12,15 +12,15 @@ NODES = "/api/v1/nodes"
 
 
 def filled(server: Running) -> None:
-    requests = server.http()
-    requests.ok("POST", NODES, {"metadata": {"name": "n1"}})
-    requests.ok("POST", CLASSES, {"metadata": {"name": "gpu"}})
     devices = [{"name": "g0"}, {"name": "g1"}]
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
-    requests.ok("POST", SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    slice_spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
     wanted = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}
-    requests.ok("POST", CLAIMS, {"metadata": {"name": "want"}, "spec": {"devices": {"requests": [wanted]}}})
+    with server.http() as requests:
+        requests.ok("POST", NODES, {"metadata": {"name": "n1"}})
+        requests.ok("POST", CLASSES, {"metadata": {"name": "gpu"}})
+        requests.ok("POST", SLICES, {"metadata": {"name": "s"}, "spec": slice_spec})
+        requests.ok("POST", CLAIMS, {"metadata": {"name": "want"}, "spec": {"devices": {"requests": [wanted]}}})
 
 
 def test_claims_are_allocated_from_what_the_server_has(tmp_path: Path) -> None:
