@@ -10,16 +10,17 @@ import pytest
 from tests.controlplane.apiserver.running import Http, Running
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
-    """A fresh server whose collector looks at once."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A server whose collector looks at once."""
     with Running(collect_after=0.0) as running:
         yield running
 
 
 @pytest.fixture
 def api(server: Running) -> Iterator[Http]:
-    """A client of the fresh server."""
+    """A client of the server, which has nothing yet."""
+    server.clear()
     with server.http() as http:
         yield http
 

@@ -14,6 +14,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from controlplane.apiserver import Server, write_kubeconfig
+from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
+from controlplane.apiserver.options import DeleteOptions
+from controlplane.apiserver.rest import Target
+from controlplane.apiserver.server import FIRST_NAMESPACES
 
 Plain = dict[str, Any]
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -48,6 +52,10 @@ class Running:
         """Where it answers."""
         return self.server.url
 
+    def clear(self) -> None:
+        """Make it as new: without objects, but for the first namespaces."""
+        asyncio.run_coroutine_threadsafe(self._clear(), self._loop).result(20)
+
     def http(self, token: str | None = None) -> "Http":
         """A client."""
         return Http(self.url, self.server.token if token is None else token)
@@ -56,6 +64,20 @@ class Running:
         """Writes a kubeconfig for the server."""
         write_kubeconfig(path, self.url, self.server.token)
         return path
+
+    async def _clear(self) -> None:
+        server = self.server
+        for kind in [each for each in server.registry if not each.generic]:
+            for obj in list(server.store.objects(kind.id)):
+                metadata = obj["metadata"]
+                target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
+                if kind.id == DEFINITIONS:
+                    server.rest.delete(target, DeleteOptions())
+                else:
+                    server.store.remove(kind.id, target.key)
+        for name in FIRST_NAMESPACES:
+            server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await server.store.settle()
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,134 @@
+"""The stand-in API server: many watchers, many objects; latencies and memory.
+
+The server is a process of its own; watchers are raw connections that only read.
+"""
+
+import http.client
+import json
+import os
+import re
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from bench.table import show
+
+WATCHERS = 1_000
+OBJECTS = 10_000
+WRITES = 200
+PATH = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def run() -> dict[str, Any]:
+    """Measure, and print what was measured."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        memory = _measure([])
+        durable = _measure(["--data", str(Path(folder) / "objects")], objects=1_000, watchers=0)
+    rows = [
+        (f"{OBJECTS} slices created", "per second", f"{memory['creates_per_second']:.0f}"),
+        ("one create, p50", "ms", f"{memory['create_p50']:.2f}"),
+        ("one create, p99", "ms", f"{memory['create_p99']:.2f}"),
+        ("one create with --data, p50", "ms", f"{durable['create_p50']:.2f}"),
+        ("one create with --data, p99", "ms", f"{durable['create_p99']:.2f}"),
+        (f"list of {OBJECTS}", "s", f"{memory['list']:.2f}"),
+        ("list, a page of 500", "ms", f"{memory['page']:.1f}"),
+        (f"a change seen by all of {WATCHERS} watchers, p50", "ms", f"{memory['seen_p50']:.0f}"),
+        ("resident, empty", "MiB", f"{memory['resident_empty']:.0f}"),
+        (f"resident with {OBJECTS} slices", "MiB", f"{memory['resident_objects']:.0f}"),
+        (f"resident with {WATCHERS} watchers besides", "MiB", f"{memory['resident_watchers']:.0f}"),
+    ]
+    show(("what", "unit", "measured"), rows)
+    return {"memory": memory, "durable": durable}
+
+
+def _measure(options: list[str], objects: int = OBJECTS, watchers: int = WATCHERS) -> dict[str, float]:
+    command = [sys.executable, "-m", "nodeplug", "apiserver", "--no-token", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = urllib.parse.urlsplit(process.stdout.readline().split()[-1])
+        try:
+            return _against(url.hostname or "", url.port or 0, process.pid, objects, watchers)
+        finally:
+            process.terminate()
+
+
+def _against(host: str, port: int, pid: int, objects: int, watchers: int) -> dict[str, float]:
+    connection = http.client.HTTPConnection(host, port)
+    found = {"resident_empty": _resident(pid)}
+    took = [_timed(connection, "POST", PATH, _slice(index)) for index in range(objects)]
+    found |= {"creates_per_second": objects / sum(took), "create_p50": 1e3 * statistics.median(took)}
+    found["create_p99"] = 1e3 * statistics.quantiles(took, n=100)[98]
+    found["resident_objects"] = _resident(pid)
+    found["list"] = _timed(connection, "GET", PATH)
+    found["page"] = 1e3 * _timed(connection, "GET", f"{PATH}?limit=500")
+    if watchers:
+        found |= _watched(connection, host, port, watchers)
+        found["resident_watchers"] = _resident(pid)
+    connection.close()
+    return found
+
+
+def _watched(connection: http.client.HTTPConnection, host: str, port: int, watchers: int) -> dict[str, float]:
+    """From a write until the last watcher has its event."""
+    connection.request("GET", f"{PATH}?limit=1")
+    version = json.loads(connection.getresponse().read())["metadata"]["resourceVersion"]
+    ready = selectors.DefaultSelector()
+    request = f"GET {PATH}?watch=1&resourceVersion={version} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    for _ in range(watchers):
+        watcher = socket.create_connection((host, port))
+        watcher.sendall(request)
+        ready.register(watcher, selectors.EVENT_READ)
+    waiting = {key.fileobj for key in ready.get_map().values()}
+    while waiting:  # for the headers of all
+        for key, _ in ready.select():
+            key.fileobj.recv(65536)  # type: ignore[union-attr]  # only sockets are registered
+            waiting.discard(key.fileobj)
+    seen = []
+    for index in range(WRITES // 10):
+        name = f"seen-{index}".encode()
+        begin = time.perf_counter()
+        _timed(connection, "POST", PATH, _slice(index, f"seen-{index}"))
+        waiting = {key.fileobj for key in ready.get_map().values()}
+        while waiting:
+            for key, _ in ready.select():
+                if name in key.fileobj.recv(65536):  # type: ignore[union-attr]  # as above
+                    waiting.discard(key.fileobj)
+        seen.append(time.perf_counter() - begin)
+    for key in list(ready.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]  # as above
+    ready.close()
+    return {"seen_p50": 1e3 * statistics.median(seen)}
+
+
+def _timed(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> float:
+    begin = time.perf_counter()
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+    response = connection.getresponse()
+    response.read()
+    assert response.status < 300, response.status
+    return time.perf_counter() - begin
+
+
+def _slice(index: int, name: str = "") -> dict[str, Any]:
+    devices = [
+        {"name": f"d{number}", "attributes": {"model": {"string": "a"}}, "capacity": {"memory": {"value": "80Gi"}}}
+        for number in range(2)
+    ]
+    pool = {"name": f"node{index}", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": f"node{index}", "pool": pool, "devices": devices}
+    metadata = {"name": name or f"slice-{index}"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+def _resident(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, f"no VmRSS, page size {os.sysconf('SC_PAGE_SIZE')}"
+    return int(found[1]) / 1024

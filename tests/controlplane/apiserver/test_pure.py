@@ -1,0 +1,172 @@
+"""The pure parts by themselves: field sets, comparison, merging, schemas, ages, versions."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.apiserver.columns import age_text
+from controlplane.apiserver.compare import compare
+from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields_v1, shown, to_fields_v1
+from controlplane.apiserver.kinds import version_rank
+from controlplane.apiserver.patch import merge_patch
+from controlplane.apiserver.strategic import strategic_merge
+from controlplane.apiserver.structural import check, prune, with_defaults
+from resourceapi.objects import ErrorList
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "names": {
+            "type": "array",
+            "items": {"type": "string"},
+            "x-kubernetes-list-type": "set",
+            "x-kubernetes-patch-strategy": "merge",
+        },
+        "plain": {"type": "array", "items": {"type": "string"}},
+        "items": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["id"],
+            "x-kubernetes-patch-strategy": "merge",
+            "x-kubernetes-patch-merge-key": "id",
+            "items": {"type": "object", "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}},
+        },
+    },
+}
+FULL: dict[str, Any] = {"labels": {"a": "1"}, "names": ["x"], "plain": ["p"], "items": [{"id": "1", "n": 1}]}
+
+
+def test_the_fields_that_a_configuration_names() -> None:
+    """Leaves, entries of maps, items by key and by value; lists without keys as a whole."""
+    item: dict[str, Any] = {".": {}, "f:id": {}, "f:n": {}}
+    assert to_fields_v1(field_set(FULL, SCHEMA)) == {
+        "f:labels": {"f:a": {}},
+        "f:names": {'v:"x"': {}},
+        "f:plain": {},
+        "f:items": {'k:{"id":"1"}': item},
+    }
+    with pytest.raises(NotInSchema, match=r"\.nope: field not declared in schema"):
+        field_set({"nope": 1}, SCHEMA)
+
+
+def test_field_sets_survive_their_written_form() -> None:
+    """Also what is owned above of what is owned."""
+    fields = field_set(FULL, SCHEMA) | {("f:labels",)}
+    assert from_fields_v1(to_fields_v1(fields)) == fields
+    assert to_fields_v1(fields)["f:labels"] == {".": {}, "f:a": {}}
+    broken: list[Any] = [{"x": {}}, [], {"f:a": 1}]
+    for wrong in broken:
+        with pytest.raises(ValueError, match=r"field|colon"):
+            from_fields_v1(wrong)
+
+
+def test_paths_as_conflicts_show_them() -> None:
+    """Members, items by keys and by value."""
+    assert shown(("f:spec", "f:a")) == ".spec.a"
+    assert shown(("f:items", 'k:{"id":"1","n":2}', "f:n")) == '.items[id="1",n=2].n'
+    assert shown(("f:names", 'v:"x"')) == '.names[="x"]'
+
+
+def test_what_changed() -> None:
+    """Added and removed with what is below; lists without keys as a whole; null is a value."""
+    changes = compare(FULL, {"labels": {"b": "1"}, "plain": ["q"], "items": [{"id": "1", "n": 2}]}, SCHEMA)
+    assert changes.added == {("f:labels", "f:b")}
+    assert changes.removed == {("f:labels", "f:a"), ("f:names",), ("f:names", 'v:"x"')}
+    assert changes.modified == {("f:plain",), ("f:items", 'k:{"id":"1"}', "f:n")}
+    assert compare({"plain": None}, {"plain": []}, SCHEMA).modified == {("f:plain",)}
+    assert compare(FULL, FULL, SCHEMA) == (frozenset(), frozenset(), frozenset())
+
+
+def test_merge_patch() -> None:
+    """RFC 7386: null removes, objects merge, everything else replaces."""
+    assert merge_patch({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None, "e": {"f": None}}, "d": [2]}) == {
+        "a": {"c": 2, "e": {}},
+        "d": [2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("patch", "result"),
+    [
+        ({"items": [{"id": "2"}]}, [{"id": "1", "n": 1}, {"id": "2"}]),
+        ({"items": [{"id": "1", "n": 5}]}, [{"id": "1", "n": 5}]),
+        ({"items": [{"id": "1", "$patch": "delete"}]}, []),
+        ({"items": [{"$patch": "replace"}, {"id": "9"}]}, [{"id": "9"}]),
+        (
+            {"items": [{"id": "2"}], "$setElementOrder/items": [{"id": "2"}, {"id": "1"}]},
+            [{"id": "2"}, {"id": "1", "n": 1}],
+        ),
+    ],
+)
+def test_strategic_merge_of_items(patch: Any, result: Any) -> None:
+    """Directives on lists that are merged by key."""
+    assert strategic_merge(FULL, patch, SCHEMA)["items"] == result
+
+
+def test_pruning_and_defaults() -> None:
+    """At any depth; what is open stays."""
+    schema = {
+        "properties": {
+            "a": {"type": "object", "properties": {"b": {"default": 1}}},
+            "o": {"x-kubernetes-preserve-unknown-fields": True},
+            "l": {"items": {"properties": {"n": {"default": {"x": 1}}}}},
+        }
+    }
+    value, unknown = prune({"a": {"z": 1}, "o": {"z": 1}, "y": 1, "l": [{"q": 1}]}, schema)
+    assert (value, unknown) == ({"a": {}, "o": {"z": 1}, "l": [{}]}, ["a.z", "y", "l[0].q"])
+    assert with_defaults(value, schema) == {"a": {"b": 1}, "o": {"z": 1}, "l": [{"n": {"x": 1}}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "told"),
+    [
+        ({"type": "integer"}, "x", 'a: Invalid value: "string": a in body must be of type integer: "string"'),
+        ({"type": "integer"}, True, 'a: Invalid value: "boolean": a in body must be of type integer: "boolean"'),
+        ({"maximum": 3}, 4, "a: Invalid value: 4: a in body should be less than or equal to 3"),
+        ({"minimum": 3, "exclusiveMinimum": True}, 3, "a: Invalid value: 3: a in body should be greater than 3"),
+        ({"minLength": 2}, "x", 'a: Invalid value: "x": a in body should be at least 2 chars long'),
+        ({"maxItems": 1}, [1, 2], "a: Too many: 2: must have at most 1 items"),
+        ({"x-kubernetes-list-type": "set"}, ["x", "x"], 'a[1]: Duplicate value: "x"'),
+        ({"x-kubernetes-list-map-keys": ["k"]}, [{"k": 1}, {"k": 1}], 'a[1]: Duplicate value: {"k":1}'),
+        (
+            {"anyOf": [{"type": "string"}]},
+            1,
+            "a: Invalid value: 1: a in body must validate at least one schema (anyOf)",
+        ),
+        ({"not": {"enum": [1]}}, 1, "a: Invalid value: 1: a in body must not validate the schema (not)"),
+        ({"x-kubernetes-int-or-string": True}, 1, ""),
+        ({"type": "string", "nullable": True}, None, ""),
+    ],
+)
+def test_structural_validation(schema: Any, value: Any, told: str) -> None:
+    """Rules one by one."""
+    errors = ErrorList()
+    check(errors, value, schema, "a")
+    assert "".join(map(str, errors)) == told
+
+
+def test_ages() -> None:
+    """As kubectl shows durations."""
+    minute, hour, day = 60, 3600, 86400
+    expected = {
+        0: "0s",
+        75: "75s",
+        119: "119s",
+        5 * minute + 3: "5m3s",
+        8 * minute: "8m",
+        47 * minute: "47m",
+        5 * hour + 10 * minute: "5h10m",
+        36 * hour: "36h",
+        3 * day + 4 * hour: "3d4h",
+        100 * day: "100d",
+        2 * 365 * day + 112 * day: "2y112d",
+        9 * 365 * day: "9y",
+    }
+    assert {seconds: age_text(seconds) for seconds in expected} == expected
+
+
+def test_the_order_of_versions() -> None:
+    """Stable ones first, the newest of each stage first, others last."""
+    versions = ["foo", "v1alpha1", "v1", "v2", "v1beta2", "v2beta1", "v10"]
+    assert sorted(versions, key=version_rank) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]

@@ -1,0 +1,61 @@
+"""`nodeplug apiserver` as a process."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from nodeplug.cli import main
+
+_CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+_NODE = "---\napiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {capacity: {cpu: '2'}}\n"
+
+
+def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
+    """Manifests are there from the start, the kubeconfig leads to them, SIGTERM is a clean end."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests/one.yaml").write_text(_CLASS + _NODE)
+    config = tmp_path / "config"
+    command = [sys.executable, "-m", "nodeplug", "apiserver", "--kubeconfig", str(config)]
+    with subprocess.Popen(
+        [*command, "--load", str(tmp_path / "manifests")], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        process.stdout.readline()  # the hint; the kubeconfig is there
+        token = yaml.safe_load(config.read_text())["users"][0]["user"]["token"]
+        assert config.stat().st_mode & 0o777 == 0o600
+        for path in ("/apis/resource.k8s.io/v1/deviceclasses/gpu", "/api/v1/nodes/node1"):
+            request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                found = json.load(answer)
+        assert found["status"]["capacity"] == {"cpu": "2"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
+    """With the file and the reason of the API."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(_CLASS.replace("gpu", "A_B"))
+    done = CliRunner().invoke(main, ["apiserver", "--load", str(bad)])
+    assert done.exit_code == 1
+    assert f'{bad}: DeviceClass.resource.k8s.io "A_B" is invalid: metadata.name' in done.output
+
+
+def test_a_port_that_is_taken() -> None:
+    """One line that says which."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(main, ["apiserver", "--port", port])
+    assert done.exit_code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.output
