@@ -21,8 +21,12 @@ ARCHIVES: list[Any] = sorted(FOLDER.glob("*.tar.bz2"))
     ids=lambda path: path and path.name,
 )
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("machine")
-    with tarfile.open(request.param) as archive:
+    return unpack(request.param, tmp_path_factory.mktemp("machine"))
+
+
+def unpack(file: Path, folder: Path) -> Path:
+    """Unpack a machine below `folder` and return its root."""
+    with tarfile.open(file) as archive:
         # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
         archive.extractall(folder)

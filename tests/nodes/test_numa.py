@@ -1,0 +1,68 @@
+"""A recorded machine with four NUMA nodes: its InfiniBand card, offered to a kubelet that aligns devices."""
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import Ledger
+from deviceplugin import DevicePlugins, Paths
+from hostdevices import Device, Host, scan
+from hostdevices.resource import Resource
+from hostdevices.selector import Ids
+from kubelet import Node, container, pod
+from kubelet.topology import Policy
+from tests.nodes.test_archives import FOLDER, unpack
+
+MACHINE = FOLDER / "40intel64-2g2n4c+pcilocality.tar.bz2"
+CARD, OTHER = "recorded.example/infiniband", "recorded.example/nic"
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Device]:
+    if not MACHINE.exists():
+        pytest.skip(f"no recorded machine {MACHINE}")
+    return dict(scan(Host(unpack(MACHINE, tmp_path_factory.mktemp("machine")))).devices)
+
+
+@pytest.mark.parametrize(
+    ("policy", "other_node", "phase", "reason"),
+    [
+        ("single-numa-node", 2, "Running", ""),
+        ("single-numa-node", 0, "Failed", "TopologyAffinityError"),
+        ("restricted", 0, "Failed", "TopologyAffinityError"),
+        ("best-effort", 0, "Running", ""),
+        ("none", 0, "Running", ""),
+    ],
+)
+async def test_two_devices_and_their_numa_nodes(
+    devices: dict[str, Device],
+    socket_dir: Path,
+    tmp_path: Path,
+    policy: Policy,
+    other_node: int,
+    phase: str,
+    reason: str,
+) -> None:
+    card = devices["pci-0000-43-00-0"]
+    assert card.numa_nodes == (2,)
+    other = Device(id="nic-other", kind="nic", name="other", numa_nodes=(other_node,))
+    paths = Paths(
+        socket_dir / "device-plugins",
+        socket_dir / "plugins_registry",
+        socket_dir / "pod-resources/kubelet.sock",
+        tmp_path,
+    )
+    resources = [Resource(CARD, Ids((card.id,))), Resource(OTHER, Ids((other.id,)))]
+    ledger = await Ledger.open(tmp_path / "state", "boot")
+    async with Node(socket_dir, numa_nodes=range(4), topology_policy=policy) as node:
+        plugins = DevicePlugins(resources, Host(), ledger, paths)
+        await plugins.update({CARD: (), OTHER: ()})
+        await plugins.start()
+        # the card's syspath is the recorded machine's, so it is offered and aligned here, and handed out as a bare id
+        bare = Device(id=card.id, kind=card.kind, name=card.name, numa_nodes=card.numa_nodes)
+        await plugins.update({CARD: (bare,), OTHER: (other,)})
+        await node.until(lambda: node.allocatable() == {CARD: 1, OTHER: 1})
+        status = await node.admit(pod("p", container("c", {CARD: 1, OTHER: 1})))
+        assert (status.phase, status.reason) == (phase, reason)
+        await plugins.stop()
+    await ledger.close()
