@@ -9,10 +9,10 @@ from typing import Any
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.definitions import definition_kind
+from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.schemas import (
-    ANYTHING,
     ATOMIC_MAP,
     TYPE_FIELDS,
     condition_schema,
@@ -116,12 +116,12 @@ def install(registry: Registry, clock: Callable[[], datetime], has_admin_access:
 def open_schema(description: str, **properties: Schema) -> Schema:
     """The schema of a kind whose values are free: metadata, and what is said of the members."""
     members = {**TYPE_FIELDS, "metadata": metadata_schema(), **properties}
-    return {"type": "object", "description": description, "properties": members, **ANYTHING}
+    return {"type": "object", "description": description, "properties": members, **OPEN}
 
 
 def _core() -> list[Kind]:
     conditions = {"type": "array", "items": condition_schema()} | map_list("type")
-    status = {"type": "object", "properties": {"conditions": conditions}, **ANYTHING}
+    status = {"type": "object", "properties": {"conditions": conditions}, **OPEN}
     pod_spec: Plain = {
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,

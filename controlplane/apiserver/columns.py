@@ -192,4 +192,3 @@ EVENT = (
     Column("Object", _event_object),
     Column("Message", lambda obj: str(obj.get("message", "")).strip()),
 )
-DEFINITION = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)

@@ -144,10 +144,6 @@ class Registry:
         kind = self._kinds.get(f"{plural}.{group}" if group else plural)
         return kind if kind is not None and kind.served(version) else None
 
-    def by_id(self, kind_id: str) -> Kind | None:
-        """The kind that the store knows under an id."""
-        return self._kinds.get(kind_id)
-
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
         """The kind that an owner reference means."""
         group, _, version = api_version.rpartition("/")

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.protobuf import MEDIA_TYPE, CannotRead, read_protobuf
 from controlplane.apiserver.status import ApiError, bad_request, not_acceptable, unsupported_media_type
 from resourceapi.objects import DecodeError, parse_json
 from resourceapi.objects.strict import Members, parse_members
@@ -80,6 +81,11 @@ def read_body(data: bytes, content_type: str, kind: str) -> Plain:
         except ValueError as error:
             text = f"couldn't get version/kind; json parse error: {error} ({_shown(data)})"
             raise bad_request(f"{unrecognized}: {text}") from None
+    elif media_type == MEDIA_TYPE:
+        try:
+            value = read_protobuf(data)
+        except CannotRead:
+            raise unsupported_media_type("application/json, application/yaml") from None
     else:
         raise unsupported_media_type(ACCEPTED)
     if value is None:

@@ -91,7 +91,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         raise bad_request(str(error)) from None
     errors = ErrorList()
     if watch:
-        _check_watch(errors, version, match, token, initial)
+        _check_watch(errors, match, token, initial)
     else:
         _check_list(errors, version, match, token, initial)
     if errors:
@@ -147,8 +147,7 @@ def uint(text: str) -> int:
     return int(text)
 
 
-def _check_watch(errors: ErrorList, version: str, match: str, token: str, initial: bool | None) -> None:
-    del version
+def _check_watch(errors: ErrorList, match: str, token: str, initial: bool | None) -> None:
     if initial is not None and match != "NotOlderThan":
         errors.forbidden(
             "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"

@@ -48,7 +48,6 @@ _PLAIN: dict[Any, Plain] = {
     datetime: {"type": "string", "format": "date-time"},
     Any: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} | ATOMIC_MAP,
 }
-ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def schema_of(form: type[KubernetesObject]) -> Schema:

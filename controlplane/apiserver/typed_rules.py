@@ -4,8 +4,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
@@ -25,6 +23,7 @@ from resourceapi.objects import (
     without_unknown,
     write_object,
 )
+from resourceapi.objects.codec import json_fields
 from resourceapi.objects.meta import WrittenEmpty
 
 
@@ -100,10 +99,10 @@ class TypedRules:
 
 def _with_empty_lists(record: Record, written: Plain) -> None:
     """Put `[]` where it had been written: once stored nobody knows, but until then errors and owners of fields do."""
-    for info in msgspec.structs.fields(type(record)):
-        value, form = getattr(record, info.name), written.get(info.encode_name)
-        if isinstance(value, WrittenEmpty) and info.encode_name in written:
-            written[info.encode_name] = []
+    for json_name, field in json_fields(type(record)).items():
+        value, form = getattr(record, field.name), written.get(json_name)
+        if isinstance(value, WrittenEmpty) and json_name in written:
+            written[json_name] = []
         elif isinstance(value, Record) and isinstance(form, dict):
             _with_empty_lists(value, form)
         elif isinstance(value, tuple) and isinstance(form, list):

@@ -94,15 +94,19 @@ def test_core_kinds(kube: Kubectl, tmp_path: Path) -> None:
     """Namespaces, configmaps, secrets, pods: what kubectl shows of them."""
     meta = "metadata: {name: x, namespace: work}"
     (tmp_path / "core.yaml").write_text(
-        "apiVersion: v1\nkind: Namespace\nmetadata: {name: work}\n"
-        f"---\napiVersion: v1\nkind: ConfigMap\n{meta}\ndata: {{a: '1'}}\n"
+        f"apiVersion: v1\nkind: ConfigMap\n{meta}\ndata: {{a: '1'}}\n"
         f"---\napiVersion: v1\nkind: Secret\n{meta}\ndata: {{a: MQ==}}\n"
         f"---\napiVersion: v1\nkind: Pod\n{meta}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
     )
+    kube.ok("create", "namespace", "work")
     kube.ok("create", "-f", str(tmp_path / "core.yaml"))
     shown = kube.ok("get", "cm,secret", "-n", "work", "--no-headers").split()
     assert (shown[:2], shown[3:6]) == (["configmap/x", "1"], ["secret/x", "Opaque", "1"])
     assert kube.ok("get", "pods", "-n", "work").splitlines()[1].split()[:3] == ["x", "0/1", "Pending"]
+    kube.ok("create", "configmap", "c", "-n", "work", "--from-literal=a=ä")
+    assert kube.ok("get", "configmap", "c", "-n", "work", "-o", "jsonpath={.data.a}") == "ä"
+    kube.ok("create", "secret", "generic", "s", "-n", "work", "--from-literal=a=1")
+    assert kube.ok("get", "secret", "s", "-n", "work", "-o", "jsonpath={.data.a}{.type}") == "MQ==Opaque"
     kube.ok("delete", "namespace", "work")
     assert "NotFound" in kube.run("get", "namespace", "work").stderr
 
