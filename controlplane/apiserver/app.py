@@ -410,7 +410,8 @@ def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any
     if kind.generic and api_version == expected and name != kind.kind:
         errors = ErrorList()
         errors.invalid("kind", name, f"must be {kind.kind}")
-        raise invalid(kind.group, name, (value.get("metadata") or {}).get("name") or "", errors)
+        metadata = value.get("metadata")
+        raise invalid(kind.group, name, str(metadata.get("name") or "") if isinstance(metadata, dict) else "", errors)
     if (api_version, name) != (expected, kind.kind):
         found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
         if registry.by_kind(api_version, name):

@@ -165,11 +165,13 @@ class Rest:
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         if not isinstance(config, dict):
             raise bad_request("error decoding YAML: an object is needed")
-        api_version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+        api_version, kind = (str(config.get(name) or "") for name in ("apiVersion", "kind"))
         if (api_version, kind) != (target.api_version, target.kind.kind):
             group, _, version = api_version.rpartition("/")
             raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
         metadata = config.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise bad_request("error decoding YAML: metadata must be an object")
         self._check_name(target, config)
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")

@@ -66,6 +66,13 @@ def test_json_patch(api: Http) -> None:
         (JSON_PATCH, b"{}", 400, "cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
         (STRATEGIC, b"[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         (APPLY, b"{}", 400, "invalid object type: /, Kind="),
+        (APPLY, b'{"apiVersion":[1],"kind":3}', 400, "invalid object type: /[1], Kind=3"),
+        (
+            APPLY,
+            b'{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":"x"}',
+            400,
+            "metadata must be an object",
+        ),
         ("application/json", b"{}", 415, "415: Unsupported Media Type"),
     ],
 )
