@@ -1,0 +1,154 @@
+"""The client that the daemon uses, against a real API server: conflicts, watches that break, new tokens."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from resourceapi.client import Client, Event, Refused, from_kubeconfig
+from resourceapi.objects.meta import ObjectMeta
+from resourceapi.objects.v1 import DeviceClass
+from tests.e2e.realnode import HOME, RealNode
+
+pytestmark = pytest.mark.e2e
+ADMIN = HOME / "run/conf/admin.kubeconfig"
+
+
+class Proxy:
+    """Passes bytes on to the API server; `cut` breaks every connection and refuses new ones until `mend`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self._whole = True
+        self.connected = threading.Semaphore(0)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._whole = False
+        for end in list(self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._whole = True
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if not self._whole:
+                    near.close()
+                    continue
+                far = socket.create_connection(self._target)
+                for source, sink in ((near, far), (far, near)):
+                    self._open.add(source)
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+                self.connected.release()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+        self._open.discard(source)
+        source.close()
+
+
+@pytest.fixture
+def admin(node: RealNode) -> Iterator[Client]:
+    client = Client(from_kubeconfig(ADMIN))
+    yield client
+    client.close()
+
+
+def kubeconfig(path: Path, **changes: Any) -> Path:
+    """The administrator's kubeconfig with another server or another user."""
+    document = yaml.safe_load(ADMIN.read_text())
+    document["clusters"][0]["cluster"].update(changes.get("cluster", {}))
+    document["users"][0]["user"] = changes.get("user", document["users"][0]["user"])
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def device_class(name: str, **labels: str) -> DeviceClass:
+    return DeviceClass(metadata=ObjectMeta(name=name, labels=labels))
+
+
+def test_the_slower_of_two_writers_is_told(admin: Client) -> None:
+    classes = admin.resource(DeviceClass)
+    classes.create(device_class("e2e-conflict"))
+    try:
+        stale = admin.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).get("e2e-conflict")
+        admin.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).patch(
+            "e2e-conflict", {"metadata": {"labels": {"a": "b"}}}
+        )
+        with pytest.raises(Refused) as error:
+            admin.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).update(stale)
+        assert error.value.is_conflict
+    finally:
+        classes.delete("e2e-conflict")
+
+
+def names(event: Event[DeviceClass]) -> tuple[str, list[str]]:
+    return event.type, [each.metadata.name for each in event.items if each.metadata.name.startswith("e2e-watch")]
+
+
+def test_a_broken_watch_goes_on_and_misses_nothing(admin: Client, tmp_path: Path) -> None:
+    server = yaml.safe_load(ADMIN.read_text())["clusters"][0]["cluster"]["server"]
+    proxy = Proxy("127.0.0.1", int(server.rpartition(":")[2]))
+    path = kubeconfig(tmp_path / "kubeconfig", cluster={"server": f"https://127.0.0.1:{proxy.port}"})
+    through = Client(from_kubeconfig(path), wait=lambda _: None)
+    classes = admin.resource(DeviceClass)
+    try:
+        with through.resource(DeviceClass).watch() as watch:
+            events = iter(watch)
+            assert names(next(events)) == ("LISTED", [])
+            classes.create(device_class("e2e-watch-1"))
+            assert names(next(events)) == ("ADDED", ["e2e-watch-1"])
+            proxy.cut()
+            classes.create(device_class("e2e-watch-2"))
+            proxy.mend()
+            assert names(next(events)) == ("ADDED", ["e2e-watch-2"])
+            proxy.cut()
+            classes.delete("e2e-watch-1")
+            proxy.mend()
+            assert names(next(events)) == ("DELETED", ["e2e-watch-1"])
+    finally:
+        through.close()
+        proxy.close()
+        for number in (1, 2):
+            with contextlib.suppress(Refused):
+                classes.delete(f"e2e-watch-{number}")
+
+
+def test_a_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: Path) -> None:
+    node.kubectl("create", "serviceaccount", "e2e-client")
+    node.kubectl(
+        "create", "clusterrolebinding", "e2e-client", "--clusterrole=view", "--serviceaccount=default:e2e-client"
+    )
+    try:
+        (tmp_path / "token").write_text("expired")
+        path = kubeconfig(tmp_path / "kubeconfig", user={"tokenFile": "token"})
+        client = Client(from_kubeconfig(path))
+        with pytest.raises(Refused) as error:
+            client.request("GET", "/api/v1/namespaces/default/pods")
+        assert error.value.code == 401
+        (tmp_path / "token").write_text(node.kubectl("create", "token", "e2e-client"))
+        assert client.request("GET", "/api/v1/namespaces/default/pods")["kind"] == "PodList"
+        client.close()
+    finally:
+        node.kubectl("delete", "clusterrolebinding/e2e-client")
+        node.kubectl("delete", "serviceaccount/e2e-client")
