@@ -20,6 +20,9 @@ _REPLACED = (
     (r"(Resource Version:\s+)\d+", r"\1<rv>"),
     (r"/\S*/(LIVE|MERGED)-\d+/\S+", "<file>"),
     (r"\b\d+s$", "<age>"),
+    (r"\b\d+s(?=\s+tier=)", "<age>"),  # labels follow it
+    (r'" deleted from \S+ namespace', '" deleted'),  # since kubectl 1.34
+    (r'"clientVersion": \{[^}]*\},\s*"kustomizeVersion": "[^"]*"', '"clientVersion"'),
     (r"[ \t]+$", ""),
 )
 # Kinds that our server does not have; see docs/apiserver.md.
