@@ -23,6 +23,7 @@ _REPLACED = (
     (r"\b\d+s(?=\s+tier=)", "<age>"),  # labels follow it
     (r'" deleted from \S+ namespace', '" deleted'),  # since kubectl 1.34
     (r'"clientVersion": \{[^}]*\},\s*"kustomizeVersion": "[^"]*"', '"clientVersion"'),
+    (r'^ *"(emulation|minCompatibility)\w+": .*\n', ""),  # shown since kubectl 1.34
     (r"[ \t]+$", ""),
 )
 # Kinds that our server does not have; see docs/apiserver.md.
