@@ -58,10 +58,11 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
     threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
     for thread in threads:
         thread.start()
-    assert enough.wait(30)
+    was_enough = enough.wait(30)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    assert was_enough
     for thread in threads:
         thread.join()
     with Running(data=data) as running, running.http() as api:
