@@ -60,6 +60,7 @@ class DevicePlugins:
             ledger, paths.pod_resources, {r.name for r in resources}, self._refresh, self._lease_of, timings
         )
         self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
+        self._described: dict[str, cdi.Spec] | None = None  # the specs on disk; None before the first were written
         self._started = False
 
     async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
@@ -69,14 +70,7 @@ class DevicePlugins:
         """
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()))
-        specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
-        try:
-            await asyncio.to_thread(self._cdi.sync, specs)
-        except OSError as error:
-            log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
-            self._without_cdi(f"no CDI spec could be written: {error}")
-        else:
-            self._without_cdi("")
+        await self._describe()
         self._refresh()
 
     async def start(self) -> None:
@@ -117,6 +111,20 @@ class DevicePlugins:
 
     def _lease_of(self, resource: str, unit_id: str, holder: str) -> Lease | None:
         return self._plugins[resource].adopt(unit_id, holder)
+
+    async def _describe(self) -> None:
+        """Write the CDI specs, if they are not what was written last: most changes do not concern them."""
+        specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
+        if specs == self._described:
+            return
+        try:
+            await asyncio.to_thread(self._cdi.sync, specs)
+        except OSError as error:
+            log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
+            self._without_cdi(f"no CDI spec could be written: {error}")
+        else:
+            self._described = specs
+            self._without_cdi("")
 
     def _without_cdi(self, reason: str) -> None:
         for plugin in self._plugins.values():
