@@ -7,11 +7,9 @@ the bytes of its entry in ListAndWatchResponse, and a health flip encodes one of
 from collections.abc import Iterable, Mapping
 
 from deviceplugin.units import Unit
-from hostdevices import Health
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-GONE = Health(False, "the device is gone and a container still holds it")
 
 
 class Advertised:

@@ -18,7 +18,7 @@ from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.release import Releaser
 from deviceplugin.response import container_response
 from deviceplugin.units import API, Unit
-from hostdevices import Host
+from hostdevices import Device, Host
 from hostdevices.resource import Resource
 from hostdevices.verify import Fingerprint, fingerprint, why_changed
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -33,6 +33,7 @@ class Allocator:
         """Start without units. `releaser` brings the ledger up to date with what the kubelet says."""
         self.resource = resource
         self.units: Mapping[str, Unit] = {}
+        self.devices: dict[str, Device] = {}  # that the units are shares of
         self.unavailable = ""  # why nothing can be handed out now
         self._host = host
         self._ledger = ledger
@@ -41,12 +42,10 @@ class Allocator:
 
     def update(self, units: Mapping[str, Unit]) -> None:
         """Take over the units that there are now."""
-        known = self.units
+        known, self.devices = self.devices, {unit.device.id: unit.device for unit in units.values()}
         self._fingerprints = {
-            unit.device.id: self._fingerprints[unit.device.id]
-            if unit.id in known and known[unit.id].device == unit.device
-            else fingerprint(self._host, unit.device)
-            for unit in units.values()
+            i: self._fingerprints[i] if known.get(i) == device else fingerprint(self._host, device)
+            for i, device in self.devices.items()
         }
         self.units = units
 

@@ -70,7 +70,9 @@ class Releaser:
         self._leased.set()
 
     async def reconcile(self) -> None:
-        """Look once; callers that come while a look is under way share the next one's result."""
+        """Look once. A look that is under way began before we were asked: callers wait for it and share the next."""
+        if self._running is not None and not self._running.done():
+            await asyncio.shield(self._running)
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(self._look())
         await asyncio.shield(self._running)

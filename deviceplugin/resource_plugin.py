@@ -74,7 +74,7 @@ class ResourcePlugin:
     def update(self, devices: tuple[Device, ...]) -> None:
         """Take over which devices there are now; `refresh` sends them."""
         leased = {device_of(unit_id) for unit_id in self._leased()}
-        known = {unit.device.id: unit.device for unit in self._allocator.units.values()} | self._gone
+        known = self._allocator.devices | self._gone
         present = {device.id for device in devices}
         self._gone = {i: device for i, device in known.items() if i in leased and i not in present}
         self._allocator.update(units_of(self.resource, devices))
@@ -94,8 +94,7 @@ class ResourcePlugin:
         """
         if not self.resource.cdi:
             return None
-        devices = {unit.device.id: unit.device for unit in self._allocator.units.values()}
-        spec = cdi_spec(self.resource, (self._gone | devices).values())
+        spec = cdi_spec(self.resource, (self._gone | self._allocator.devices).values())
         return spec if spec.devices else None
 
     def without_cdi(self, reason: str) -> None:

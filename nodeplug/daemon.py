@@ -115,9 +115,9 @@ class Daemon:
             reason = why_too_long(len(offered[resource.name]), resource.shares)
             if reason:
                 offered[resource.name] = ()
-            if reason != self._too_long.get(resource.name, ""):
-                self._too_long[resource.name] = reason
-                log.error("not offered: %s", reason or "no longer so", extra={"resource": resource.name})
+            if reason and reason != self._too_long.get(resource.name):
+                log.error("not offered: %s", reason, extra={"resource": resource.name})
+            self._too_long[resource.name] = reason
         return offered
 
 
