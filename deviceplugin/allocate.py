@@ -115,7 +115,7 @@ class Allocator:
             resource=self.resource.name,
             unit=unit.id,
             api=API,
-            occupies=frozenset((device.id, *device.members)),
+            occupies=device.ids,
             touches=frozenset(device.within),
             holder=holder,
             answer=answer,

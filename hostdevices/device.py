@@ -66,3 +66,8 @@ class Device(Struct, frozen=True):
     within: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     health: Health = HEALTHY
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Return the ids that whoever has the device has: its own and its members'."""
+        return frozenset((self.id, *self.members))

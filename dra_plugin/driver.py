@@ -1,0 +1,54 @@
+"""What the gRPC side and the preparing side of the plugin say to each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from resourceapi.objects import v1
+
+
+class ClaimRef(Struct, frozen=True):
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        """Return `namespace/name:uid`."""
+        return f"{self.namespace}/{self.name}:{self.uid}"
+
+
+class PreparedDevice(Struct, frozen=True):
+    """One device of a claim, ready for containers.
+
+    `requests` are as in the allocation result (`gpu`, `gpu/large`); empty: whatever request a container names.
+    """
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
+class ClaimFailed(Struct, frozen=True):
+    """Why one claim could not be prepared or unprepared; the others of the call are not concerned."""
+
+    reason: str
+
+
+Prepared: TypeAlias = tuple[PreparedDevice, ...] | ClaimFailed
+
+
+class Driver(Protocol):
+    """Prepares claims. Both calls can be repeated at any moment, after any crash, with the same answer."""
+
+    async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
+        """Make the devices of allocated claims ready; return every claim's outcome by uid."""
+        ...
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
+        """Undo `prepare`, without the claim objects; return every claim's outcome by uid. Unknown claims are done."""
+        ...
