@@ -5,11 +5,12 @@ grant -> decided on the loop -> one transaction for all who wait -> the answers
 
 from checkpoint.database import SetAside
 from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, StateLocked
-from checkpoint.lease import Lease, LeaseKey
+from checkpoint.lease import Api, Lease, LeaseKey, Obstacles
 from checkpoint.ledger import Granted, Ledger, Reconciled
 from checkpoint.quarantine import Withheld
 
 __all__ = [
+    "Api",
     "CheckpointError",
     "Granted",
     "Lease",
@@ -17,6 +18,7 @@ __all__ = [
     "LeaseRefused",
     "Ledger",
     "LedgerUnavailable",
+    "Obstacles",
     "Reconciled",
     "SetAside",
     "StateLocked",

@@ -1,11 +1,12 @@
 """Leases: who was given which device, and who must not be given it.
 
-Rules (a device is a stable id, see hostdevices/identity.py; a party is a resource of one API):
+Rules (a device is a stable id, see hostdevices/identity.py; a party is a device plugin resource, or a claim):
 1. A device that one party's lease occupies is nobody else's: not whole, not in parts.
 2. A device of which one party's lease takes a part (touches) cannot be another party's whole.
 3. Inside one resource of the device plugin API the kubelet decides: it frees the devices of a finished pod without
    telling us, so a grant for a leased unit ends the old lease. A share is a unit of its own.
-4. In DRA the kubelet tells us when a claim ends, so a unit that another claim holds is refused.
+4. In DRA the kubelet tells us when a claim ends, so each claim is a party: what another claim holds is refused. A share
+   touches its device, so shares of several claims go together. Administrators' access neither occupies nor touches.
 
 Pure; ledger.py makes it durable.
 """
@@ -21,7 +22,8 @@ from checkpoint.errors import LeaseRefused
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
 LeaseKey: TypeAlias = tuple[str, str, str]  # resource, API, unit
-_Party: TypeAlias = tuple[str, str]  # resource, API
+_Party: TypeAlias = tuple[str, str]  # resource or claim, API
+_UNKNOWN_HOLDER = "a holder that is not known yet"
 _Parties: TypeAlias = dict[str, dict[_Party, int]]  # device -> how many leases of each party
 
 
@@ -50,6 +52,31 @@ class Lease(Struct, frozen=True, kw_only=True):
     def key(self) -> LeaseKey:
         """What the lease is found by: there is one lease per resource, API and unit."""
         return (self.resource, self.api, self.unit)
+
+    @property
+    def party(self) -> tuple[str, Api]:
+        """Who it is that holds: leases of one party do not get in each other's way."""
+        return (self.holder if self.api == "dra" else self.resource, self.api)
+
+
+class Obstacles(Struct, frozen=True):
+    """What leases take, by device, as a party sees it that holds none of them."""
+
+    occupied: Mapping[str, Lease] = {}
+    touched: Mapping[str, Lease] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is taken."""
+        return bool(self.occupied or self.touched)
+
+    def why_not(self, occupies: Iterable[str], touches: Iterable[str] = ()) -> str:
+        """Return who has a device that a new lease would need, in words; empty when nobody does."""
+        whole = sorted(occupies)
+        for device in (*whole, *sorted(touches)):
+            held = self.occupied.get(device) or (self.touched.get(device) if device in whole else None)
+            if held is not None:
+                return f"{held.resource} ({held.api}) has given {held.unit} to {held.holder or _UNKNOWN_HOLDER}"
+        return ""
 
 
 class Change(Struct, frozen=True):
@@ -97,13 +124,21 @@ class Book:
             old = book._leases.get(lease.key)
             if old is not None:
                 if lease.api == "dra" and old.holder != lease.holder:
-                    raise _refusal(lease, old, lease.unit, "a unit has one claim at a time; unprepare that claim first")
+                    raise _refusal(lease, old, lease.unit, "a unit has one claim at a time")
                 book._drop(old)
                 ended.append(old)
         for lease in wanted:
             book._check(lease)
             book._add(lease)
         return Change(book, tuple(ended), tuple(wanted))
+
+    def obstacles(self, api: Api) -> Obstacles:
+        """Return what the other API than `api` has handed out."""
+        others = [lease for lease in self if lease.api != api]
+        return Obstacles(
+            {device: lease for lease in others for device in lease.occupies},
+            {device: lease for lease in others for device in lease.touches},
+        )
 
     def end(self, which: Callable[[Lease], bool]) -> Change:
         """End the leases for which `which` is true."""
@@ -143,20 +178,19 @@ class Book:
         return Change(book, ended, begun)
 
     def _check(self, lease: Lease) -> None:
-        mine = (lease.resource, lease.api)
+        mine = lease.party
         for device in sorted(lease.occupies | lease.touches):
             others = self._occupied.get(device, {}).keys() - {mine}
             if others:
-                rule = "a device belongs to one resource at a time; end that holder or leave the device to one resource"
-                raise _refusal(lease, self._find(device, others), device, rule)
+                raise _refusal(lease, self._find(device, others), device, "a device has one holder at a time")
             others = self._touched.get(device, {}).keys() - {mine}
             if others and device in lease.occupies:
-                rule = "a device is handed out whole or in parts; end that holder or leave the device to one resource"
+                rule = "a device is handed out whole or in parts"
                 raise _refusal(lease, self._find(device, others), device, rule)
 
     def _find(self, device: str, parties: Iterable[_Party]) -> Lease:
         wanted = frozenset(parties)
-        return next(x for x in self if (x.resource, x.api) in wanted and (device in x.occupies or device in x.touches))
+        return next(x for x in self if x.party in wanted and (device in x.occupies or device in x.touches))
 
     def _copy(self) -> "Book":
         book = Book()
@@ -174,7 +208,7 @@ class Book:
         self._count(lease, -1)
 
     def _count(self, lease: Lease, by: int) -> None:
-        party = (lease.resource, lease.api)
+        party = lease.party
         for index, devices in ((self._occupied, lease.occupies), (self._touched, lease.touches)):
             for device in devices:
                 parties = dict(index.get(device, {}))  # a copy: other books share the inner mappings
@@ -188,9 +222,10 @@ class Book:
 
 
 def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused:
-    owner = held.holder or "a holder that is not known yet"
+    owner = held.holder or _UNKNOWN_HOLDER
+    way_out = "unprepare that claim first" if held.api == "dra" else "end that pod, or leave the device to one resource"
     return LeaseRefused(
         f"device {device}: {wanted.resource} cannot hand out {wanted.unit}, because {held.resource} ({held.api}) has"
-        f" given {held.unit} to {owner}; {rule}",
+        f" given {held.unit} to {owner}; {rule}; {way_out}",
         device,
     )

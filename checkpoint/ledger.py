@@ -8,7 +8,7 @@ callers get their answers and readers the new state. If the disk refuses, all of
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from checkpoint.database import Database, SetAside, State, Writes
-from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.lease import Api, Change, Lease
+from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.lease import Api, Change, Lease, Obstacles
 from checkpoint.quarantine import Withheld, refuse_withheld
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class Ledger:
         self._state: State | None = None  # None until the file could be read
         self._waiting: list[_Request] = []
         self._draining: asyncio.Task[None] | None = None
+        self._observers: list[Callable[[Set[Api]], None]] = []
+        self._looks: list[Callable[[], Awaitable[None]]] = []
         self._closed = False
 
     @classmethod
@@ -99,6 +101,18 @@ class Ledger:
         """Return all leases, from memory."""
         return tuple(self._state.book) if self._state else ()
 
+    def obstacles(self, api: Api) -> Obstacles:
+        """Return what the other API than `api` has handed out, from memory."""
+        return self._state.book.obstacles(api) if self._state else Obstacles()
+
+    def observe(self, changed: Callable[[Set[Api]], None]) -> None:
+        """Have `changed` called, on the loop, after each commit that granted or ended leases, with their APIs."""
+        self._observers.append(changed)
+
+    def ask_before_refusing(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Have `look` end the leases whose holders are gone, before a device is refused because of a lease."""
+        self._looks.append(look)
+
     def from_before_boot(self) -> tuple[Lease, ...]:
         """Return the leases that date from an earlier boot and that the kubelet has not confirmed since."""
         return tuple(lease for lease in self.leases() if lease.boot_id != self.boot_id)
@@ -107,10 +121,11 @@ class Ledger:
         """Return the devices that must not be handed out, from memory."""
         return tuple(self._state.withheld.values()) if self._state else ()
 
-    async def grant(self, wanted: Sequence[Lease]) -> Granted:
+    async def grant(self, wanted: Sequence[Lease], *, afresh: bool = True) -> Granted:
         """Put all of `wanted` on disk, or none: when this returns, the answer may leave.
 
         Raises `LeaseRefused` where a device is somebody else's or withheld, `LedgerUnavailable` where the disk refuses.
+        With `afresh` nobody is refused before a fresh look at who still holds what (see `ask_before_refusing`).
         """
 
         def decide(state: State) -> _Decision[Granted]:
@@ -118,6 +133,12 @@ class Ledger:
             change = state.book.grant(wanted)
             return _changed(state, change, Granted(change.ended))
 
+        try:
+            return await self._request(decide)
+        except LeaseRefused:
+            if not afresh or not self._looks:
+                raise
+        await asyncio.gather(*(look() for look in self._looks))
         return await self._request(decide)
 
     async def release(self, which: Callable[[Lease], bool]) -> tuple[Lease, ...]:
@@ -240,6 +261,9 @@ class Ledger:
         if writes:
             await self._in_thread(self._database.write, before, writes)
             self._state = state
+            apis = {lease.api for each in writes for lease in (*each.ended, *each.begun)}
+            for changed in self._observers if apis else ():
+                asyncio.get_running_loop().call_soon(changed, apis)
         return outcomes
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:

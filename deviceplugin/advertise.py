@@ -20,15 +20,15 @@ class Advertised:
         self._entries: dict[str, tuple[bool, tuple[int, ...], bytes]] = {}
         self.encoded = b""
 
-    def update(self, units: Mapping[str, Unit], leased: Iterable[str], withheld: Mapping[str, str]) -> bool:
+    def update(self, units: Mapping[str, Unit], leased: Iterable[str], barred: Mapping[str, str]) -> bool:
         """Take over the units that are there; return whether the list differs from the one before.
 
         A leased unit that is gone stays listed as Unhealthy: a kubelet reads a missing id as healthy (observed, 1.6).
-        Devices in `withheld` (id -> reason) are listed as Unhealthy.
+        Devices in `barred` (id -> reason) are listed as Unhealthy.
         """
         entries = {
             unit.id: self._entry(
-                unit.id, unit.device.health.healthy and unit.device.id not in withheld, unit.device.numa_nodes
+                unit.id, unit.device.health.healthy and unit.device.id not in barred, unit.device.numa_nodes
             )
             for unit in units.values()
         }

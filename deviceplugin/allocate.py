@@ -30,7 +30,7 @@ class Allocator:
     """Hands out the units of one resource."""
 
     def __init__(self, resource: Resource, host: Host, ledger: Ledger, releaser: Releaser) -> None:
-        """Start without units. `releaser` brings the ledger up to date with what the kubelet says."""
+        """Start without units. `releaser` is told of what it has to watch."""
         self.resource = resource
         self.units: Mapping[str, Unit] = {}
         self.devices: dict[str, Device] = {}  # that the units are shares of
@@ -86,11 +86,7 @@ class Allocator:
         now = time.time()
         wanted = [self._lease(unit, now, answer=encoded) for unit in units]
         try:
-            try:
-                granted = await self._ledger.grant(wanted)
-            except LeaseRefused:
-                await self._releaser.reconcile()  # the holder may be gone already
-                granted = await self._ledger.grant(wanted)
+            granted = await self._ledger.grant(wanted)
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:

@@ -5,13 +5,13 @@ assignment -> units -> CDI specs -> lists -> kubelet
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec import Struct
 
 import cdi
-from checkpoint import Lease, Ledger
+from checkpoint import Api, Lease, Ledger
 from deviceplugin.folder import PluginFolder, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
@@ -62,6 +62,8 @@ class DevicePlugins:
         self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
         self._described: dict[str, cdi.Spec] | None = None  # the specs on disk; None before the first were written
         self._started = False
+        ledger.observe(self._leases_changed)
+        ledger.ask_before_refusing(self._releaser.reconcile)
 
     async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
         """Take over which devices each resource has now; lists that changed are sent.
@@ -129,6 +131,11 @@ class DevicePlugins:
     def _without_cdi(self, reason: str) -> None:
         for plugin in self._plugins.values():
             plugin.without_cdi(reason)
+
+    def _leases_changed(self, apis: Set[Api]) -> None:
+        """What the other API hands out or gets back cannot be had or can be had here, at once."""
+        if apis - {API}:
+            self._refresh()
 
     def _refresh(self) -> None:
         for plugin in self._plugins.values():

@@ -124,7 +124,7 @@ class Releaser:
             try:
                 if lease is None:
                     raise LeaseRefused("it is not offered here any more", unit)
-                await self._ledger.grant([lease])
+                await self._ledger.grant([lease], afresh=False)  # this is the fresh look
             except LeaseRefused as refusal:
                 if (resource, unit) not in self._unadopted:
                     log.warning("the kubelet holds a device without a lease of ours: %s", refusal, extra=extra)

@@ -81,10 +81,10 @@ class ResourcePlugin:
 
     def refresh(self) -> None:
         """Send the list again if devices, leases or withheld devices made it another one."""
-        withheld = {w.device: w.reason for w in self._ledger.withheld()}
+        barred = self._barred()
         before = self._advertised.health()
-        if self._advertised.update(self._allocator.units, self._leased(), withheld):
-            self._log_changes(before)
+        if self._advertised.update(self._allocator.units, self._leased(), barred):
+            self._log_changes(before, barred)
             self._servicer.publish()
 
     def cdi_spec(self) -> cdi.Spec | None:
@@ -121,7 +121,14 @@ class ResourcePlugin:
     def _leased(self) -> list[str]:
         return [x.unit for x in self._ledger.leases() if x.api == API and x.resource == self.resource.name]
 
-    def _log_changes(self, before: Mapping[str, bool]) -> None:
+    def _barred(self) -> dict[str, str]:
+        """Return why devices cannot be handed out though they are well: withheld, or given away through DRA."""
+        obstacles = self._ledger.obstacles(API)
+        taken = {i: obstacles.why_not(d.ids, d.within) for i, d in self._allocator.devices.items()} if obstacles else {}
+        barred = {device: reason for device, reason in taken.items() if reason}
+        return barred | {w.device: w.reason for w in self._ledger.withheld()}
+
+    def _log_changes(self, before: Mapping[str, bool], barred: Mapping[str, str]) -> None:
         now = self._advertised.health()
         for unit_id in sorted(now.keys() | before.keys()):
             was, is_now = before.get(unit_id), now.get(unit_id)
@@ -133,6 +140,9 @@ class ResourcePlugin:
                 text = "device is offered" if was is None else "device is healthy again"
             else:
                 unit = self._allocator.units.get(unit_id)
-                reason = unit.device.health.reason if unit else f"{device_of(unit_id)} is gone while leased"
+                device = device_of(unit_id)
+                reason = (
+                    unit.device.health.reason or barred.get(device, "") if unit else f"{device} is gone while leased"
+                )
                 text = f"device is unhealthy: {reason}"
             log.info("%s", text, extra={"resource": self.resource.name, "device": unit_id})

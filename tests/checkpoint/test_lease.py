@@ -39,8 +39,8 @@ def test_another_resource_is_refused_by_name_rule_and_way_out() -> None:
     assert refused.value.device == "gpu-0"
     assert str(refused.value) == (
         "device gpu-0: example.com/vfio cannot hand out vfio-7, because example.com/gpu (device-plugin) has given gpu-0"
-        " to pod/default/train/main; a device belongs to one resource at a time; end that holder or leave the device to"
-        " one resource"
+        " to pod/default/train/main; a device has one holder at a time; end that pod, or leave the device to one"
+        " resource"
     )
 
 
@@ -64,6 +64,30 @@ def test_a_claim_keeps_its_device_from_other_claims_and_may_repeat_itself() -> N
         book.grant([lease("gpu-0", api="dra", holder="claim/2")])
 
 
+def test_claims_keep_from_each_other_what_they_took_whole_and_share_what_they_touch() -> None:
+    whole = lease("gpu-0", api="dra", holder="claim/1")
+    share = lease("gpu-1/s1", occupies="", touches="gpu-1", api="dra", holder="claim/1")
+    admin = lease("gpu-0@claim/3", occupies="", api="dra", holder="claim/3")
+    book = Book().grant([whole, share, admin]).book
+    with pytest.raises(LeaseRefused, match=r"gpu-0.*claim/1; a device has one holder at a time; unprepare that claim"):
+        book.grant([lease("gpu-0-half", touches="gpu-0", api="dra", holder="claim/2")])
+    with pytest.raises(LeaseRefused, match=r"device gpu-1.*whole or in parts; unprepare that claim"):
+        book.grant([lease("gpu-1", api="dra", holder="claim/2")])
+    assert book.grant([lease("gpu-1/s2", occupies="", touches="gpu-1", api="dra", holder="claim/2")])
+
+
+def test_obstacles_are_what_the_other_api_handed_out() -> None:
+    part, claimed = lease("vf-0", touches="pf"), lease("gpu-0", api="dra", holder="claim/1")
+    obstacles = Book([part, claimed]).obstacles("dra")
+    assert obstacles
+    assert not Book([claimed]).obstacles("dra")
+    assert obstacles.why_not(["gpu-0"]) == ""
+    assert "example.com/gpu (device-plugin) has given vf-0" in obstacles.why_not(["pf"])
+    assert "has given vf-0" in obstacles.why_not(["vf-0"], ["pf"])
+    assert obstacles.why_not(["vf-1"], ["pf"]) == ""
+    assert "gpu-0 to claim/1" in Book([part, claimed]).obstacles("device-plugin").why_not(["gpu-0"])
+
+
 def test_shares_of_one_device_go_to_one_resource_only() -> None:
     book = Book().grant([lease(f"fuse.{n}", "example.com/fuse", occupies="fuse") for n in range(3)]).book
     assert len(book.grant([lease("fuse.3", "example.com/fuse", occupies="fuse")]).book) == 4
@@ -75,7 +99,7 @@ def test_parts_of_one_whole_may_go_to_different_resources_but_the_whole_to_neith
     book = Book().grant([lease("vf-0", "a.com/vf", touches="pf"), lease("vf-1", "b.com/vf", touches="pf")]).book
     with pytest.raises(LeaseRefused, match=r"device pf: .*whole or in parts"):
         book.grant([lease("pf", "a.com/pf")])
-    with pytest.raises(LeaseRefused, match=r"device pf: .*one resource at a time"):
+    with pytest.raises(LeaseRefused, match=r"device pf: .*one holder at a time"):
         Book([lease("pf", "a.com/pf")]).grant([lease("vf-0", "a.com/vf", touches="pf")])
 
 
@@ -113,7 +137,7 @@ def test_a_look_at_the_kubelet_ends_what_it_does_not_know_and_names_who_holds_th
 
 def conflict(a: Lease, b: Lease) -> bool:
     """The rule as the issue states it, for pairs."""
-    if (a.resource, a.api) == (b.resource, b.api):
+    if a.party == b.party:
         return False
     return bool(a.occupies & (b.occupies | b.touches) or b.occupies & a.touches)
 
@@ -126,7 +150,7 @@ leases = st.builds(
     api=st.sampled_from(["device-plugin", "dra"]),
     occupies=st.frozensets(devices, min_size=1, max_size=2),
     touches=st.frozensets(devices, max_size=2),
-    holder=st.sampled_from(["", "claim/1"]),
+    holder=st.sampled_from(["", "claim/1", "claim/2"]),
     boot_id=st.just("b"),
     since=st.just(0.0),
 )

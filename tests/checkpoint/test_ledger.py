@@ -161,6 +161,36 @@ async def test_a_reboot_shows_in_leases_until_the_kubelet_confirms_them(ledger: 
     await again.close()
 
 
+async def test_nobody_is_refused_before_a_fresh_look_and_a_look_itself_does_not_look(ledger: Ledger) -> None:
+    looks: list[str] = []
+
+    async def look() -> None:
+        looks.append("looked")
+        await ledger.release(lambda each: each.holder == "pod/x/gone/c")
+        with pytest.raises(LeaseRefused):
+            await ledger.grant([lease("gpu-1", "other.com/gpu")], afresh=False)
+
+    ledger.ask_before_refusing(look)
+    await ledger.grant([lease("gpu-0", holder="pod/x/gone/c"), lease("gpu-1", holder="pod/x/here/c")])
+    assert not looks
+    await ledger.grant([lease("gpu-0", "other.com/gpu")])
+    with pytest.raises(LeaseRefused, match="pod/x/here/c"):
+        await ledger.grant([lease("gpu-1", "other.com/gpu")])
+    assert looks == ["looked", "looked"]
+
+
+async def test_who_observes_hears_which_api_has_changed(ledger: Ledger) -> None:
+    heard: asyncio.Queue[set[str]] = asyncio.Queue()
+    ledger.observe(lambda apis: heard.put_nowait(set(apis)))
+    await ledger.grant([lease("gpu-0"), lease("gpu-1", api="dra", holder="claim/1")])
+    assert await heard.get() == {"device-plugin", "dra"}
+    await ledger.release(lambda each: each.api == "dra")
+    assert await heard.get() == {"dra"}
+    await ledger.release(lambda each: False)
+    await ledger.withhold("gpu-0", "broken")
+    assert heard.empty()
+
+
 async def test_a_withheld_device_is_refused_with_its_reason_until_readmitted(ledger: Ledger, tmp_path: Path) -> None:
     withheld = await ledger.withhold("pf", "reset failed: timeout")
     assert await ledger.withhold("pf", "another reason") == withheld

@@ -1,8 +1,12 @@
 """Leases end when the kubelet no longer names their devices, and come back when our record was lost."""
 
+import time
 from pathlib import Path
 
-from checkpoint import Ledger
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Lease, LeaseRefused, Ledger
 from deviceplugin import Paths
 from deviceplugin.lifecycle import Timings
 from kubelet.node import Node
@@ -104,3 +108,41 @@ async def test_registered_through_the_plugin_watcher(
         assert plugins.status()[0].registrations >= 2
         await plugins.stop()
         assert not list(paths.plugins_registry.iterdir())
+
+
+async def test_what_a_claim_holds_is_unhealthy_here_until_the_claim_ends(
+    start: StartPlugins, paths: Paths, ledger: Ledger, socket_dir: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        await start([resource(), resource("kvm")], timings=NO_GRACE)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1)
+        claim = Lease(
+            resource="example.com/fuse",
+            unit="misc-fuse",
+            api="dra",
+            occupies=frozenset({"misc-fuse"}),
+            holder="claim/1",
+            boot_id="this-boot",
+            since=time.time(),
+        )
+        await ledger.grant([claim])
+        await node.until(lambda: node.allocatable()["example.com/fuse"] == 0)
+        assert node.allocatable()["example.com/kvm"] == 1
+        await ledger.release(lambda lease: lease.holder == "claim/1")
+        await node.until(lambda: node.allocatable()["example.com/fuse"] == 1)
+
+
+async def test_a_claim_gets_the_device_of_a_pod_that_is_gone_and_is_refused_that_of_one_that_is_not(
+    start: StartPlugins, paths: Paths, ledger: Ledger, socket_dir: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        await start([resource()], timings=NO_GRACE)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1)
+        await node.admit(pod("a", fuse=1))
+        (held,) = ledger.leases()
+        claim = replace(held, api="dra", holder="claim/1")
+        with pytest.raises(LeaseRefused, match="pod/default/a/c"):
+            await ledger.grant([claim])
+        node.finish("a")
+        await ledger.grant([claim])
+        assert [lease.holder for lease in ledger.leases()] == ["claim/1"]
