@@ -1,0 +1,13 @@
+"""The pages of scenarios say what the tests say, and no scenario is forgotten."""
+
+import pytest
+
+from tests.catalogue import Catalogue
+from tests.kubelet import scenarios
+
+
+@pytest.mark.parametrize("catalogue", [scenarios.CATALOGUE], ids=["device manager"])
+def test_the_page_is_fresh_and_complete(catalogue: Catalogue) -> None:
+    text = catalogue.text()
+    assert catalogue.page.read_text() == text, f"write it anew: see the head of {catalogue.page}"
+    assert "MISSING" not in text
