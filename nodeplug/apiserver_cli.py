@@ -28,6 +28,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
 @click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
+@click.option("--no-prototype", is_flag=True, help="Leave out the kinds of the k8srm prototype, as a real server does.")
 def apiserver(
     data: Path | None,
     kubeconfig: Path | None,
@@ -36,13 +37,15 @@ def apiserver(
     port: int,
     no_token: bool,
     no_collector: bool,
+    no_prototype: bool,
 ) -> None:
     """Serve resource.k8s.io, the core kinds around it and custom resources until SIGINT or SIGTERM.
 
-    Prints the address when requests are answered.
+    The kinds of the k8srm prototype are among them. Prints the address when requests are answered.
     """
     try:
         from controlplane.apiserver import JournalError, Server, ServerError
+        from controlplane.k8srm.definitions import definitions
     except ImportError as error:
         raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
     try:
@@ -51,6 +54,7 @@ def apiserver(
             port=port,
             token="" if no_token else None,
             data=data,
+            definitions=() if no_prototype else definitions(),
             collect_after=None if no_collector else 0.5,
         )
         asyncio.run(serve(server, kubeconfig, load))

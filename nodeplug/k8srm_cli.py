@@ -78,7 +78,7 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
     help="Create the objects of these manifests, files or folders, at the start.",
 )
 def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, ...]) -> None:
-    """Serve the prototype's kinds, besides all that `nodeplug apiserver` serves, until SIGINT or SIGTERM."""
+    """Serve what `nodeplug apiserver` serves, on the prototype's port, until SIGINT or SIGTERM."""
     try:
         from controlplane.apiserver import JournalError, Server, ServerError
     except ImportError as error:

@@ -135,22 +135,27 @@ def kind_of(definition: Plain) -> Kind:
 
 
 class Definitions:
-    """Keeps a registry in step with the stored definitions."""
+    """Keeps a registry in step with the stored definitions.
+
+    Kinds that it has from the start stay: a definition never changes one of the API's own, as in a real server, and
+    one that replaced another definition's kind gives it back when it goes.
+    """
 
     def __init__(self, store: Store, registry: Registry, clock: Callable[[], datetime]) -> None:
         self._store, self._registry, self._clock = store, registry, clock
+        self._first = {kind.id: kind for kind in registry}
 
     def load(self) -> None:
         """Serve what is stored."""
         for definition in self._store.objects(KIND_ID):
-            self._registry.add(kind_of(definition))
+            self._serve(definition)
 
     def changed(self, definition: Plain) -> None:
         """A definition has been written: serve it, and say so in its status."""
         if definition["metadata"].get("deletionTimestamp"):
             return
         names = definition["spec"]["names"]
-        self._registry.add(kind_of(definition))
+        self._serve(definition)
         status = definition.get("status") or {}
         if status.get("acceptedNames") == names and status.get("conditions"):
             return
@@ -168,10 +173,19 @@ class Definitions:
 
     def removed(self, definition: Plain) -> None:
         """A definition is gone, and its objects with it."""
-        spec = definition["spec"]
-        kind_id = f"{spec['names']['plural']}.{spec['group']}"
+        kind_id = definition["metadata"]["name"]
+        first = self._first.get(kind_id)
+        if first is not None and not first.generic:
+            return
         self._store.drop(kind_id)
         self._registry.remove(kind_id)
+        if first is not None:
+            self._registry.add(first)
+
+    def _serve(self, definition: Plain) -> None:
+        first = self._first.get(definition["metadata"]["name"])
+        if first is None or first.generic:
+            self._registry.add(kind_of(definition))
 
 
 def _filled(definition: Plain) -> Plain:

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from nodeplug.cli import main
 
 _CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+_POOL = "---\napiVersion: devmgmtproto.k8s.io/v1alpha1\nkind: DevicePool\nmetadata: {name: p}\nspec: {driver: d, devices: []}\n"
 _NODE = "---\napiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {capacity: {cpu: '2'}}\n"
 
 
 def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
     """Manifests are there from the start, the kubeconfig leads to them, SIGTERM is a clean end."""
     (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests/one.yaml").write_text(_CLASS + _NODE)
+    (tmp_path / "manifests/one.yaml").write_text(_CLASS + _NODE + _POOL)
     config = tmp_path / "config"
     command = [sys.executable, "-m", "nodeplug", "apiserver", "--kubeconfig", str(config)]
     with subprocess.Popen(
@@ -30,7 +31,8 @@ def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
         process.stdout.readline()  # the hint; the kubeconfig is there
         token = yaml.safe_load(config.read_text())["users"][0]["user"]["token"]
         assert config.stat().st_mode & 0o777 == 0o600
-        for path in ("/apis/resource.k8s.io/v1/deviceclasses/gpu", "/api/v1/nodes/node1"):
+        pool = "/apis/devmgmtproto.k8s.io/v1alpha1/devicepools/p"
+        for path in (pool, "/apis/resource.k8s.io/v1/deviceclasses/gpu", "/api/v1/nodes/node1"):
             request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=10) as answer:
                 found = json.load(answer)

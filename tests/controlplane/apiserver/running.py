@@ -18,6 +18,7 @@ from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.rest import Target
 from controlplane.apiserver.server import FIRST_NAMESPACES
+from controlplane.k8srm.definitions import definitions
 
 Plain = dict[str, Any]
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -27,10 +28,10 @@ APPLY = "application/apply-patch+yaml"
 
 
 class Running:
-    """A server that runs while it is entered; arguments are those of Server."""
+    """A server that runs while it is entered, with the kinds of `nodeplug apiserver`; arguments are those of Server."""
 
     def __init__(self, **options: Any) -> None:
-        self._options: dict[str, Any] = {"token": "secret"} | options
+        self._options: dict[str, Any] = {"token": "secret", "definitions": definitions()} | options
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: BaseException | None = None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, MERGE, Http
+from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, device_class
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DRIVERS = "/apis/example.com/v1alpha1/namespaces/default/drivers"
@@ -138,3 +138,31 @@ def test_definitions_that_are_refused(api: Http, change: Any, message: str) -> N
     answer = api.send("POST", DEFINITIONS, definition() | change)
     assert answer.status == 422
     assert message in answer.message
+
+
+def test_a_definition_of_one_of_the_apis_own_kinds_changes_nothing(api: Http) -> None:
+    """It is stored, as on a real server; the kind and its objects stay, also when it goes."""
+    names = {"plural": "deviceclasses", "kind": "DeviceClass"}
+    theirs = definition(group="resource.k8s.io", scope="Cluster", names=names)
+    metadata = {"name": "deviceclasses.resource.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}}
+    api.ok("POST", CLASSES, device_class("gpu"))
+    api.ok("POST", DEFINITIONS, theirs | {"metadata": metadata})
+    assert api.send("GET", "/apis/resource.k8s.io/v1alpha1/deviceclasses").status == 404
+    assert api.ok("GET", f"{CLASSES}/gpu")["kind"] == "DeviceClass"
+    api.ok("DELETE", f"{DEFINITIONS}/deviceclasses.resource.k8s.io")
+    assert api.ok("GET", f"{CLASSES}/gpu")["kind"] == "DeviceClass"
+
+
+def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: Http) -> None:
+    """The kinds that `nodeplug apiserver` has besides the API's own are there without a definition."""
+    configs = "/apis/foozer.example.com/v1alpha1/namespaces/default/foozerconfigs"
+    names = {"plural": "foozerconfigs", "kind": "FoozerConfig"}
+    assert api.ok("GET", configs)["items"] == []
+    mine = definition(group="foozer.example.com", names=names) | {
+        "metadata": {"name": "foozerconfigs.foozer.example.com"}
+    }
+    api.ok("POST", DEFINITIONS, mine)
+    config = {"apiVersion": "foozer.example.com/v1alpha1", "kind": "FoozerConfig", "metadata": {"name": "a"}}
+    assert "spec.type: Required value" in api.send("POST", configs, config | {"spec": {}}).message
+    api.ok("DELETE", f"{DEFINITIONS}/foozerconfigs.foozer.example.com")
+    api.ok("POST", configs, config | {"spec": {}})

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from controlplane.k8srm import K8srmError
 from controlplane.k8srm.client_api import ClientApi
-from controlplane.k8srm.definitions import definitions
 from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import schedule
 from controlplane.k8srm.types import API_VERSION
@@ -31,7 +30,7 @@ def pod(name: str, *entries: Plain) -> Plain:
 @pytest.fixture
 def served() -> Iterator[Running]:
     """A server with the prototype's kinds."""
-    with Running(definitions=definitions()) as running:
+    with Running() as running:
         yield running
 
 
@@ -255,7 +254,7 @@ def test_unknown_members_null_and_numbers_are_stored(cluster: Cluster) -> None:
 
 
 def test_a_server_without_the_kinds() -> None:
-    with Running() as plain:
+    with Running(definitions=()) as plain:
         api = ClientApi(Client(lambda: Credentials(server=plain.url, token=plain.server.token)))
         api.create(pod("one"))
         with pytest.raises(K8srmError, match="the server has no DeviceDriver of devmgmtproto"):
