@@ -8,9 +8,11 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hostdevices.device import Device
+from hostdevices.device import AttributeValue, Device
 from hostdevices.groups import Group
 
+Api: TypeAlias = Literal["device-plugin", "dra", "both"]
+TaintPolicy: TypeAlias = Literal["none", "NoSchedule", "NoExecute"]
 PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
 HealthPolicy: TypeAlias = Literal["strict", "present"]
 
@@ -39,6 +41,52 @@ class NodeAccess(Struct, frozen=True):
     mode: int | None = None  # permission bits, 0o660
 
 
+class Capacity(Struct, frozen=True):
+    """How much of something a device has, and which amounts of it can be asked for. Amounts are Kubernetes quantities.
+
+    The policy is for devices with shares: `default` is what who asks for nothing gets. `valid_values`, in ascending
+    order, or a range from `minimum` to `maximum` in steps, say what can be asked for; without both, any amount.
+    """
+
+    value: str
+    default: str = ""
+    valid_values: tuple[str, ...] = ()
+    minimum: str = ""
+    maximum: str = ""
+    step: str = ""
+
+
+class Partition(Struct, frozen=True):
+    """A part of a device that can be given out alone, `count` times, as long as it finds what it consumes.
+
+    `consumes` are amounts of the device's counters. `attributes` and `capacity` are the part's own, beside those of
+    the device.
+    """
+
+    name: str
+    consumes: Mapping[str, str]
+    count: int = 1
+    attributes: Mapping[str, AttributeValue] = {}
+    capacity: Mapping[str, Capacity] = {}
+
+
+class DraOptions(Struct, frozen=True):
+    """How devices are offered through DRA.
+
+    `taint` is what an unhealthy device gets. With `partitions` each device is offered in parts, which draw on its
+    `counters`, and never as a whole. With `extended_resource` the generated DeviceClass says that pods may ask for it
+    by the resource's name.
+    """
+
+    taint: TaintPolicy = "NoSchedule"
+    capacity: Mapping[str, Capacity] = {}
+    counters: Mapping[str, str] = {}
+    partitions: tuple[Partition, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    extended_resource: bool = False
+
+
 class Resource(Struct, frozen=True):
     """A named set of devices and how containers get them.
 
@@ -49,6 +97,7 @@ class Resource(Struct, frozen=True):
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `dangerous`: offer devices with which a container can harm the node (danger.py), too.
+    `api`: through which of the kubelet's APIs; `dra` has what DRA alone can say.
     """
 
     name: str
@@ -66,3 +115,5 @@ class Resource(Struct, frozen=True):
     health: HealthPolicy = "strict"
     reset: bool = False
     dangerous: bool = False
+    api: Api = "device-plugin"
+    dra: DraOptions = DraOptions()

@@ -66,6 +66,24 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             description="`HOST:PORT` where metrics are served, e.g. `127.0.0.1:9400`. Empty: nowhere.",
         ),
     ] = ""
+    driver_name: Annotated[
+        str,
+        Meta(
+            description="The name of the DRA driver, in ResourceSlices and claims, and the vendor of its CDI devices: a "
+            "DNS subdomain of at most 63 characters that begins with a letter."
+        ),
+    ] = "nodeplug.dev"
+    node_name: Annotated[
+        str,
+        Meta(description="The node's name in Kubernetes. Empty: the environment's `NODE_NAME`, else the host name."),
+    ] = ""
+    kubeconfig: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*)?$",
+            description="Where the API server is and who we are to it, for DRA. Empty: as pods are told.",
+        ),
+    ] = ""
 
 
 class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
