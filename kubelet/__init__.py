@@ -5,18 +5,23 @@ device manager, the plugin watcher, pod resources and the topology manager.
 """
 
 from kubelet.clock import Clock, FakeClock, SystemClock
+from kubelet.dramanager import ApiCluster, Cluster, ClusterError, MemoryCluster
 from kubelet.errors import AllocationError, KubeletError, RegistrationError
 from kubelet.node import Event, Node, NodeError
-from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, load_pods, pod
+from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, decode_pod, load_pods, pod
 from kubelet.rpc import Timeouts
 
 __all__ = [
     "AllocationError",
+    "ApiCluster",
     "Clock",
+    "Cluster",
+    "ClusterError",
     "Container",
     "Event",
     "FakeClock",
     "KubeletError",
+    "MemoryCluster",
     "Node",
     "NodeError",
     "Pod",
@@ -26,6 +31,7 @@ __all__ = [
     "SystemClock",
     "Timeouts",
     "container",
+    "decode_pod",
     "load_pods",
     "pod",
 ]

@@ -26,6 +26,7 @@ from kubelet.devicemanager import (
     PodAdmitAttributes,
 )
 from kubelet.devicemanager.server import BeforeRegister
+from kubelet.dramanager import Cluster, MemoryCluster
 from kubelet.errors import AllocationError, KubeletError, PluginCallError
 from kubelet.pluginwatcher import PluginWatcher
 from kubelet.pod_run import PodRun, full_name
@@ -67,6 +68,8 @@ class Node:
         shuffle: random.Random | None = None,
         reconcile_period: float = 1.0,
         plugin_handlers: Mapping[str, PluginHandler] | None = None,
+        cluster: Cluster | None = None,
+        node_name: str = "node",
     ) -> None:
         """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
 
@@ -80,12 +83,16 @@ class Node:
             shuffle: chooses devices at random, as the kubelet does; without it in the order of the plugin's list.
             reconcile_period: seconds between two looks at `plugins_registry`.
             plugin_handlers: for plugins of other types than `DevicePlugin`, by type.
+            cluster: where claims are read and ResourceSlices deleted; a `MemoryCluster` by default.
+            node_name: whose ResourceSlices they are.
         """
         self.directory = directory.absolute()
         self.device_plugins = self.directory / "device-plugins"
         self.plugins_registry = self.directory / "plugins_registry"
         self.pod_resources = self.directory / "pod-resources"
         self.clock: Clock = clock or SystemClock()
+        self.cluster: Cluster = cluster or MemoryCluster()
+        self.node_name = node_name
         self._timeouts = timeouts
         self._numa_nodes = tuple(numa_nodes)
         self._policy: Policy = topology_policy

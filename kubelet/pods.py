@@ -1,6 +1,6 @@
-"""Pods: the part of core/v1 that decides about devices, and YAML loading."""
+"""Pods: the part of core/v1 that decides about devices and claims, and YAML loading."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from kubelet.errors import KubeletError
 from resourceapi.objects import Quantity, QuantityError
+
+_DECIDED = ("extendedResourceClaimStatus", "resourceClaimStatuses")  # status fields that the kubelet only reads
 
 
 class PodFileError(KubeletError):
@@ -24,11 +26,19 @@ class ObjectMeta(Struct, frozen=True, rename="camel", omit_defaults=True):
     uid: str = ""
 
 
+class ResourceClaimUse(Struct, frozen=True, omit_defaults=True):
+    """A container's use of one of its pod's claims: of all its devices, or of those of one request."""
+
+    name: str
+    request: str = ""
+
+
 class ResourceRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a container asks for; devices are asked for in `limits`."""
+    """What a container asks for: devices of plugins in `limits`, claims of the pod by their names in `claims`."""
 
     limits: dict[str, str | int | float] = msgspec.field(default_factory=dict)
     requests: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    claims: tuple[ResourceClaimUse, ...] = ()
 
 
 class Container(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -48,23 +58,33 @@ class Container(Struct, frozen=True, rename="camel", omit_defaults=True):
         return {name: Quantity.parse(str(amount)).value() for name, amount in self.resources.limits.items()}
 
 
+class PodResourceClaim(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The pod's name for a ResourceClaim, which exists already or is made from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What a pod runs."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     restart_policy: str = "Always"
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
-class ResourceHealth(Struct, frozen=True, rename={"resource_id": "resourceID"}):
-    """The health of one device of a container."""
+class ResourceHealth(Struct, frozen=True, rename={"resource_id": "resourceID"}, omit_defaults=True):
+    """The health of one device of a container; `message` says why, if the device's driver did."""
 
     resource_id: str
     health: str
+    message: str = ""
 
 
 class ResourceStatus(Struct, frozen=True):
-    """The devices of one resource of a container."""
+    """The devices of one resource, or of one claim (`claim:<name>`, `claim:<name>/<request>`), of a container."""
 
     name: str
     resources: tuple[ResourceHealth, ...] = ()
@@ -86,12 +106,21 @@ class ExtendedResourceRequest(Struct, frozen=True, rename="camel"):
 
     container_name: str
     resource_name: str
+    request_name: str = ""  # in the claim
 
 
 class ExtendedResourceClaimStatus(Struct, frozen=True, rename="camel"):
     """The claim that the scheduler made for a pod's extended resources."""
 
     request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
+class PodResourceClaimStatus(Struct, frozen=True, rename="camel"):
+    """The claim that was made from a template for one of the pod's names; None if none was needed."""
+
+    name: str
+    resource_claim_name: str | None = None
 
 
 class PodStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -102,6 +131,7 @@ class PodStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     message: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
     @property
@@ -146,14 +176,26 @@ def pod(
     uid: str = "",
     namespace: str = "default",
     restart_policy: str = "Always",
+    claims: Mapping[str, str] | None = None,
 ) -> Pod:
-    """A pod in one line."""
-    return Pod(ObjectMeta(name, namespace, uid), PodSpec(containers, init, restart_policy))
+    """A pod in one line. `claims` are the pod's names for ResourceClaims that exist."""
+    references = tuple(PodResourceClaim(key, claim) for key, claim in (claims or {}).items())
+    return Pod(ObjectMeta(name, namespace, uid), PodSpec(containers, init, restart_policy, references))
 
 
-def container(name: str, limits: Mapping[str, str | int] | None = None, *, sidecar: bool = False) -> Container:
-    """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`."""
-    return Container(name, ResourceRequirements(dict(limits or {})), "Always" if sidecar else "")
+def container(
+    name: str,
+    limits: Mapping[str, str | int] | None = None,
+    *,
+    sidecar: bool = False,
+    claims: Iterable[str] = (),
+) -> Container:
+    """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`.
+
+    `claims` are names of the pod, or `name/request`.
+    """
+    uses = tuple(ResourceClaimUse(name, request) for name, _, request in (each.partition("/") for each in claims))
+    return Container(name, ResourceRequirements(dict(limits or {}), claims=uses), "Always" if sidecar else "")
 
 
 def device_request(owner: Pod) -> dict[str, int]:
@@ -180,7 +222,7 @@ def load_pods(path: Path) -> list[Pod]:
         documents = list(yaml.safe_load_all(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise PodFileError(f"{path}: {error}") from error
-    return [_pod_of(path, document) for document in _items(documents)]
+    return [decode_pod(document, str(path)) for document in _items(documents)]
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:
@@ -191,18 +233,22 @@ def _items(documents: list[Any]) -> Iterator[Any]:
             yield document
 
 
-def _pod_of(path: Path, document: Any) -> Pod:
+def decode_pod(document: Any, source: str) -> Pod:
+    """A pod from its JSON value, as the API server or a YAML file has it; `source` names it in errors.
+
+    Raises `PodFileError`.
+    """
     kind = document.get("kind", "Pod") if isinstance(document, dict) else type(document).__name__
     if kind != "Pod":
-        raise PodFileError(f"{path}: kind {kind}, but only pods can be admitted")
+        raise PodFileError(f"{source}: kind {kind}, but only pods can be admitted")
     if isinstance(document, dict) and isinstance(status := document.get("status"), dict):
         # what another kubelet observed says nothing here; what the scheduler decided does
-        decided = {key: status[key] for key in ("extendedResourceClaimStatus",) if key in status}
+        decided = {key: status[key] for key in _DECIDED if key in status}
         document = {**document, "status": decided}
     try:
         found = msgspec.convert(document, Pod)
         for each in found.all_containers:
             each.limits()
     except (msgspec.ValidationError, QuantityError) as error:
-        raise PodFileError(f"{path}: {error}") from error
+        raise PodFileError(f"{source}: {error}") from error
     return found

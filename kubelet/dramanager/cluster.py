@@ -1,0 +1,95 @@
+"""What the kubelet asks of the cluster for DRA: claims are read, the node's ResourceSlices are deleted. Nothing else.
+
+Who allocates claims, and who shows a pod's status to the cluster, is no concern of the node: a pod arrives with the
+claims that the scheduler and the claim controller found for it in its status.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from kubelet.errors import KubeletError
+from resourceapi.client import Client, ClientError, Refused
+from resourceapi.objects import v1
+
+
+class ClusterError(KubeletError):
+    """The cluster does not have what was asked for, refuses, or cannot be reached; the text is the API server's."""
+
+
+class Cluster(Protocol):
+    """The API server as the DRA manager needs it."""
+
+    async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
+        """A claim as it is now. Raises `ClusterError`."""
+        ...
+
+    async def delete_slices(self, node: str, driver: str | None = None) -> None:
+        """Delete the ResourceSlices of a node (`spec.nodeName`), of one driver or of all. Raises `ClusterError`."""
+        ...
+
+
+class MemoryCluster:
+    """No server: claims are put in by hand, and there are no slices."""
+
+    def __init__(self, claims: Iterable[v1.ResourceClaim] = ()) -> None:
+        """Begin with these claims."""
+        self.deleted_slices: list[tuple[str, str | None]] = []  # (node, driver) of each deletion
+        self._claims: dict[tuple[str, str], v1.ResourceClaim] = {}
+        for claim in claims:
+            self.put(claim)
+
+    def put(self, claim: v1.ResourceClaim) -> None:
+        """Add a claim, or replace the one of the same name. Without a namespace it is in `default`."""
+        self._claims[claim.metadata.namespace or "default", claim.metadata.name] = claim
+
+    def remove(self, name: str, namespace: str = "default") -> None:
+        """Delete a claim, if it is there."""
+        self._claims.pop((namespace, name), None)
+
+    async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
+        """A claim that was put in. Raises `ClusterError`."""
+        try:
+            return self._claims[namespace, name]
+        except KeyError:
+            raise ClusterError(f'resourceclaims.resource.k8s.io "{name}" not found') from None
+
+    async def delete_slices(self, node: str, driver: str | None = None) -> None:
+        """Remember that it was asked for."""
+        self.deleted_slices.append((node, driver))
+
+
+class ApiCluster:
+    """An API server. The client blocks, so every request is made in a thread."""
+
+    def __init__(self, client: Client) -> None:
+        """`client` stays the caller's to close."""
+        self._claims = client.resource(v1.ResourceClaim)
+        self._slices = client.resource(v1.ResourceSlice)
+
+    async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
+        """A claim as it is now. Raises `ClusterError`."""
+        try:
+            return await asyncio.to_thread(self._claims.get, name, namespace)
+        except ClientError as error:
+            raise ClusterError(_text(error)) from error
+
+    async def delete_slices(self, node: str, driver: str | None = None) -> None:
+        """Delete the slices of a node that are listed now. Raises `ClusterError`."""
+        fields = f"spec.nodeName={node}" + ("" if driver is None else f",spec.driver={driver}")
+        try:
+            await asyncio.to_thread(self._delete, fields)
+        except ClientError as error:
+            raise ClusterError(_text(error)) from error
+
+    def _delete(self, fields: str) -> None:
+        for found in self._slices.list(field_selector=fields).items:
+            try:
+                self._slices.delete(found.metadata.name, uid=found.metadata.uid)
+            except Refused as error:
+                if error.code not in (404, 409):  # somebody else was quicker
+                    raise
+
+
+def _text(error: ClientError) -> str:
+    return error.message if isinstance(error, Refused) else str(error)
