@@ -117,7 +117,12 @@ class Kubelet(RuleBasedStateMachine):
     @precondition(lambda self: self.node.active_pods())
     @rule(pick=picks, name=st.sampled_from(["app", "other", "side"]))
     def restart_a_container(self, pick: int, name: str) -> None:
-        self.do(self.node.exit_container(self.some_pod(pick), name))
+        uid = self.some_pod(pick)
+        self.do(self.node.exit_container(uid, name))
+        # a resource that nobody offered at the pod's admission is given when its container starts again
+        held = self.node.allocations(uid, name)
+        assert held.items() >= self.recorded[uid, name].items()
+        self.recorded[uid, name] = held
 
     @precondition(lambda self: self.node.active_pods())
     @rule(pick=picks)
