@@ -40,6 +40,32 @@ class DeviceNode(_Object, frozen=True, kw_only=True):
     uid: Uint32 | None = None
     gid: Uint32 | None = None
 
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        *,
+        container_path: str = "",
+        target: str = "",
+        permissions: str = "",
+        uid: int | None = None,
+        gid: int | None = None,
+        file_mode: int | None = None,
+    ) -> "DeviceNode":
+        """Give the host's node at `path`; `target` is the node itself where that is a link: CDI does not follow links.
+
+        Without numbers: the runtime looks them up, so a reboot that renumbers a device does not rename it (see
+        `Device.of`), and the kubelet replays the names of old answers.
+        """
+        return cls(
+            path=container_path or path,
+            host_path=target or (path if container_path not in ("", path) else ""),
+            permissions=permissions,
+            uid=uid,
+            gid=gid,
+            file_mode=file_mode,
+        )
+
 
 class Mount(_Object, frozen=True, kw_only=True):
     """A host path that the container sees. A bind mount needs `bind` or `rbind` among its options."""

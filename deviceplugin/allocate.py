@@ -20,7 +20,7 @@ from deviceplugin.response import container_response
 from deviceplugin.units import API, Unit
 from hostdevices import Device, Host
 from hostdevices.resource import Resource
-from hostdevices.verify import Fingerprint, fingerprint, why_changed
+from hostdevices.verify import Fingerprints
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -35,18 +35,14 @@ class Allocator:
         self.units: Mapping[str, Unit] = {}
         self.devices: dict[str, Device] = {}  # that the units are shares of
         self.unavailable = ""  # why nothing can be handed out now
-        self._host = host
         self._ledger = ledger
         self._releaser = releaser
-        self._fingerprints: dict[str, Fingerprint] = {}
+        self._fingerprints = Fingerprints(host)
 
     def update(self, units: Mapping[str, Unit]) -> None:
         """Take over the units that there are now."""
-        known, self.devices = self.devices, {unit.device.id: unit.device for unit in units.values()}
-        self._fingerprints = {
-            i: self._fingerprints[i] if known.get(i) == device else fingerprint(self._host, device)
-            for i, device in self.devices.items()
-        }
+        self.devices = {unit.device.id: unit.device for unit in units.values()}
+        self._fingerprints.update(self.devices.values())
         self.units = units
 
     def check(self, unit_ids: Sequence[str]) -> list[Unit]:
@@ -74,7 +70,7 @@ class Allocator:
                 raise DeviceNotReady(f"device {device.id} is withheld: {withheld[device.id]}; readmit it first")
             if not device.health.healthy:
                 raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
-            if changed := why_changed(self._host, device, self._fingerprints[device.id]):
+            if changed := self._fingerprints.why_changed(device):
                 raise DeviceNotReady(f"device {device.id} is no longer what was offered: {changed}; try again")
         return units
 

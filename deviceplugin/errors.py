@@ -19,7 +19,3 @@ class DeviceNotReady(AllocationRefused):
 
 class StateUnavailable(AllocationRefused):
     """The lease cannot be recorded, so nothing is promised."""
-
-
-class ResetFailed(DevicePluginError):
-    """A device could not be reset before its container starts."""

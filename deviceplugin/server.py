@@ -13,10 +13,10 @@ import grpc.aio
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
-from deviceplugin.errors import AllocationRefused, InvalidRequest, ResetFailed, StateUnavailable
+from deviceplugin.errors import AllocationRefused, InvalidRequest, StateUnavailable
 from deviceplugin.preferred import prefer
-from deviceplugin.reset import reset
 from hostdevices import Host
+from hostdevices.reset import ResetFailed, reset
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -111,7 +111,8 @@ class DevicePluginServicer:
         try:
             units = self._allocator.check(list(request.devices_ids))
             if self._allocator.resource.reset:
-                await reset(self._host, list({unit.device.id: unit.device for unit in units}.values()))
+                devices = list({unit.device.id: unit.device for unit in units}.values())
+                await asyncio.to_thread(reset, self._host, devices)
         except (AllocationRefused, ResetFailed) as refusal:
             await self._refuse(refusal, context)
         return api.PreStartContainerResponse()

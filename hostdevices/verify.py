@@ -4,6 +4,7 @@ Nodes are renumbered: what was /dev/ttyUSB0 may be another stick by the time a c
 everything about a device that a replacement would change, and that can be read in microseconds.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from hostdevices.device import Device, Devnode
@@ -26,6 +27,28 @@ def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
         if old != new:
             return f"{what} is {new or 'gone'} now, it was {old or 'missing'}"
     return ""
+
+
+class Fingerprints:
+    """The devices as the last scan found them, and whether they still are."""
+
+    def __init__(self, host: Host) -> None:
+        """Start without devices."""
+        self._host = host
+        self._taken: dict[str, tuple[Device, Fingerprint]] = {}
+
+    def update(self, devices: Iterable[Device]) -> None:
+        """Take over the devices that there are now. One that did not change keeps the fingerprint that it has."""
+        known, self._taken = self._taken, {}
+        for device in devices:
+            before = known.get(device.id)
+            taken = before[1] if before and before[0] == device else fingerprint(self._host, device)
+            self._taken[device.id] = (device, taken)
+
+    def why_changed(self, device: Device) -> str:
+        """Return in words what makes `device` another one than at the scan; empty when nothing does."""
+        taken = self._taken.get(device.id)
+        return why_changed(self._host, device, taken[1]) if taken and taken[0] == device else "it was scanned anew"
 
 
 def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
+from hostdevices import template
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.groups import Group, PathSet
 from hostdevices.resource import Mount, NodeAccess, Resource
@@ -17,10 +18,6 @@ from nodeplug.config.selectors import check_glob, check_path, grouping, selectio
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENV_RESERVED = re.compile(r"LD_.*|PATH|KUBERNETES_.*|NODEPLUG_.*")
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_FIELDS = ("ids", "devnodes")
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
@@ -139,9 +136,9 @@ def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group
 def _env(document: Document, path: Path, env: Mapping[str, str]) -> dict[str, str]:
     for name in env:
         place = (*path, "env", name)
-        if not _ENV_NAME.fullmatch(name):
+        if not template.is_variable(name):
             document.at(place, f"{name} cannot be the name of a variable", "letters, digits, underscores", key=True)
-        elif _ENV_RESERVED.fullmatch(name):
+        elif template.is_reserved(name):
             document.at(place, f"{name} is not ours to set", "choose another name", key=True)
     return {name: _template(document, (*path, "env", name), value) for name, value in env.items()}
 
@@ -158,18 +155,13 @@ def _annotations(document: Document, path: Path, annotations: Mapping[str, str])
 
 def _template(document: Document, path: Path, text: str) -> str:
     """Check the fields of a value and return it with full attribute names."""
-    parts = re.split(r"(\{\{|\}\})", text)
-    for i, part in enumerate(parts):
-        if part in ("{{", "}}"):
-            continue
-        for name in _FIELD.findall(part):
-            if STANDARD.get(name, name) not in ATTRIBUTES and name not in _FIELDS:
-                hint = suggestion(name, [*_FIELDS, *ATTRIBUTES, *STANDARD])
-                document.at(path, f"unknown field {{{name}}}", hint)
-        if set(_FIELD.sub("", part)) & set("{}"):
-            document.at(path, "a brace without its other", "write {{ or }} for a brace")
-        parts[i] = _FIELD.sub(lambda found: "{" + STANDARD.get(found[1], found[1]) + "}", part)
-    return "".join(parts)
+    found = template.read(text)
+    for name in found.unknown:
+        hint = suggestion(name, [*template.FIELDS, *ATTRIBUTES, *STANDARD])
+        document.at(path, f"unknown field {{{name}}}", hint)
+    if found.is_unbalanced:
+        document.at(path, "a brace without its other", "write {{ or }} for a brace")
+    return found.text
 
 
 def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], settings: Settings) -> tuple[Mount, ...]:
