@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from grpcunix import FolderWatch, is_live
+from grpcunix import FolderWatch, is_live, remove_dead_sockets
 
 KUBELET_SOCKET = "kubelet.sock"
 _PREFIX = "nodeplug-"
@@ -63,6 +63,4 @@ def own_socket(folder: Path, resource_name: str) -> Path:
 
 def remove_stale_sockets(folder: Path) -> None:
     """Remove sockets of ours at which nobody listens, as a killed daemon leaves them."""
-    for path in folder.glob(f"{_PREFIX}*.sock"):
-        if path.is_socket() and not is_live(path):
-            path.unlink(missing_ok=True)
+    remove_dead_sockets(folder, lambda name: name.startswith(_PREFIX) and name.endswith(".sock"))

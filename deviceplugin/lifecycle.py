@@ -12,7 +12,6 @@ Rules:
 4. A lost socket file means that the kubelet wiped the folder: serve again, then register.
 """
 
-import random
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -97,30 +96,3 @@ class Timings(Struct, frozen=True):
     stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
     silence: float = 60.0  # a kubelet that is silent that long is pinged, and given up after as long again
     record: float = ANSWER_GRACE  # from our answer to Allocate until pod-resources names the device
-
-
-class Backoff:
-    """Delays in seconds between tries: none, then 10 ms and doubling up to 30 s, with jitter.
-
-    The first tries are that quick because a kubelet that just made its socket may not listen yet: bind comes first.
-    """
-
-    FIRST = 0.01
-    LONGEST = 30.0
-
-    def __init__(self, random_source: random.Random | None = None) -> None:
-        """Start fresh; the random source is for tests."""
-        self._random = random_source or random.Random()  # noqa: S311 - jitter, no secret
-        self._tries = 0
-
-    def next(self) -> float:
-        """Return the delay before the next try."""
-        tries, self._tries = self._tries, self._tries + 1
-        if tries == 0:
-            return 0.0
-        delay = min(self.FIRST * 2.0 ** min(tries - 1, 16), self.LONGEST)
-        return delay * self._random.uniform(0.5, 1.0)
-
-    def reset(self) -> None:
-        """Begin again with no delay: something new has happened."""
-        self._tries = 0

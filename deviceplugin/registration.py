@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 
 from deviceplugin.folder import Identity, PluginFolder, own_socket
-from deviceplugin.lifecycle import Action, Backoff, Event, State, Timings, step
-from grpcunix import Client, GrpcUnixError, Handler, UnixServer, connect
+from deviceplugin.lifecycle import Action, Event, State, Timings, step
+from grpcunix import Backoff, Client, GrpcUnixError, Handler, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 VERSION = "v1beta1"

@@ -12,9 +12,9 @@ from pathlib import Path
 import grpc.aio
 
 from deviceplugin.folder import own_socket
-from deviceplugin.lifecycle import Backoff, Timings
+from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
-from grpcunix import GrpcUnixError, Handler, UnixServer, handler
+from grpcunix import Backoff, Handler, LastingServer, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -36,11 +36,14 @@ class WatcherRegistration:
         self.resource_name = resource_name
         self.registrations = 0
         self.last_error = ""
-        self._folder = folder
-        self._handlers = (handler(_SERVICE, self), plugin)
         self._streaming = streaming
         self._timings = timings
-        self._server: UnixServer | None = None
+        self._server = LastingServer(
+            lambda: own_socket(folder, resource_name),
+            (handler(_SERVICE, self), plugin),
+            self._cannot_serve,
+            keepalive=timings.silence,
+        )
         self._missed = asyncio.Event()  # the kubelet does not listen and ought to
         self._backoff = Backoff()
         self._since = 0.0
@@ -90,8 +93,8 @@ class WatcherRegistration:
 
     async def _run(self) -> None:
         try:
+            await self._server.start()
             while True:
-                await self._serve()
                 await self._missed.wait()
                 # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
@@ -100,25 +103,10 @@ class WatcherRegistration:
                     log.info(
                         "no stream since the last one ended, registering again", extra={"resource": self.resource_name}
                     )
+                    await self._server.renew()
         finally:
-            if self._server is not None:
-                await self._server.stop()
+            await self._server.stop()
 
-    async def _serve(self) -> None:
-        while True:
-            if self._server is not None and self._streaming():
-                return
-            if self._server is not None:
-                await self._server.stop()
-            self._server = UnixServer(
-                own_socket(self._folder, self.resource_name), self._handlers, keepalive=self._timings.silence
-            )
-            try:
-                await self._server.start()
-            except (OSError, GrpcUnixError) as error:
-                if str(error) != self.last_error:
-                    self.last_error = str(error)
-                    log.error("cannot serve: %s", error, extra={"resource": self.resource_name})
-                await asyncio.sleep(self._backoff.next())
-                continue
-            return
+    def _cannot_serve(self, reason: str) -> None:
+        self.last_error = reason
+        log.error("cannot serve: %s", reason, extra={"resource": self.resource_name})

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import grpc.aio
@@ -110,6 +110,17 @@ class UnixServer:
         self._identity = None
         if server is not None:
             await asyncio.shield(server.stop(grace))
+
+
+def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
+    """Remove sockets whose names are ours and at which nobody listens, as a killed process leaves them.
+
+    Raises OSError where `folder` is missing.
+    """
+    with _folder_lock(folder):  # whoever starts meanwhile either has renamed already or does so afterwards
+        for path in folder.iterdir():
+            if is_ours(path.name) and path.is_socket() and not is_live(path):
+                path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,8 @@
 """The table of states: what happens next, and that nothing dead-ends."""
 
-import random
-
 import pytest
 
-from deviceplugin.lifecycle import TRANSITIONS, Action, Backoff, Event, State, step
+from deviceplugin.lifecycle import TRANSITIONS, Action, Event, State, step
 
 
 def walk(*events: Event) -> list[tuple[State, Action]]:
@@ -61,13 +59,3 @@ def test_every_state_can_reach_the_stream(state: State) -> None:
                 reached.add(end)
                 frontier.append(end)
     assert State.STREAMING in reached
-
-
-def test_back_off_begins_at_once_and_ends_at_half_a_minute() -> None:
-    backoff = Backoff(random.Random(1))
-    delays = [backoff.next() for _ in range(40)]
-    assert delays[0] == 0
-    assert 0 < delays[1] <= 0.01
-    assert all(15 <= delay <= 30 for delay in delays[-5:])
-    backoff.reset()
-    assert backoff.next() == 0

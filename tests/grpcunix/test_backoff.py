@@ -1,0 +1,15 @@
+"""Delays between tries."""
+
+import random
+
+from grpcunix import Backoff
+
+
+def test_back_off_begins_at_once_and_ends_at_half_a_minute() -> None:
+    backoff = Backoff(random_source=random.Random(1))
+    delays = [backoff.next() for _ in range(40)]
+    assert delays[0] == 0
+    assert 0 < delays[1] <= 0.01
+    assert all(15 <= delay <= 30 for delay in delays[-5:])
+    backoff.reset()
+    assert backoff.next() == 0

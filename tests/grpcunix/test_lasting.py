@@ -1,0 +1,141 @@
+"""A server that comes back."""
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from grpcunix import Client, LastingServer, connect, handler, is_live, remove_dead_sockets
+from kubeletapi.pluginregistration.v1 import api_pb2 as api
+
+SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
+
+
+class Plugin:
+    async def get_info(self, request: api.InfoRequest, context: object) -> api.PluginInfo:
+        return api.PluginInfo(name="p")
+
+
+class Failures:
+    """The reasons that a server told, to be waited for."""
+
+    def __init__(self) -> None:
+        self.reasons: asyncio.Queue[str] = asyncio.Queue()
+
+
+def fixed(path: Path) -> Callable[[], Path]:
+    return lambda: path
+
+
+@asynccontextmanager
+async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[LastingServer]:
+    server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watch=True, patience=0.01)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def name_at(path: Path) -> str:
+    """Ask whoever comes to listen at `path`."""
+    async with connect(path) as channel, asyncio.timeout(30):
+        await channel.channel_ready()
+        found: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
+        return found.name
+
+
+async def test_a_socket_that_is_removed_comes_back(socket_dir: Path) -> None:
+    path = socket_dir / "p.sock"
+    async with lasting(fixed(path), Failures()):
+        assert is_live(path)
+        for _ in range(3):
+            path.unlink()
+            assert await name_at(path) == "p"
+    assert os.listdir(socket_dir) == []
+
+
+async def test_a_folder_that_is_wiped_and_made_again_has_the_socket_again(socket_dir: Path) -> None:
+    folder, failures = socket_dir / "registry", Failures()
+    folder.mkdir()
+    async with lasting(fixed(folder / "p.sock"), failures) as server:
+        shutil.rmtree(folder)
+        assert str(folder) in await failures.reasons.get()
+        assert str(folder) in server.error
+        folder.mkdir()
+        assert await name_at(folder / "p.sock") == "p"
+        await asyncio.wait_for(server.served.wait(), 30)
+        (folder / "p.sock").unlink()  # the new folder is watched, too
+        assert await name_at(folder / "p.sock") == "p"
+
+
+async def test_a_folder_that_is_missing_is_waited_for_and_told_once(socket_dir: Path) -> None:
+    folder, failures = socket_dir / "registry", Failures()
+    tries: asyncio.Queue[None] = asyncio.Queue()
+
+    def path() -> Path:
+        tries.put_nowait(None)
+        return folder / "p.sock"
+
+    async with lasting(path, failures) as server:
+        for _ in range(3):
+            await tries.get()
+        assert not server.served.is_set()
+        folder.mkdir()
+        await asyncio.wait_for(server.served.wait(), 30)
+        assert server.error == ""
+    assert failures.reasons.qsize() == 1
+
+
+async def test_a_live_socket_of_somebody_else_is_waited_for(socket_dir: Path) -> None:
+    path, failures = socket_dir / "p.sock", Failures()
+    with socket.socket(socket.AF_UNIX) as owner:
+        owner.bind(str(path))
+        owner.listen()
+        server = LastingServer(fixed(path), [], failures.reasons.put_nowait, patience=0.01)
+        await server.start()
+        assert "another process listens here" in await failures.reasons.get()
+        assert is_live(path)
+    await asyncio.wait_for(server.served.wait(), 30)
+    await server.stop()
+    assert os.listdir(socket_dir) == []
+
+
+async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
+    path = socket_dir / "p.sock"
+    async with lasting(fixed(path), Failures()) as server:
+        before = os.open(path, os.O_PATH)  # so that its inode is not used again
+        try:
+            await server.renew()
+            assert await name_at(path) == "p"
+            assert os.fstat(before).st_ino != path.stat().st_ino
+        finally:
+            os.close(before)
+
+
+async def test_stopping_twice_and_before_starting_is_fine(socket_dir: Path) -> None:
+    server = LastingServer(fixed(socket_dir / "p.sock"), [], lambda _: None, watch=True)
+    await server.stop()
+    await server.start()
+    await server.stop()
+    await server.stop()
+    assert os.listdir(socket_dir) == []
+
+
+def test_dead_sockets_of_ours_are_removed_and_nothing_else(socket_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as live:
+        live.bind(str(socket_dir / "our-live"))
+        live.listen()
+        for name in ("our-dead", "their-dead"):
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(str(socket_dir / name))
+        (socket_dir / "our-file").touch()
+        remove_dead_sockets(socket_dir, lambda name: name.startswith("our"))
+        assert sorted(os.listdir(socket_dir)) == ["our-file", "our-live", "their-dead"]
+    with pytest.raises(FileNotFoundError):
+        remove_dead_sockets(socket_dir / "missing", lambda _: True)
