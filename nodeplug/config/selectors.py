@@ -8,6 +8,7 @@ from msgspec import UNSET
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.groups import Functions, Group, PathMember, PathSet, SameAttribute, Within
 from hostdevices.matching import path_pattern
+from hostdevices.mounts import is_plain
 from hostdevices.presets import PRESETS, preset
 from hostdevices.readers import READERS
 from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
@@ -109,7 +110,7 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
     """Add a finding unless `glob` is a path below /dev with few wildcards; tell whether it is."""
     if not glob.startswith("/dev/"):
         document.at(path, f"{glob} is not below /dev", "device nodes are")
-    elif not _is_plain(glob):
+    elif not is_plain(glob):
         document.at(path, f"{glob} has empty, `.` or `..` components")
     elif glob.endswith("/**"):
         document.at(path, f"{glob} says nothing of the names in these folders", f"for all of them: {glob}/*")
@@ -122,14 +123,10 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
 
 def check_path(document: Document, path: Path, text: str) -> bool:
     """Add a finding unless `text` is an absolute path without `..`; tell whether it is."""
-    if text.startswith("/") and _is_plain(text):
+    if is_plain(text):
         return True
     document.at(path, f"{text} is not an absolute path without empty, `.` or `..` components")
     return False
-
-
-def _is_plain(path: str) -> bool:
-    return not {"", ".", ".."} & set(path.removeprefix("/").split("/"))
 
 
 def _preset(document: Document, path: Path, name: str) -> Selection:
