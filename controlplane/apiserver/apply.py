@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.compare import compare
+from controlplane.apiserver.compare import Changes, compare
 from controlplane.apiserver.fieldsets import (
     OPEN,
     FieldSet,
@@ -71,7 +71,7 @@ def apply(
     if before is not None:
         owned = frozenset().union(*(each.fields for each in owners.values()))
         merged = _without(merged, before.fields, owned, schema, ())
-    changes = compare(live, merged, schema)
+    changes = Changes(*(tracked(fields, ignored) for fields in compare(live, merged, schema)))
     others = {each: owned for each, owned in owners.items() if each != manager}
     if not force:
         found = [

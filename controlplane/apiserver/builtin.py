@@ -3,6 +3,7 @@
 An explicit table; `install` fills a registry with it.
 """
 
+import base64
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from controlplane.apiserver.schemas import (
     schema_of,
 )
 from controlplane.apiserver.typed_rules import TypedRules
-from resourceapi.objects import KubernetesObject, older, v1
+from resourceapi.objects import DecodeError, KubernetesObject, older, v1
 
 _DEPRECATED = {
     "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
@@ -256,4 +257,14 @@ def _pod(obj: Plain) -> Plain:
 
 
 def _secret(obj: Plain) -> Plain:
-    return {"type": "Opaque"} | obj
+    """Texts of `stringData`, which is never stored, become data."""
+    obj = {"type": "Opaque"} | obj
+    texts = obj.pop("stringData", None)
+    if not texts:
+        return obj
+    added = {}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise DecodeError("json: cannot unmarshal into Go struct field Secret.stringData of type string", name)
+        added[name] = base64.b64encode(text.encode()).decode()
+    return {**obj, "data": (obj.get("data") or {}) | added}

@@ -1,7 +1,7 @@
 """metadata.managedFields: which manager owns which fields, kept up to date by every write (allocator.md 5.8)."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -137,8 +137,9 @@ def track_update(
     """
     if not managers and not is_new:
         return {}
-    changes = compare(without_managed(old), without_managed(new), schema)
-    taken = _tracked(changes.added | changes.modified, ignored)
+    found = compare(without_managed(old), without_managed(new), schema)
+    changes = Changes(*(tracked(fields, ignored) for fields in found))
+    taken = changes.added | changes.modified
     result = give_up(managers, changes)
     if taken:
         before = result.get(manager)
@@ -158,9 +159,10 @@ def give_up(managers: Managers, changes: Changes) -> dict[Manager, Owned]:
     return result
 
 
-def tracked(fields: Iterable[tuple[str, ...]], ignored: tuple[str, ...] = ()) -> FieldSet:
-    """Without what is never owned: identity, and the fields that this write cannot change."""
-    return _tracked(frozenset(fields), ignored)
+def tracked(fields: FieldSet, ignored: tuple[str, ...] = ()) -> FieldSet:
+    """Without what is never owned: identity, and the top-level fields that this write cannot change."""
+    dropped = {f"f:{name}" for name in ignored}
+    return frozenset(path for path in fields - _NEVER if path and path[0] not in dropped)
 
 
 def without_managed(obj: Plain) -> Plain:
@@ -177,11 +179,6 @@ def with_managed(obj: Plain, managers: Managers) -> Plain:
     if not managers:
         return plain
     return {**plain, "metadata": {**plain["metadata"], "managedFields": write_managers(managers)}}
-
-
-def _tracked(fields: FieldSet, ignored: tuple[str, ...]) -> FieldSet:
-    dropped = {f"f:{name}" for name in ignored}
-    return frozenset(path for path in fields - _NEVER if path and path[0] not in dropped)
 
 
 def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
