@@ -1,7 +1,8 @@
 """DeviceClasses: the name by which claims ask for the devices of a resource."""
 
+from dra_plugin.attributes import RESOURCE
 from hostdevices.resource import Resource
-from resourceapi.objects import v1
+from resourceapi.objects import ObjectMeta, v1
 
 
 def class_name(resource: str) -> str:
@@ -12,4 +13,11 @@ def class_name(resource: str) -> str:
 
 def device_class(resource: Resource, driver: str) -> v1.DeviceClass:
     """Return the class that selects what `driver` offers of `resource`."""
-    raise NotImplementedError
+    mine = f'device.driver == "{driver}" && device.attributes["{driver}"].{RESOURCE} == "{resource.name}"'
+    return v1.DeviceClass(
+        metadata=ObjectMeta(name=class_name(resource.name)),
+        spec=v1.DeviceClassSpec(
+            selectors=(v1.DeviceSelector(cel=v1.CELDeviceSelector(expression=mine)),),
+            extended_resource_name=resource.name if resource.dra.extended_resource else None,
+        ),
+    )

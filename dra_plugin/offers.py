@@ -3,26 +3,40 @@
 Rules:
 1. A device is offered under its id, or in parts under `<device>-<partition>`.
 2. A leased device that is gone stays offered, as unhealthy, until its lease ends: its claim still names it.
-3. A device that cannot be offered (a name taken by another one) is left out with a reason, which is logged once.
-4. A device keeps its place (see places.py) for as long as it is offered, so that its coming, going or falling ill
-   changes one slice.
+3. A physical function and its virtual functions are never both given out (`Offered.beside`).
+4. A device keeps its slice (places.py) for as long as it is offered: its coming, going or falling ill changes one.
+5. What cannot be offered is left out, and the reason is logged once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from checkpoint import Obstacles
-from hostdevices import Device
-from hostdevices.resource import Resource
+from dra_plugin.counters import Counters, exclusion
+from dra_plugin.places import Places
+from hostdevices import Device, Health, device_id
+from hostdevices.resource import Partition, Resource
+from resourceapi.objects import Quantity, v1
+
+MOST_DEVICES = 64  # of one slice, because of their taints and counters; 128 without any
+MOST_COUNTER_SETS = 8
+
+_UNOBSTRUCTED = Obstacles()
+_NOTHING: Mapping[str, str] = {}
+_GONE = Health(False, "it is gone, or not offered any more")
+_PHYSICAL = "pf"  # a virtual function's attribute: the address of its physical one
+
+log = logging.getLogger(__name__)
 
 
 class Offered(Struct, frozen=True):
     """One device under the name that ResourceSlices give it.
 
     `partition` names the layout's partition when this is a part of the device; empty for the whole of it.
-    `beside` are the ids of devices that cannot be given to others while this one is: the physical function's devices
-    of a virtual function.
+    `beside` are the ids of devices that nobody else may have while this one is given out, as the physical function's
+    of a virtual one.
     """
 
     name: str
@@ -44,31 +58,153 @@ class Offered(Struct, frozen=True):
         parts = self.device.ids if self.partition or self.resource.shares > 1 else frozenset[str]()
         return parts | frozenset(self.device.within) | self.beside
 
+    @property
+    def layout(self) -> Partition | None:
+        """Return what the configuration says of the partition; None for a whole device."""
+        return next((x for x in self.resource.dra.partitions if x.name == self.partition), None)
+
 
 class Offers:
-    """What is offered now, by name. Not thread-safe: it belongs to the loop."""
+    """What is offered now, by name. It belongs to the loop."""
 
     def __init__(self, resources: Iterable[Resource]) -> None:
         """Offer nothing yet; of `resources` those count that are offered through DRA."""
         self._resources = [resource for resource in resources if resource.api != "device-plugin"]
         self._offered: dict[str, Offered] = {}
+        self._in_use: dict[str, str] = {}
+        self._barred: frozenset[str] = frozenset()
+        self._left_out: dict[str, str] = {}
+        self._counters = Counters()
+        self._places, self._counter_places = Places(MOST_DEVICES), Places(MOST_COUNTER_SETS)
+        self.slices: tuple[tuple[Offered, ...], ...] = ()
+        self.counter_slices: tuple[tuple[v1.CounterSet, ...], ...] = ()
+
+    def __iter__(self) -> Iterator[Offered]:
+        """Iterate over what is offered, in the order of the names."""
+        return (self._offered[name] for name in sorted(self._offered))
+
+    def __len__(self) -> int:
+        """Count what is offered."""
+        return len(self._offered)
 
     def find(self, name: str) -> Offered | None:
         """Return what is offered under `name`; None where nothing is."""
         return self._offered.get(name)
+
+    def why_in_use(self, name: str) -> str:
+        """Return to whom the other API has given the device, in words; empty when it has not."""
+        return self._in_use.get(name, "")
+
+    def is_barred(self, name: str) -> bool:
+        """Tell whether the device must not be given out whatever the resource says of unhealthy ones."""
+        return name in self._barred
+
+    def counters_of(self, name: str) -> tuple[v1.DeviceCounterConsumption, ...]:
+        """Return what the device takes from the pool's shared counters."""
+        return self._counters.taken.get(name, ())
 
     def update(
         self,
         assigned: Mapping[str, Sequence[Device]],
         *,
         leased: Set[str] = frozenset(),
-        obstacles: Obstacles | None = None,
-        withheld: Mapping[str, str] | None = None,
+        obstacles: Obstacles = _UNOBSTRUCTED,
+        withheld: Mapping[str, str] = _NOTHING,
     ) -> bool:
-        """Take over which devices each resource has now; tell whether that changed anything that slices say.
+        """Take over which devices each resource has now; tell whether that changed anything.
 
         `assigned` has the devices of all resources, also of those that are not offered here. `leased` are names that
         claims hold: they stay when their devices are gone. `obstacles` is what the other API has given out: such
         devices are tainted. `withheld` are devices that must not be given out, with the reason.
         """
-        raise NotImplementedError
+        offered, left_out = self._candidates(assigned)
+        barred: set[str] = set()
+        for name in sorted(leased - offered.keys()):
+            if (gone := self._offered.get(name)) is not None:
+                offered[name] = structs.replace(gone, device=structs.replace(gone.device, health=_GONE))
+                barred.add(name)
+        for name, x in offered.items() if withheld else ():
+            if reasons := [withheld[i] for i in sorted(x.device.ids) if i in withheld]:
+                offered[name] = structs.replace(x, device=structs.replace(x.device, health=Health(False, reasons[0])))
+                barred.add(name)
+        excluding = exclusion(offered)
+        for name in excluding.left_out:
+            del offered[name]
+        self._tell({**left_out, **excluding.left_out})
+        in_use = {}
+        if obstacles:
+            reasons_by_name = ((name, obstacles.why_not(x.occupies, x.touches)) for name, x in offered.items())
+            in_use = {name: reason for name, reason in reasons_by_name if reason}
+        if offered == self._offered and in_use == self._in_use and barred == self._barred:
+            return False
+        self._offered, self._in_use, self._barred = offered, in_use, frozenset(barred)
+        self._counters = _with_layouts(excluding, offered.values())
+        self.slices = tuple(tuple(offered[name] for name in names) for names in self._places.settle(offered))
+        sets = self._counters.sets
+        self.counter_slices = tuple(tuple(sets[x] for x in names) for names in self._counter_places.settle(sets))
+        return True
+
+    def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:
+        """Return what the devices that are there are offered as, and what is left out, with the reason."""
+        beside = _beside(assigned)
+        offered: dict[str, Offered] = {}
+        left_out: dict[str, str] = {}
+        for resource in self._resources:
+            for device in assigned.get(resource.name, ()):
+                for name, partition in _names(resource, device):
+                    if (other := offered.get(name)) is not None:
+                        left_out[name] = (
+                            f"{name} is the name of a part of {device.id} and of {other.device.id};"
+                            f" give a partition of {resource.name} another name"
+                        )
+                        continue
+                    offered[name] = Offered(name, resource, device, partition, beside.get(device.id, frozenset()))
+        return offered, left_out
+
+    def _tell(self, left_out: Mapping[str, str]) -> None:
+        for name, reason in left_out.items():
+            if self._left_out.get(name) != reason:
+                log.error("not offered through DRA: %s", reason, extra={"device": name})
+        self._left_out = dict(left_out)
+
+
+def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
+    """Yield the names under which a device is offered, each with its partition."""
+    if not resource.dra.partitions:
+        yield device.id, ""
+    for partition in resource.dra.partitions:
+        if partition.count == 1:
+            yield device_id(device.id, partition.name), partition.name
+        else:
+            yield from ((device_id(device.id, partition.name, str(i)), partition.name) for i in range(partition.count))
+
+
+def _beside(assigned: Mapping[str, Sequence[Device]]) -> dict[str, frozenset[str]]:
+    """Return for each virtual function the ids of its physical one's devices, and the other way round."""
+    virtual: dict[str, set[str]] = {}  # by the id of the physical function
+    for device in (device for devices in assigned.values() for device in devices):
+        if isinstance(address := device.attributes.get(_PHYSICAL), str):
+            virtual.setdefault(device_id("pci", address), set()).add(device.id)
+    found: dict[str, set[str]] = {}
+    for device in (device for devices in assigned.values() for device in devices) if virtual else ():
+        for function in (device.ids | set(device.within)) & virtual.keys():
+            found.setdefault(device.id, set()).update(virtual[function])
+            for i in virtual[function]:
+                found.setdefault(i, set()).add(device.id)
+    return {name: frozenset(ids - {name}) for name, ids in found.items()}
+
+
+def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:
+    """Add the counters of devices that are offered in parts, a set for each, named like the device."""
+    sets, taken = dict(excluding.sets), dict(excluding.taken)
+    for x in offered:
+        if (layout := x.layout) is not None:
+            if x.device.id not in sets:
+                sets[x.device.id] = v1.CounterSet(name=x.device.id, counters=_counters(x.resource.dra.counters))
+            own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=_counters(layout.consumes))
+            taken[x.name] = (own, *taken.get(x.name, ()))
+    return Counters(sets, taken, excluding.left_out)
+
+
+def _counters(amounts: Mapping[str, str]) -> dict[str, v1.Counter]:
+    return {name: v1.Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}

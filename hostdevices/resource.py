@@ -59,8 +59,8 @@ class Capacity(Struct, frozen=True):
 class Partition(Struct, frozen=True):
     """A part of a device that can be given out alone, `count` times, as long as it finds what it consumes.
 
-    `consumes` are amounts of the device's counters. `attributes` and `capacity` are the part's own, beside those of
-    the device.
+    `consumes` are amounts of the device's counters. `attributes` come on top of the device's; `capacity` is the part's
+    alone.
     """
 
     name: str

@@ -1,0 +1,58 @@
+"""The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
+
+One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
+driver's name: `unhealthy` with the effect that the resource wants, `in-use` while the other API has the device.
+"""
+
+import re
+
+from dra_plugin.attributes import attributes_of, capacities_of
+from dra_plugin.offers import Offered, Offers
+from dra_plugin.slices.desired import DriverResources, Pool, Slice
+from resourceapi.objects import v1
+
+_LONGEST_VALUE = 63  # of a taint, as of a label
+_OTHER_API = "device-plugin"
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]+")
+
+
+def driver_resources(offers: Offers, node: str, driver: str) -> DriverResources:
+    """Return what `driver` publishes for `node`; a pool without devices has one slice without any."""
+    counters = tuple(Slice(shared_counters=sets) for sets in offers.counter_slices)
+    devices = tuple(Slice(devices=tuple(_device(x, offers, driver) for x in group)) for group in offers.slices)
+    return DriverResources({node: Pool(slices=(*counters, *devices) or (Slice(),))})
+
+
+def _device(offered: Offered, offers: Offers, driver: str) -> v1.Device:
+    options = offered.resource.dra
+    return v1.Device(
+        name=offered.name,
+        attributes=attributes_of(offered),
+        capacity=capacities_of(offered),
+        consumes_counters=offers.counters_of(offered.name),
+        taints=_taints(offered, offers, driver),
+        binding_conditions=options.binding_conditions,
+        binding_failure_conditions=options.binding_failure_conditions,
+        allow_multiple_allocations=True if offered.resource.shares > 1 else None,
+    )
+
+
+def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTaint, ...]:
+    """Return the taints of a device. Without a time: the server sets it, once."""
+    taints: list[v1.DeviceTaint] = []
+    health, policy = offered.device.health, offered.resource.dra.taint
+    if not health.healthy and (policy != "none" or offers.is_barred(offered.name)):
+        effect = v1.NO_SCHEDULE if policy == "none" else policy
+        taints.append(v1.DeviceTaint(key=f"{driver}/unhealthy", value=label_value(health.reason), effect=effect))
+    if offers.why_in_use(offered.name):
+        taints.append(v1.DeviceTaint(key=f"{driver}/in-use", value=_OTHER_API, effect=v1.NO_SCHEDULE))
+    return tuple(taints)
+
+
+def label_value(text: str) -> str:
+    """Return the beginning of a text as a label's value can hold it, cut between words."""
+    words = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
+    if len(words) <= _LONGEST_VALUE:
+        return words
+    kept, dash, _ = words[: _LONGEST_VALUE + 1].rpartition("-")
+    return kept if dash else words[:_LONGEST_VALUE]
