@@ -1,4 +1,4 @@
-"""The daemon: host -> inventory -> assignment -> kubelet, and what was handed out on disk.
+"""The daemon: host -> inventory -> assignment -> the two fronts, and what was handed out on disk.
 
 Order at start: lock the state, read the ledger, scan, write CDI specs, serve, register. At the end: sockets go, leases
 stay.
@@ -8,19 +8,22 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from checkpoint import Ledger, StateLocked
-from deviceplugin import DevicePlugins, Paths
-from hostdevices import Device, Diff, Host, Scanner
+from hostdevices import Diff, Host, Scanner
 from hostdevices.assignment import Assignment, assign
 from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watch import Watcher, default_sources
 from nodeplug.config import Config, Settings
-from nodeplug.config.limits import why_too_long
+from nodeplug.fronts import Front, WithinLimits, device_plugins, dra_plugin
 from nodeplug.systemd import notify
+
+if TYPE_CHECKING:
+    from dra_plugin import DraPlugin
 
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
@@ -38,32 +41,37 @@ class Daemon:
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
-        self._too_long: dict[str, str] = {}
 
     def stop(self) -> None:
         """Ask `run` to end."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Offer the devices until `stop`. Raises `StateLocked`, and OSError where a folder cannot be used."""
+        """Offer the devices until `stop`.
+
+        Raises `StateLocked`, OSError where a folder cannot be used, `CannotOffer` where DRA has no API server.
+        """
         settings = self._config.settings
-        ledger = await _open_ledger(settings, self._host)
-        try:
-            plugins = DevicePlugins(
-                self._config.resources, self._host, ledger, paths_of(settings), settings.register_through_plugin_watcher
-            )
-            with _metrics(settings, plugins):
-                try:
-                    await self._until_stopped(plugins)
-                finally:
-                    notify("STOPPING=1")
-                    await plugins.stop()
-        finally:
-            await ledger.close()
+        async with contextlib.AsyncExitStack() as stack:
+            dra = dra_plugin(self._config, self._host)
+            if dra is not None:
+                stack.push_async_callback(dra.stop)
+                await dra.serve_early()
+            ledger = await _open_ledger(settings, self._host)
+            stack.push_async_callback(ledger.close)
+            plugins = device_plugins(self._config, self._host, ledger)
+            if plugins is not None:
+                stack.push_async_callback(plugins.stop)
+            if dra is not None:
+                stack.push_async_callback(dra.stop)  # what it still does needs the ledger
+                await dra.take(ledger)
+            stack.enter_context(_metrics(settings, plugins, dra))
+            stack.callback(notify, "STOPPING=1")
+            await self._until_stopped([front for front in (plugins, dra) if front is not None])
         log.info("stopped; leases stay")
 
-    async def _until_stopped(self, plugins: DevicePlugins) -> None:
-        tasks = [asyncio.ensure_future(work) for work in (self._follow_the_host(plugins), self._stopping.wait())]
+    async def _until_stopped(self, fronts: Sequence[Front]) -> None:
+        tasks = [asyncio.ensure_future(work) for work in (self._follow_the_host(fronts), self._stopping.wait())]
         try:
             (first, *_), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             first.result()  # raises what ended it
@@ -72,21 +80,23 @@ class Daemon:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _follow_the_host(self, plugins: DevicePlugins) -> None:
+    async def _follow_the_host(self, fronts: Sequence[Front]) -> None:
         started = False
         async with self._watcher() as watcher, _background(self._poll_health(watcher)):
             async for inventory, diff in watcher:
                 for problem in inventory.problems:
                     log.debug("unreadable: %s: %s", problem.where, problem.reason)
                 assignment = assign(inventory, self._config.resources)
-                await plugins.update(self._within_limits(assignment))
+                for front in fronts:
+                    await front.update(assignment.devices)
                 self._offered = assignment.owners.keys()
                 offered = [device for devices in assignment.devices.values() for device in devices]
                 (self._polled.set if needs_polling(offered) else self._polled.clear)()
                 if self._observer is not None:
                     self._observer(assignment, diff)
                 if not started:
-                    await plugins.start()
+                    for front in fronts:
+                        await front.start()
                     started = True
                     log.info("offering %d resources", len(self._config.resources))
                     notify("READY=1")
@@ -108,18 +118,6 @@ class Daemon:
             await asyncio.sleep(self._config.settings.health_seconds)
             watcher.request_rescan([])
 
-    def _within_limits(self, assignment: Assignment) -> dict[str, tuple[Device, ...]]:
-        """Leave out a resource whose list the kubelet would refuse, which it does by dropping the whole plugin."""
-        offered = dict(assignment.devices)
-        for resource in self._config.resources:
-            reason = why_too_long(len(offered[resource.name]), resource.shares)
-            if reason:
-                offered[resource.name] = ()
-            if reason and reason != self._too_long.get(resource.name):
-                log.error("not offered: %s", reason, extra={"resource": resource.name})
-            self._too_long[resource.name] = reason
-        return offered
-
 
 async def run_until_signalled(config: Config, host: Host) -> None:
     """Run a daemon until SIGTERM or SIGINT; a second signal ends the process at once. Raises what `Daemon.run` does."""
@@ -134,17 +132,6 @@ async def run_until_signalled(config: Config, host: Host) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     await daemon.run()
-
-
-def paths_of(settings: Settings) -> Paths:
-    """Return where the kubelet and the runtime look, by the settings."""
-    kubelet = Path(settings.kubelet_root)
-    return Paths(
-        device_plugins=kubelet / "device-plugins",
-        plugins_registry=kubelet / "plugins_registry",
-        pod_resources=kubelet / "pod-resources" / "kubelet.sock",
-        cdi=Path(settings.cdi_directory),
-    )
 
 
 async def _open_ledger(settings: Settings, host: Host) -> Ledger:
@@ -171,14 +158,14 @@ async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 @contextlib.contextmanager
-def _metrics(settings: Settings, plugins: DevicePlugins) -> Iterator[None]:
+def _metrics(settings: Settings, plugins: WithinLimits | None, dra: "DraPlugin | None") -> Iterator[None]:
     if not settings.metrics_address:
         yield
         return
     from nodeplug.metrics import Metrics  # 5 MiB that only those carry who want them
 
     host, _, port = settings.metrics_address.rpartition(":")
-    metrics = Metrics(plugins.status)
+    metrics = Metrics(plugins.status if plugins else tuple, dra.status if dra else None)
     metrics.start(host.strip("[]"), int(port))
     try:
         yield

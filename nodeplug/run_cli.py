@@ -23,7 +23,8 @@ def run(path: Path, root: Path) -> None:
     except ConfigError as error:
         click.echo(str(error), err=True)
         sys.exit(CONFIGURATION)
-    if not config.settings.metrics_address and "asyncio" not in sys.modules:
+    unix_only = not config.settings.metrics_address and all(x.api == "device-plugin" for x in config.resources)
+    if unix_only and "asyncio" not in sys.modules:
         # Unix sockets need no TLS, and asyncio works without; it would load 2 MiB of it all the same.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]  # how Python marks what is not to be had
     import asyncio
@@ -33,6 +34,7 @@ def run(path: Path, root: Path) -> None:
     from hostdevices import Host, HostDevicesError
     from nodeplug import logs
     from nodeplug.daemon import run_until_signalled
+    from nodeplug.fronts import CannotOffer
 
     logs.setup(config.settings.log_level, config.settings.log_format)
     log = logging.getLogger("nodeplug")
@@ -41,6 +43,6 @@ def run(path: Path, root: Path) -> None:
     except StateLocked as error:
         log.error("%s", error)
         sys.exit(LOCKED)
-    except (OSError, HostDevicesError) as error:
+    except (OSError, HostDevicesError, CannotOffer) as error:
         log.error("%s", error)
         sys.exit(RUNTIME)
