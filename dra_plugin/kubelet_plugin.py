@@ -4,13 +4,27 @@ serve the driver's socket -> serve the registration socket -> the kubelet finds 
 """
 
 import asyncio
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
+from dra_plugin.calls import ClaimCalls
 from dra_plugin.claims import ClaimSource
 from dra_plugin.driver import Driver
 from dra_plugin.health import HealthBoard
+from dra_plugin.registration import Registrar, Registration
+from dra_plugin.server import services
+from dra_plugin.sockets import plugin_socket, registration_socket, remove_dead_instances
+from grpcunix import LastingServer, handler
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+
+log = logging.getLogger("nodeplug.dra")
+
+GRACE = 5.0  # seconds for the driver's work when we stop
+_PATIENCE = 2.0  # seconds between looks for a folder that is missing
+_REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
 class Folders(Struct, frozen=True):
@@ -18,13 +32,6 @@ class Folders(Struct, frozen=True):
 
     registry: Path  # the kubelet's, /var/lib/kubelet/plugins_registry; it is waited for
     data: Path  # the driver's own, /var/lib/kubelet/plugins/<driver>; it is made
-
-
-class Registration(Struct, frozen=True):
-    """The kubelet's last word: registered, or why not."""
-
-    registered: bool
-    error: str = ""
 
 
 class KubeletPlugin:
@@ -41,26 +48,85 @@ class KubeletPlugin:
     ) -> None:
         """Prepare. With a `pod_uid` the sockets have names of their own, so that two instances can serve at once.
 
-        A `driver` that is still to come is waited for by each call, as long as the call's deadline lets it.
+        A `driver` that is still to come is waited for by each call, as long as the call's deadline lets it. Raises
+        ValueError for an empty `driver_name`.
         """
-
-    @property
-    def endpoint(self) -> Path:
-        """The driver's socket."""
-        raise NotImplementedError
+        if not driver_name:
+            raise ValueError("driver name must be set")
+        self.endpoint = plugin_socket(folders.data, driver_name, pod_uid)
+        """The driver's socket, as the kubelet is told."""
+        self._driver_name = driver_name
+        self._folders = folders
+        self._health = health
+        self._calls = ClaimCalls(driver, claims)
+        self._registrar = Registrar(driver_name, self.endpoint)
+        self._plugin = LastingServer(
+            self._make_endpoint,
+            services(self._calls, health),
+            _cannot_serve("the driver"),
+            watch=True,
+            patience=_PATIENCE,
+        )
+        registered_at = registration_socket(folders.registry, driver_name, pod_uid)
+        self._registration = LastingServer(
+            lambda: registered_at,
+            [handler(_REGISTRATION, self._registrar)],
+            _cannot_serve("the registration"),
+            watch=True,
+            patience=_PATIENCE,
+        )
+        self._offering: asyncio.Task[None] | None = None
 
     @property
     def registration_status(self) -> Registration | None:
         """What the kubelet said last; None before it said anything."""
-        raise NotImplementedError
+        return self._registrar.status
+
+    @property
+    def registrations(self) -> int:
+        """How often a kubelet registered us."""
+        return self._registrar.registrations
 
     @property
     def errors(self) -> tuple[str, ...]:
         """Why a socket cannot be served now; empty when both are."""
-        raise NotImplementedError
+        return tuple(server.error for server in (self._plugin, self._registration) if server.error)
 
     async def start(self) -> None:
-        """Serve, then offer for registration. What cannot be served yet is tried again until it can."""
+        """Serve, then offer for registration. What cannot be served yet is tried again until it can. Idempotent."""
+        if self._offering is not None:
+            return
+        self._offering = asyncio.create_task(self._offer())
+        try:
+            remove_dead_instances(self._folders.registry, self._folders.data, self._driver_name)
+        except OSError as error:
+            log.warning("cannot remove sockets of earlier instances: %s", error)
+        await self._plugin.start()
+        if self._plugin.served.is_set():
+            await asyncio.wait([self._offering])
 
     async def stop(self) -> None:
-        """Sign off and stop serving; driver calls that run are given a few seconds to end. Idempotent."""
+        """Sign off and stop serving; driver calls that run are given a few seconds to end. Idempotent.
+
+        The kubelet forgets us first and so sends no more calls; what runs is answered, what waits is told to come back.
+        """
+        if self._offering is not None:
+            self._offering.cancel()
+            await asyncio.wait([self._offering])
+        await self._registration.stop()
+        self._health.close()
+        self._calls.close()
+        await self._plugin.stop(GRACE)
+        await self._calls.finish(GRACE)
+
+    async def _offer(self) -> None:
+        await self._plugin.served.wait()
+        await self._registration.start()
+
+    def _make_endpoint(self) -> Path:
+        self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return self.endpoint
+
+
+def _cannot_serve(what: str) -> Callable[[str], None]:
+    return lambda reason: log.error("cannot serve %s: %s", what, reason)

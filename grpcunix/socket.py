@@ -115,8 +115,10 @@ class UnixServer:
 def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
     """Remove sockets whose names are ours and at which nobody listens, as a killed process leaves them.
 
-    Raises OSError where `folder` is missing.
+    A missing folder has none. Raises OSError where they cannot be removed.
     """
+    if not folder.is_dir():
+        return
     with _folder_lock(folder):  # whoever starts meanwhile either has renamed already or does so afterwards
         for path in folder.iterdir():
             if is_ours(path.name) and path.is_socket() and not is_live(path):

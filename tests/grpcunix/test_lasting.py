@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from grpcunix import Client, LastingServer, connect, handler, is_live, remove_dead_sockets
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 
@@ -137,5 +135,4 @@ def test_dead_sockets_of_ours_are_removed_and_nothing_else(socket_dir: Path) -> 
         (socket_dir / "our-file").touch()
         remove_dead_sockets(socket_dir, lambda name: name.startswith("our"))
         assert sorted(os.listdir(socket_dir)) == ["our-file", "our-live", "their-dead"]
-    with pytest.raises(FileNotFoundError):
-        remove_dead_sockets(socket_dir / "missing", lambda _: True)
+    remove_dead_sockets(socket_dir / "missing", lambda _: True)
