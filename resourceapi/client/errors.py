@@ -33,3 +33,8 @@ class Refused(ClientError):
     def is_conflict(self) -> bool:
         """The object changed meanwhile: read it again."""
         return self.code == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def is_missing(self) -> bool:
+        """The named object is not there. A 404 that names none means that the server does not know the path."""
+        return self.code == 404 and bool(self.details.get("name"))

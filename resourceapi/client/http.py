@@ -19,6 +19,7 @@ from resourceapi.client.credentials import Credentials, CredentialsError, Source
 from resourceapi.client.errors import Refused, Unreachable
 from resourceapi.client.patience import pause
 from resourceapi.client.resource import Resource, raw_resource, typed_resource
+from resourceapi.client.versions import AnyVersion
 from resourceapi.objects import KubernetesObject
 
 K = TypeVar("K", bound=KubernetesObject)
@@ -59,6 +60,10 @@ class Client:
     def resource(self, kind: type[K], version: str = "") -> Resource[K]:
         """The objects of a typed kind; `version` is one of the API's, such as v1beta1, the newest if none is given."""
         return typed_resource(self, kind, version)
+
+    def any_version(self, kind: type[K]) -> AnyVersion[K]:
+        """The objects of a kind of resource.k8s.io, in whichever version the server has."""
+        return AnyVersion(self, kind)
 
     def raw(self, api_version: str, plural: str, *, namespaced: bool) -> Resource[dict[str, Any]]:
         """The objects of any kind, as plain values."""

@@ -5,8 +5,10 @@ Typed objects keep what their structs do not know and write it back; raw ones ar
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from resourceapi.client.errors import ClientError
 from resourceapi.client.watch import Watch
 from resourceapi.objects import NAMESPACED, KubernetesObject, core, read_object, v1, write_object
 
@@ -59,22 +61,22 @@ class Resource(Generic[T]):
 
     def get(self, name: str, namespace: str = "") -> T:
         """An object."""
-        return self._read(self._client.request("GET", self._path(namespace, name)))
+        return self._read(self._client.request("GET", self.path(namespace, name)))
 
     def create(self, obj: T) -> T:
         """A new object, as it was stored."""
         value = self._write(obj)
-        return self._read(self._client.request("POST", self._path(_namespace(value)), value))
+        return self._read(self._client.request("POST", self.path(_namespace(value)), value))
 
     def update(self, obj: T) -> T:
         """A changed object; its resourceVersion must be the current one."""
         value = self._write(obj)
-        return self._read(self._client.request("PUT", self._path(_namespace(value), _name(value)), value))
+        return self._read(self._client.request("PUT", self.path(_namespace(value), _name(value)), value))
 
     def update_status(self, obj: T) -> T:
         """An object with a changed status."""
         value = self._write(obj)
-        path = self._path(_namespace(value), _name(value)) + "/status"
+        path = self.path(_namespace(value), _name(value)) + "/status"
         return self._read(self._client.request("PUT", path, value))
 
     def patch(
@@ -88,7 +90,7 @@ class Resource(Generic[T]):
         query: Mapping[str, str] | None = None,
     ) -> T:
         """A patched object."""
-        path = self._path(namespace, name) + (f"/{subresource}" if subresource else "")
+        path = self.path(namespace, name) + (f"/{subresource}" if subresource else "")
         return self._read(self._client.request("PATCH", path, patch, content_type=content_type, query=query))
 
     def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
@@ -109,14 +111,14 @@ class Resource(Generic[T]):
         body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if preconditions:
             body["preconditions"] = preconditions
-        self._client.request("DELETE", self._path(namespace, name), body)
+        self._client.request("DELETE", self.path(namespace, name), body)
 
     def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
         """All objects, page by page, of one namespace or of all."""
         items: list[T] = []
-        query = _selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
+        query = selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
         while True:
-            found = self._client.request("GET", self._path(namespace), query=query)
+            found = self._client.request("GET", self.path(namespace), query=query)
             items.extend(self._item(value, found) for value in found.get("items") or ())
             metadata = found.get("metadata") or {}
             if not metadata.get("continue"):
@@ -130,6 +132,7 @@ class Resource(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         stop: threading.Event | None = None,
+        on_failure: Callable[[ClientError], object] | None = None,
     ) -> Watch[T]:
         """All objects and what happens to them, until it is closed (or `stop` is set and something happens)."""
 
@@ -137,15 +140,16 @@ class Resource(Generic[T]):
             page = self.list(namespace, label_selector=label_selector, field_selector=field_selector)
             return page.items, page.version
 
-        query = _selectors(label_selector, field_selector)
-        return Watch(self._client, self._path(namespace), query, listed, self._read, stop or threading.Event())
+        query, path = selectors(label_selector, field_selector), partial(self.path, namespace)
+        return Watch(self._client, path, query, listed, self._read, stop or threading.Event(), on_failure)
 
     def _item(self, value: dict[str, Any], listed: dict[str, Any]) -> T:
         """An item of a list, which may leave its type to the list."""
         kind = str(listed.get("kind") or "").removesuffix("List")
         return self._read({"apiVersion": listed.get("apiVersion") or self._api_version, "kind": kind} | value)
 
-    def _path(self, namespace: str, name: str = "") -> str:
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Where the objects of a namespace or of all are, or one of them."""
         path = f"{self._root}/namespaces/{namespace}" if self._namespaced and namespace else self._root
         return f"{path}/{self._plural}" + (f"/{name}" if name else "")
 
@@ -154,20 +158,25 @@ def typed_resource(client: "Client", kind: type[K], version: str = "") -> Resour
     """The objects of a typed kind."""
     group = kind.API_VERSION.rpartition("/")[0]
     api_version = f"{group}/{version}" if version and group else version or kind.API_VERSION
+    return Resource(
+        client,
+        api_version,
+        _PLURALS[kind],
+        namespaced=issubclass(kind, NAMESPACED),
+        read=reader(kind),
+        write=lambda obj: write_object(obj, api_version),
+    )
+
+
+def reader(kind: type[K]) -> Callable[[Any], K]:
+    """What reads objects of a kind, in any of its versions, from plain values."""
 
     def read(value: Any) -> K:
         obj = read_object(value)
         assert isinstance(obj, kind), "the path names the kind"
         return obj
 
-    return Resource(
-        client,
-        api_version,
-        _PLURALS[kind],
-        namespaced=issubclass(kind, NAMESPACED),
-        read=read,
-        write=lambda obj: write_object(obj, api_version),
-    )
+    return read
 
 
 def raw_resource(client: "Client", api_version: str, plural: str, *, namespaced: bool) -> Resource[dict[str, Any]]:
@@ -177,7 +186,8 @@ def raw_resource(client: "Client", api_version: str, plural: str, *, namespaced:
     )
 
 
-def _selectors(labels: str, fields: str) -> dict[str, str]:
+def selectors(labels: str, fields: str) -> dict[str, str]:
+    """The query that selects objects."""
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 

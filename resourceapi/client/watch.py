@@ -7,13 +7,14 @@ import contextlib
 import json
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import urllib3
 
-from resourceapi.client.errors import Refused, Unreachable
+from resourceapi.client.errors import ClientError, Refused, Unreachable
 from resourceapi.client.patience import pause
 
 if TYPE_CHECKING:
@@ -23,13 +24,18 @@ T = TypeVar("T")
 
 _SHORTEST, _LONGEST = 240, 480
 _GRACE = 30.0
+_SHORTEST_LIFE = 1.0  # a stream that ends earlier, without an event, has failed
 
 
 class Event(NamedTuple, Generic[T]):
-    """LISTED brings all objects there are, and everything known before is void; the others bring one."""
+    """LISTED brings all objects there are, and everything known before is void; the others bring one.
+
+    `version` is that of the list; the other events have their object's.
+    """
 
     type: Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
     items: tuple[T, ...]
+    version: str = ""
 
     @property
     def object(self) -> T:
@@ -40,19 +46,22 @@ class Event(NamedTuple, Generic[T]):
 class Watch(Generic[T]):
     """Iterate it for the events. It never ends by itself: `close`, from any thread, ends it.
 
+    `on_failure` is told, by the thread that iterates, of every attempt that failed and will be repeated.
     Raises Refused for what waiting cannot mend (401, 403, 404 and other faults of the request).
     """
 
     def __init__(
         self,
         client: "Client",
-        path: str,
+        path: Callable[[], str],
         query: Mapping[str, str],
         listed: Callable[[], tuple[tuple[T, ...], str]],
         read: Callable[[Any], T],
         stop: threading.Event,
+        on_failure: Callable[[ClientError], object] | None = None,
     ) -> None:
         self._client, self._path, self._query = client, path, query
+        self._on_failure = on_failure
         self._listed, self._read, self._stop = listed, read, stop
         self._response: urllib3.BaseHTTPResponse | None = None
         self._lock = threading.Lock()
@@ -77,27 +86,34 @@ class Watch(Generic[T]):
                     self._response.shutdown()
 
     def _run(self) -> Iterator[Event[T]]:
+        failure: ClientError
         failures = 0
         while not self._stop.is_set():
-            asked = None
             try:
                 if not self._version:
                     items, self._version = self._listed()
-                    yield Event("LISTED", items)
+                    yield Event("LISTED", items, self._version)
+                began = time.monotonic()
                 for event in self._stream():
-                    failures = 0
+                    failures, began = 0, 0.0
                     if event is not None:
                         yield event
-                continue
+                if time.monotonic() - began > _SHORTEST_LIFE:
+                    continue
+                failure, asked = Unreachable(f"watch {self._path()}: ended at once"), None
             except Refused as error:
                 if error.is_expired:
                     self._version = ""
                     continue
                 if error.code < 500 and error.code != 429:
                     raise
-                asked = error.retry_after
-            except Unreachable:
-                pass
+                failure, asked = error, error.retry_after
+            except Unreachable as error:
+                failure, asked = error, None
+            if self._stop.is_set():
+                return
+            if self._on_failure is not None:
+                self._on_failure(failure)
             failures += 1
             self._stop.wait(pause(failures, asked))
 
@@ -111,7 +127,8 @@ class Watch(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(seconds),
         }
-        response = self._client.open("GET", self._path, query=query, stream=True, read_timeout=seconds + _GRACE)
+        path = self._path()
+        response = self._client.open("GET", path, query=query, stream=True, read_timeout=seconds + _GRACE)
         with self._lock:
             if self._stop.is_set():
                 response.close()
@@ -127,7 +144,7 @@ class Watch(Generic[T]):
                 yield None if value.get("type") == "BOOKMARK" else Event(value["type"], (self._read(obj),))
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if not self._stop.is_set():
-                raise Unreachable(f"watch {self._path}: {error}") from error
+                raise Unreachable(f"watch {path}: {error}") from error
         finally:
             with self._lock:
                 self._response = None

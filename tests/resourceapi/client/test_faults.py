@@ -158,3 +158,26 @@ def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: py
         client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})))
         client.raw("v1", "things", namespaced=False).get("x")
         client.close()
+
+
+def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
+    """A busy server, and a stream that ends before it has begun: both are tried again, after a while."""
+    answers: list[Answer] = [
+        (503, {"Retry-After": "0"}, _status(503, "ServiceUnavailable")),
+        (200, {}, {"kind": "ThingList", "metadata": {"resourceVersion": "1"}, "items": []}),
+        (200, {}, b""),
+    ]
+    told: list[str] = []
+    stop = threading.Event()
+
+    def note(error: Exception) -> None:
+        told.append(str(error))
+        if not answers:
+            stop.set()
+
+    with _serving(lambda _: answers.pop(0)) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})), attempts=1)
+        things = client.raw("v1", "things", namespaced=False)
+        assert [event.type for event in things.watch(stop=stop, on_failure=note)] == ["LISTED"]
+        client.close()
+    assert told == ["503 ServiceUnavailable: no", "watch /api/v1/things: ended at once"]
