@@ -33,6 +33,28 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
+
+    Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # runtimes read *.json and *.yaml only
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # whatever the umask
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync(path.parent)
+
+
 class CdiDirectory:
     """The files of one owner in a directory that runtimes read, such as /var/run/cdi.
 
@@ -57,21 +79,7 @@ class CdiDirectory:
         target, data = self._file(name), encode(spec)
         if _content(target) == data:
             return False
-        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary = self.path / f".{target.name}.{secrets.token_hex(4)}.tmp"  # runtimes read *.json and *.yaml only
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with open(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)  # whatever the umask
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.rename(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        self._sync_folder()
+        replace_file(target, data)
         return True
 
     def remove(self, name: str) -> bool:
@@ -80,7 +88,7 @@ class CdiDirectory:
             self._file(name).unlink()
         except FileNotFoundError:
             return False
-        self._sync_folder()
+        _sync(self.path)
         return True
 
     def ours(self) -> tuple[str, ...]:
@@ -118,13 +126,14 @@ class CdiDirectory:
         except FileNotFoundError:
             return []
 
-    def _sync_folder(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # gone again: nothing to keep
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # gone again: nothing to keep
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _content(path: Path) -> bytes | None:
