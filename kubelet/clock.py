@@ -6,12 +6,18 @@ import itertools
 import time
 from typing import Protocol
 
+_FAKE_DAY = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+
 
 class Clock(Protocol):
     """What the stand-in needs of time."""
 
     def now(self) -> float:
         """Seconds since an arbitrary moment; never goes back."""
+        ...
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970, for what is written to files."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -25,6 +31,10 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the machine started."""
         return time.monotonic()
+
+    def wall_ns(self) -> int:
+        """The machine's time of day."""
+        return time.time_ns()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep on the event loop."""
@@ -43,6 +53,10 @@ class FakeClock:
     def now(self) -> float:
         """Seconds that the test has let pass."""
         return self._now
+
+    def wall_ns(self) -> int:
+        """A fixed day of 2026, and the seconds that the test has let pass."""
+        return _FAKE_DAY + round(self._now * 1e9)
 
     async def sleep(self, seconds: float) -> None:
         """Wait until a test has moved the clock by `seconds`."""

@@ -20,6 +20,10 @@ class AllocationError(KubeletError):
     """A container cannot have its devices."""
 
 
+class ClaimError(KubeletError):
+    """A pod cannot have its claims."""
+
+
 class PluginCallError(KubeletError):
     """A call to a plugin failed; the text is what the kubelet's gRPC library says."""
 
@@ -27,4 +31,7 @@ class PluginCallError(KubeletError):
 def go_text(error: grpc.aio.AioRpcError) -> str:
     """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
     code = "Canceled" if error.code() is grpc.StatusCode.CANCELLED else error.code().name.title().replace("_", "")
-    return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {error.details() or ''}"
+    details = error.details() or ""
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+        details = "context deadline exceeded"  # our own library's word for it
+    return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {details}"

@@ -19,6 +19,7 @@ class Timeouts(Struct, frozen=True):
     pre_start: float = 30.0
     get_info: float = 1.0
     notify: float = 5.0
+    claims: float = 45.0  # NodePrepareResources, NodeUnprepareResources
 
 
 DEFAULT_TIMEOUTS = Timeouts()

@@ -1,27 +1,18 @@
-"""The checkpoint on disk: written beside its place, synced, renamed, off the loop.
+"""The device manager's checkpoint on disk."""
 
-One write at a time. What comes in meanwhile waits for the next one, which writes the newest content for all of them.
-"""
-
-import asyncio
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 from checkpoint.kubelet_devices import FILE_NAME, DeviceCheckpoint, load
 from kubelet.errors import AllocationError
+from kubelet.state_file import StateFile
 
 
-class CheckpointFile:
-    """`kubelet_internal_checkpoint` in the device plugins' folder."""
+class CheckpointFile(StateFile):
+    """`kubelet_internal_checkpoint` in the device plugins' folder. Writing raises `AllocationError`."""
 
     def __init__(self, folder: Path) -> None:
         """Name the file; nothing is read or written yet."""
-        self.path = folder / FILE_NAME
-        self._newest = b""
-        self._next: asyncio.Future[None] | None = None  # ends when `_newest` is on disk
-        self._writing: asyncio.Task[None] | None = None
+        super().__init__(folder / FILE_NAME, AllocationError)
 
     def read(self) -> DeviceCheckpoint | None:
         """The content, None if there is no file. Raises `KubeletFileError` and OSError."""
@@ -30,44 +21,3 @@ class CheckpointFile:
         except FileNotFoundError:
             return None
         return load(raw)
-
-    def write(self, content: bytes) -> asyncio.Future[None]:
-        """Queue `content`; the future ends when it is on disk, or with `AllocationError` in the kubelet's words."""
-        self._newest = content
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(lambda written: written.exception())  # nobody may be waiting
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_all())
-        return asyncio.shield(self._next)
-
-    async def close(self) -> None:
-        """Wait for what is queued."""
-        if self._writing is not None:
-            await self._writing
-
-    async def _write_all(self) -> None:
-        while self._next is not None:
-            written, self._next = self._next, None
-            try:
-                await asyncio.to_thread(self._write, self._newest)
-            except AllocationError as error:
-                written.set_exception(error)
-            else:
-                written.set_result(None)
-
-    def _write(self, content: bytes) -> None:
-        temporary = ""
-        try:
-            # mkstemp gives 0600, which the kubelet's file has, too
-            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.path.parent)
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(temporary, self.path)
-        except OSError as error:
-            if temporary:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-            raise AllocationError(f'failed to write checkpoint file "{FILE_NAME}": {error}') from error

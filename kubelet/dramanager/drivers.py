@@ -1,0 +1,81 @@
+"""DRA drivers' plugins that the plugin watcher finds: taken in, followed, given up.
+
+Source: DRA specification, sections 1.3, 1.5 and 4.8; correction 30.
+"""
+
+from collections.abc import Callable, Sequence
+
+from kubelet.dramanager.health_streams import HealthStreams
+from kubelet.dramanager.plugins import DRAPlugin, PluginStore, choose_service
+from kubelet.dramanager.slices import SliceWiper
+from kubelet.errors import RegistrationError
+from kubelet.rpc import Timeouts
+
+PLUGIN_TYPE = "DRAPlugin"
+
+
+class DriverHandler:
+    """The plugin watcher's handler for plugins of the type `DRAPlugin`."""
+
+    def __init__(
+        self,
+        store: PluginStore,
+        streams: HealthStreams,
+        wiper: SliceWiper,
+        timeouts: Timeouts,
+        on_change: Callable[[str, str, str], None],
+    ) -> None:
+        """`on_change` is told what happened, to which driver, at which endpoint."""
+        self._store = store
+        self._streams = streams
+        self._wiper = wiper
+        self._timeouts = timeouts
+        self._on_change = on_change
+
+    def validate_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Look at the versions; nothing else is looked at. Raises `RegistrationError`."""
+        try:
+            choose_service(versions)
+        except RegistrationError as error:
+            raise RegistrationError(
+                f"invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}: {error}"
+            ) from error
+
+    async def register_plugin(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Take an instance in; nobody needs to serve there yet. Raises `RegistrationError`."""
+        self.validate_plugin(name, endpoint, versions)
+        plugin = DRAPlugin(name, endpoint, versions, self._timeouts, self._connection_changed)
+        self._store.add(plugin)
+        plugin.start()
+        self._look_after_slices(name)
+        await self._streams.follow(self._store.instances(name))
+        self._on_change("driver registered", name, endpoint)
+
+    async def deregister_plugin(self, name: str, endpoint: str) -> None:
+        """Give an instance up."""
+        plugin = self._store.remove(name, endpoint)
+        if plugin is None:
+            return
+        self._look_after_slices(name)
+        await self._streams.follow(self._store.instances(name), gone=plugin)
+        await plugin.close()
+        self._on_change("driver deregistered", name, endpoint)
+
+    async def stop(self) -> None:
+        """Hang up everywhere. Idempotent."""
+        await self._streams.stop()
+        for driver in self._store.drivers():
+            for plugin in self._store.instances(driver):
+                self._store.remove(driver, plugin.endpoint)
+                await plugin.close()
+
+    def _connection_changed(self, plugin: DRAPlugin) -> None:
+        self._look_after_slices(plugin.driver)
+        kind = "driver connected" if plugin.is_connected else "driver disconnected"
+        self._on_change(kind, plugin.driver, plugin.endpoint)
+
+    def _look_after_slices(self, driver: str) -> None:
+        if self._store.is_usable(driver):
+            self._wiper.driver_back(driver)
+        else:
+            self._wiper.driver_lost(driver)

@@ -1,0 +1,168 @@
+"""The health of drivers' devices, as they last reported it, kept in `dra_health_state`.
+
+A report holds for as long as its driver said. Then, and for a device that nobody reported, the health is Unknown.
+Source: DRA specification, section 4.10; corrections 22 and 23.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from checkpoint import kubelet_json
+from kubelet.clock import Clock
+from kubelet.errors import ClaimError
+from kubelet.state_file import StateFile
+
+FILE_NAME = "dra_health_state"
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+UNKNOWN = "Unknown"
+
+_SECOND = 1_000_000_000  # nanoseconds
+
+log = logging.getLogger(__name__)
+
+
+class DeviceHealth(Struct, frozen=True):
+    """A report about one device; `timeout` in seconds."""
+
+    pool: str
+    device: str
+    health: str
+    timeout: int = 30
+    message: str = ""
+
+
+class _Stored(Struct, frozen=True):
+    report: DeviceHealth
+    updated: int  # nanoseconds since 1970
+
+
+class _InFile(Struct, rename="pascal"):
+    pool_name: str = ""
+    device_name: str = ""
+    health: str = UNKNOWN
+    last_updated: datetime = datetime.fromtimestamp(0, UTC)
+    health_check_timeout: int = 0
+    message: str = ""
+
+
+class _DriverInFile(Struct, rename="pascal"):
+    devices: dict[str, _InFile] | None = None
+
+
+class HealthCache:
+    """Driver -> device -> its last report."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        """Of the kubelet whose state is in `folder`."""
+        self._file = StateFile(folder / FILE_NAME, ClaimError)
+        self._clock = clock
+        self._drivers: dict[str, dict[tuple[str, str], _Stored]] = {}
+
+    async def load(self) -> None:
+        """Read the file. One that is missing or broken is nothing to stop for."""
+        try:
+            raw = await asyncio.to_thread(self._file.path.read_bytes)
+            found = msgspec.json.decode(raw, type=dict[str, _DriverInFile])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            log.error("Failed to load health state, starting with an empty one: %s", error)
+            return
+        for driver, each in found.items():
+            self._drivers[driver] = {
+                (it.pool_name, it.device_name): _Stored(
+                    DeviceHealth(
+                        it.pool_name, it.device_name, it.health, it.health_check_timeout // _SECOND, it.message
+                    ),
+                    _nanoseconds(it.last_updated),
+                )
+                for it in (each.devices or {}).values()
+            }
+
+    def update(self, driver: str, reports: Iterable[DeviceHealth]) -> list[DeviceHealth]:
+        """Take a driver's reports; return the devices whose health, message or timeout is another now.
+
+        Devices that are not reported again become Unknown when their last report has run out.
+        """
+        now = self._clock.wall_ns()
+        known = self._drivers.setdefault(driver, {})
+        reported = {(each.pool, each.device): each for each in reports}
+        for key, stored in known.items():
+            if key not in reported and stored.report.health != UNKNOWN and _is_over(stored, now):
+                reported[key] = msgspec.structs.replace(stored.report, health=UNKNOWN, message="")
+        changed = []
+        for key, report in reported.items():
+            if key not in known or known[key].report != report:
+                changed.append(report)
+            known[key] = _Stored(report, now)
+        if changed:
+            self._save()
+        return changed
+
+    def get(self, driver: str, pool: str, device: str) -> tuple[str, str]:
+        """Health and message of a device."""
+        stored = self._drivers.get(driver, {}).get((pool, device))
+        if stored is None or _is_over(stored, self._clock.wall_ns()):
+            return UNKNOWN, ""
+        return stored.report.health, stored.report.message
+
+    def clear_driver(self, driver: str) -> list[DeviceHealth]:
+        """Forget a driver's reports; return them."""
+        gone = self._drivers.pop(driver, {})
+        if gone:
+            self._save()
+        return [stored.report for stored in gone.values()]
+
+    async def close(self) -> None:
+        """Wait for what is being written."""
+        await self._file.close()
+
+    def _save(self) -> None:
+        self._file.write(self._content()).add_done_callback(_log_failure)
+
+    def _content(self) -> bytes:
+        text = kubelet_json.string
+        drivers = []
+        for driver in sorted(self._drivers, key=str.encode):
+            devices = {f"{pool}/{device}": it for (pool, device), it in self._drivers[driver].items()}
+            written = ",".join(f"{text(key)}:{_json(devices[key])}" for key in sorted(devices, key=str.encode))
+            drivers.append(f'{text(driver)}:{{"Devices":{{{written}}}}}')
+        return f"{{{','.join(drivers)}}}".encode()
+
+
+def _is_over(stored: _Stored, now: int) -> bool:
+    return now - stored.updated > stored.report.timeout * _SECOND
+
+
+def _json(stored: _Stored) -> str:
+    it, text = stored.report, kubelet_json.string
+    return (
+        f'{{"PoolName":{text(it.pool)},"DeviceName":{text(it.device)},"Health":{text(it.health)},'
+        f'"LastUpdated":"{_rfc3339(stored.updated)}","HealthCheckTimeout":{it.timeout * _SECOND},'
+        f'"Message":{text(it.message)}}}'
+    )
+
+
+def _rfc3339(nanoseconds: int) -> str:
+    """A moment as Go writes it: nine decimals, less the zeros at their end."""
+    seconds, fraction = divmod(nanoseconds, _SECOND)
+    decimals = f".{fraction:09d}".rstrip("0").rstrip(".")
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{decimals}Z"
+
+
+def _nanoseconds(moment: datetime) -> int:
+    """The other way; what is finer than a microsecond is lost."""
+    whole = moment.replace(microsecond=0) if moment.tzinfo else moment.replace(microsecond=0, tzinfo=UTC)
+    return int(whole.timestamp()) * _SECOND + moment.microsecond * 1000
+
+
+def _log_failure(written: "asyncio.Future[None]") -> None:
+    if not written.cancelled() and (error := written.exception()) is not None:
+        log.error("writing the health state: %s", error)

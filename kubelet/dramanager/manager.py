@@ -1,0 +1,299 @@
+"""The DRA manager: claims are prepared before a pod's sandbox is made, used by its containers, unprepared after them.
+
+Source: DRA specification, section 4; corrections 19-36; observations 53-76.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from checkpoint.kubelet_claims import PreparedDevice
+from kubelet.clock import Clock
+from kubelet.dramanager.claim_info import ClaimInfo, ClaimInfoCache
+from kubelet.dramanager.cluster import Cluster, ClusterError
+from kubelet.dramanager.drivers import DriverHandler
+from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
+from kubelet.dramanager.health_streams import HealthStreams, Release
+from kubelet.dramanager.plugins import PREPARE, UNPREPARE, PluginStore
+from kubelet.dramanager.references import Reference, pod_object, references
+from kubelet.dramanager.slices import SliceWiper
+from kubelet.dramanager.usage import container_claims, container_devices, dynamic_resources, with_health
+from kubelet.errors import ClaimError, PluginCallError
+from kubelet.pods import Container, Pod, PodStatus
+from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from resourceapi.objects import ClaimLookupError, check_made_for, is_reserved_for
+
+RECONCILE_PERIOD = 60.0  # seconds
+UPDATE_QUEUE_LENGTH = 100
+ANY_DRIVER = "<any>"
+
+log = logging.getLogger(__name__)
+
+
+def _nothing(kind: str, about: str, text: str) -> None:
+    """Nobody listens."""
+
+
+class DRAManager:
+    """Prepares and unprepares the claims of this node's pods."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster,
+        node_name: str,
+        *,
+        clock: Clock,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        release: Release = "1.36",
+        on_change: Callable[[str, str, str], None] = _nothing,
+    ) -> None:
+        """The kubelet whose state files are in `folder`.
+
+        `release` is whose behaviour towards health services it has. `on_change` is told after each change: what
+        happened, to which driver or pod, and details.
+        """
+        self.cache = ClaimInfoCache(folder)
+        self.health = HealthCache(folder, clock)
+        self.plugins = PluginStore()
+        self.wiper = SliceWiper(cluster, node_name, clock)
+        self._cluster = cluster
+        self._clock = clock
+        self._release = release
+        self._on_change = on_change
+        self._streams = HealthStreams(release, clock, self._health_reported, self._health_ended)
+        self._handler = DriverHandler(self.plugins, self._streams, self.wiper, timeouts, on_change)
+        self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
+        self._reconciling: asyncio.Task[None] | None = None
+
+    async def start(
+        self, active_pods: Callable[[], Collection[str]], sources_ready: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Read the state, delete the node's slices, look after pods that went. Raises `ClaimError`.
+
+        `active_pods` are uids, and complete when `sources_ready`.
+        """
+        await self.cache.load()
+        await self.health.load()
+        self.wiper.wipe_all()
+        self._reconciling = asyncio.create_task(self._reconcile(active_pods, sources_ready), name="claims of old pods")
+
+    async def stop(self) -> None:
+        """Hang up, and let nothing more happen. Idempotent, safe before `start`."""
+        reconciling, self._reconciling = self._reconciling, None
+        if reconciling is not None:
+            reconciling.cancel()
+            await asyncio.gather(reconciling, return_exceptions=True)
+        await self.wiper.stop()
+        await self._handler.stop()
+        await self.cache.close()
+        await self.health.close()
+
+    def get_watcher_handler(self) -> DriverHandler:
+        """For plugins of the type `DRAPlugin` in `plugins_registry`."""
+        return self._handler
+
+    async def prepare_resources(self, pod: Pod) -> None:
+        """Have all claims of a pod prepared that are not yet. Raises `ClaimError`; it can be called again then."""
+        try:
+            await self._prepare(pod)
+        except ClaimError as error:
+            raise ClaimError(f"prepare dynamic resources: {error}") from error
+
+    async def unprepare_resources(self, uid: str) -> None:
+        """Have the claims unprepared that only this pod refers to. Raises `ClaimError`; it can be called again then.
+
+        The pod and its claims may be gone: what is known here is enough.
+        """
+        try:
+            await self._unprepare(uid)
+        except ClaimError as error:
+            raise ClaimError(f"unprepare dynamic resources: {error}") from error
+
+    def pod_might_need_to_unprepare_resources(self, uid: str) -> bool:
+        """Tell whether a claim has a reference to the pod."""
+        return bool(self.cache.of_pod(uid))
+
+    def get_resources(self, pod: Pod, container: Container) -> tuple[str, ...]:
+        """The CDI ids of a container; one that serves two of its references comes twice. Raises `ClaimError`."""
+        devices = container_devices(self.cache, pod, container)
+        return tuple(id_ for device in devices for id_ in device.cdi_device_ids or ())
+
+    def get_container_claim_infos(self, pod: Pod, container: Container) -> list[ClaimInfo]:
+        """The claims that a container refers to, its extended resources' last. Raises `ClaimError`."""
+        return container_claims(self.cache, pod, container)
+
+    def get_dynamic_resources(self, pod: Pod, container: str) -> list[podresources.DynamicResource]:
+        """What pod resources tells of a container's claims."""
+        return dynamic_resources(self.cache, pod, container)
+
+    def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
+        """`status` with the health of the claimed devices of each app container."""
+        return with_health(self.cache, self.health, pod, status)
+
+    def updates(self) -> asyncio.Queue[list[str]]:
+        """Pods whose devices changed their health; a full queue drops."""
+        return self._updates
+
+    def claims_in_use(self) -> dict[str, int]:
+        """Driver -> number of claims, as in the metric `dra_resource_claims_in_use`; all claims as `<any>`."""
+        claims = self.cache.claims()
+        return {ANY_DRIVER: len(claims), **Counter(driver for info in claims for driver in info.devices)}
+
+    async def _prepare(self, pod: Pod) -> None:
+        found = {each.claim: each for each in references(pod)}
+        wanted = [await self._read(pod, each) for each in found.values()]
+        infos = [await self._refer(pod, info) for info in wanted]
+        new = [info for info in infos if not info.is_prepared]
+        for driver, batch in _by_driver(new).items():
+            answers = await self._call(PREPARE, driver, batch)
+            for info in batch:
+                for device in answers[info.uid].devices if info.uid in answers else ():
+                    info.add_device(driver, _device(device))
+            _check_complete(PREPARE, answers, batch)
+        for info in new:
+            info.is_prepared = True
+        if new:
+            await self.cache.save()
+            self._on_change("prepared", f"{pod.metadata.namespace}/{pod.metadata.name}", _names(new))
+
+    async def _read(self, pod: Pod, reference: Reference) -> ClaimInfo:
+        """A claim of a pod, which may use it, and whose drivers are there."""
+        try:
+            claim = await self._cluster.get_claim(pod.metadata.namespace, reference.claim)
+        except ClusterError as error:
+            raise ClaimError(f"fetch ResourceClaim {reference.claim}: {error}") from error
+        as_object = pod_object(pod)
+        if reference.must_own:
+            try:
+                check_made_for(claim, as_object)
+            except ClaimLookupError as error:
+                raise ClaimError(str(error)) from error
+        if not is_reserved_for(claim, as_object):
+            raise ClaimError(
+                f"pod {pod.metadata.name} ({pod.uid}) is not allowed to use ResourceClaim {claim.metadata.name}"
+                f" ({claim.metadata.uid})"
+            )
+        info = ClaimInfo.of_claim(claim)
+        for driver in info.devices:
+            self.plugins.get(driver)
+        return info
+
+    async def _refer(self, pod: Pod, info: ClaimInfo) -> ClaimInfo:
+        """Note on disk that a pod uses a claim; return what is known of the claim."""
+        known = self.cache.get(info.namespace, info.name)
+        if known is not None and known.uid != info.uid:
+            raise ClaimError(
+                f"old ResourceClaim with same name {known.name} and different UID {known.uid} still exists"
+                " (previous pod force-deleted?!)"
+            )
+        info = known or self.cache.add(info)
+        info.pods.add(pod.uid)
+        await self.cache.save()
+        return info
+
+    async def _unprepare(self, uid: str) -> None:
+        last: list[ClaimInfo] = []
+        shared = False
+        for info in self.cache.of_pod(uid):
+            if info.pods == {uid}:
+                last.append(info)
+            else:
+                info.pods.discard(uid)
+                shared = True
+        if shared:
+            await self.cache.save()
+        for driver, batch in _by_driver(last).items():
+            answers = await self._call(UNPREPARE, driver, batch)
+            _check_complete(UNPREPARE, answers, batch)
+        for info in last:
+            self.cache.delete(info)
+        if last:
+            await self.cache.save()
+        if last or shared:
+            self._on_change("unprepared", uid, _names(last))
+
+    async def _call(self, method: str, driver: str, batch: Sequence[ClaimInfo]) -> Mapping[str, Any]:
+        """One call with all claims; no claim failed when it returns."""
+        plugin = self.plugins.get(driver)
+        try:
+            answers = await plugin.call(method, batch)
+        except PluginCallError as error:
+            raise ClaimError(f"{method}: {error}") from error
+        names = {info.uid: info.name for info in batch}
+        for uid, each in answers.items():
+            if uid not in names:
+                raise ClaimError(f"{method} returned result for unknown claim UID {uid}")
+            if each.error:
+                raise ClaimError(f"{method} failed for ResourceClaim {names[uid]}: {each.error}")
+        return answers
+
+    async def _reconcile(self, active_pods: Callable[[], Collection[str]], sources_ready: Callable[[], bool]) -> None:
+        while True:
+            await self._clock.sleep(RECONCILE_PERIOD)
+            if not sources_ready():
+                continue
+            for uid in sorted(self.cache.pods().difference(active_pods())):
+                try:
+                    await self.unprepare_resources(uid)
+                except ClaimError as error:
+                    log.error("claims of the inactive pod %s: %s", uid, error)
+
+    def _health_reported(self, driver: str, reports: list[DeviceHealth]) -> None:
+        changed = self.health.update(driver, reports)
+        self._tell_pods(driver, changed)
+        if changed:
+            self._on_change("health", driver, "")
+
+    def _health_ended(self, driver: str) -> None:
+        gone = self.health.clear_driver(driver)
+        if self._release != "1.36":  # which leaves the pods' statuses as they are
+            self._tell_pods(driver, gone)
+
+    def _tell_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
+        keys = {(each.pool, each.device) for each in changed}
+        pods = {
+            uid
+            for info in self.cache.claims()
+            if any(owner == driver and (it.pool_name, it.device_name) in keys for owner, it in info.prepared_devices())
+            for uid in info.pods
+        }
+        if not pods:
+            return
+        try:
+            self._updates.put_nowait(sorted(pods))
+        except asyncio.QueueFull:
+            log.warning("health update channel is full, discarding pod updates: %s", sorted(pods))
+
+
+def _by_driver(infos: Iterable[ClaimInfo]) -> dict[str, list[ClaimInfo]]:
+    batches: dict[str, list[ClaimInfo]] = {}
+    for info in infos:
+        for driver in info.devices:
+            batches.setdefault(driver, []).append(info)
+    return batches
+
+
+def _check_complete(method: str, answers: Mapping[str, Any], batch: Sequence[ClaimInfo]) -> None:
+    missing = len(batch) - len(answers)
+    if missing:
+        raise ClaimError(f"{method} skipped {missing} ResourceClaims")
+
+
+def _device(device: Any) -> PreparedDevice:
+    """A driver's answer as it is written: empty lists are null."""
+    return PreparedDevice(
+        device.pool_name,
+        device.device_name,
+        device.share_id if device.HasField("share_id") else None,
+        list(device.request_names) or None,
+        list(device.cdi_device_ids) or None,
+    )
+
+
+def _names(infos: Iterable[ClaimInfo]) -> str:
+    return ", ".join(info.name for info in infos)

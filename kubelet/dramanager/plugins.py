@@ -1,0 +1,185 @@
+"""The running plugins of DRA drivers. A driver may have several (a rolling update): the newest connected one counts.
+
+Each has one connection for all calls and its health stream, dialled at once and again whenever it ends.
+Source: DRA specification, sections 1.3 and 4.8; corrections 26 and 30.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from grpcunix import Client, connect
+from kubelet.dramanager.claim_info import ClaimInfo
+from kubelet.errors import ClaimError, PluginCallError, RegistrationError
+from kubelet.rpc import Timeouts, answer
+from kubeletapi.dra.v1 import api_pb2 as v1
+from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
+
+SERVICES: Mapping[str, Any] = {"v1.DRAPlugin": v1, "v1beta1.DRAPlugin": v1beta1}  # in the kubelet's own order
+PREPARE = "NodePrepareResources"
+UNPREPARE = "NodeUnprepareResources"
+
+
+def choose_service(versions: Sequence[str]) -> str:
+    """The first service in the plugin's list that the kubelet knows. Raises `RegistrationError`."""
+    if not versions:
+        raise RegistrationError("empty list of supported gRPC services (aka supported versions)")
+    for version in versions:
+        if version in SERVICES:
+            return version
+    raise RegistrationError(
+        f"none of services supported by the plugin ({_quoted(versions)}) are supported by the kubelet"
+        f" ({_quoted(SERVICES)})"
+    )
+
+
+class DRAPlugin:
+    """One instance of a driver's plugin."""
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: str,
+        versions: Sequence[str],
+        timeouts: Timeouts,
+        on_connection: Callable[["DRAPlugin"], None],
+    ) -> None:
+        """Dial later; `on_connection` is told when a connection begins or ends. Raises `RegistrationError`."""
+        self.driver = driver
+        self.endpoint = endpoint
+        self.versions = tuple(versions)
+        self.is_connected = False
+        self._messages = SERVICES[choose_service(versions)]
+        self._seconds = timeouts.claims
+        self._on_connection = on_connection
+        self._channel: grpc.aio.Channel | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The connection, for other services at the endpoint."""
+        assert self._channel is not None, "it is open between start and close"
+        return self._channel
+
+    def start(self) -> None:
+        """Dial, and again after every end of the connection."""
+        self._channel = connect(Path(self.endpoint))
+        self._following = asyncio.create_task(self._follow(self._channel), name=f"connection {self.endpoint}")
+
+    async def close(self) -> None:
+        """Hang up. Idempotent."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+        self.is_connected = False
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def call(self, method: str, claims: Sequence[ClaimInfo]) -> Mapping[str, Any]:
+        """Prepare or unprepare claims; return the driver's answers by uid, as v1 messages. Raises `PluginCallError`."""
+        api = self._messages
+        request: Message = getattr(api, f"{method}Request")(
+            claims=[api.Claim(namespace=info.namespace, uid=info.uid, name=info.name) for info in claims]
+        )
+        service = api.DESCRIPTOR.services_by_name["DRAPlugin"]
+        try:
+            response = await answer(Client(self.channel, service).call(method, request, timeout=self._seconds))
+        except PluginCallError as error:
+            raise PluginCallError(self._dial_text(error)) from error
+        if api is not v1:  # the older messages differ in what they lack, and what they lack they must not carry
+            response.DiscardUnknownFields()
+            response = getattr(v1, f"{method}Response").FromString(response.SerializeToString())
+        answers: Mapping[str, Any] = response.claims
+        return answers
+
+    async def _follow(self, channel: grpc.aio.Channel) -> None:
+        while True:
+            state = channel.get_state(try_to_connect=True)
+            is_connected = state is grpc.ChannelConnectivity.READY
+            if is_connected != self.is_connected:
+                self.is_connected = is_connected
+                self._on_connection(self)
+            await channel.wait_for_state_change(state)
+
+    def _dial_text(self, error: PluginCallError) -> str:
+        """The kubelet's words for a call that found nobody; other errors as they are."""
+        cause = error.__cause__
+        is_dial = isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
+        if not is_dial or "failed to connect" not in str(error):
+            return str(error)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(self.endpoint)
+            except OSError as refused:
+                reason = (refused.strerror or str(refused)).lower()
+            else:
+                return str(error)  # somebody is back by now
+        return (
+            'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing:'
+            f' dial unix {self.endpoint}: connect: {reason}"'
+        )
+
+
+class PluginStore:
+    """The instances of all drivers, each driver's in the order of their registration."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._drivers: dict[str, list[DRAPlugin]] = {}
+
+    def add(self, plugin: DRAPlugin) -> None:
+        """A new instance. Raises `RegistrationError` if its endpoint is there already."""
+        instances = self._drivers.setdefault(plugin.driver, [])
+        if any(each.endpoint == plugin.endpoint for each in instances):
+            raise RegistrationError(
+                f"endpoint {plugin.endpoint} already registered for DRA driver plugin {plugin.driver}"
+            )
+        instances.append(plugin)
+
+    def remove(self, driver: str, endpoint: str) -> DRAPlugin | None:
+        """Take an instance out; None if it is not there."""
+        instances = self._drivers.get(driver, [])
+        for plugin in instances:
+            if plugin.endpoint == endpoint:
+                instances.remove(plugin)
+                if not instances:
+                    del self._drivers[driver]
+                return plugin
+        return None
+
+    def get(self, driver: str) -> DRAPlugin:
+        """The instance to call: the newest that is connected, else the newest. Raises `ClaimError`."""
+        if not driver:
+            raise ClaimError("DRA driver name is empty")
+        instances = self._drivers.get(driver)
+        if not instances:
+            raise ClaimError(f"DRA driver {driver} is not registered")
+        return next((each for each in reversed(instances) if each.is_connected), instances[-1])
+
+    def instances(self, driver: str) -> tuple[DRAPlugin, ...]:
+        """A driver's instances, the oldest first."""
+        return tuple(self._drivers.get(driver, ()))
+
+    def drivers(self) -> list[str]:
+        """The registered drivers."""
+        return list(self._drivers)
+
+    def is_usable(self, driver: str) -> bool:
+        """Tell whether an instance of a driver is connected."""
+        return any(each.is_connected for each in self._drivers.get(driver, ()))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """A list as Go prints it with %q."""
+    return f"[{' '.join(map(json.dumps, names))}]"

@@ -1,0 +1,66 @@
+"""Which claims a pod refers to, by which of its names.
+
+Source: DRA specification, section 4.5, phase 1.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kubelet.errors import ClaimError
+from kubelet.pods import Pod
+from resourceapi.objects import ClaimLookupError, ObjectMeta, claim_name, core
+
+
+class Reference(NamedTuple):
+    """A claim of a pod. `key` is the pod's name for it, empty for the claim of its extended resources.
+
+    `must_own`: the claim was made for this pod from a template.
+    """
+
+    key: str
+    claim: str
+    must_own: bool
+
+
+def references(pod: Pod) -> Iterator[Reference]:
+    """The pod's claims; a reference for which none was needed is left out. Raises `ClaimError`."""
+    as_object = pod_object(pod)
+    for each in as_object.spec.resource_claims:
+        try:
+            name, must_own = claim_name(as_object, each)
+        except ClaimLookupError as error:
+            raise ClaimError(str(error)) from error
+        if name is not None:
+            yield Reference(each.name, name, must_own)
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None and extended.resource_claim_name:
+        yield Reference("", extended.resource_claim_name, must_own=False)
+
+
+def has_claims(pod: Pod) -> bool:
+    """Tell whether the pod has claims at all."""
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def pod_object(pod: Pod) -> core.Pod:
+    """The pod as the rules about claims look at it."""
+    meta = pod.metadata
+    return core.Pod(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid),
+        spec=core.PodSpec(
+            resource_claims=tuple(
+                core.PodResourceClaim(
+                    name=each.name,
+                    resource_claim_name=each.resource_claim_name,
+                    resource_claim_template_name=each.resource_claim_template_name,
+                )
+                for each in pod.spec.resource_claims
+            )
+        ),
+        status=core.PodStatus(
+            resource_claim_statuses=tuple(
+                core.PodResourceClaimStatus(name=each.name, resource_claim_name=each.resource_claim_name)
+                for each in pod.status.resource_claim_statuses
+            )
+        ),
+    )

@@ -1,0 +1,65 @@
+"""A state file on disk: written beside its place, synced, renamed, off the loop.
+
+One write at a time. What comes in meanwhile waits for the next one, which writes the newest content for all of them.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from kubelet.errors import KubeletError
+
+
+class StateFile:
+    """A file whose whole content is replaced with every write. Its mode is 0600, as the kubelet's files have it."""
+
+    def __init__(self, path: Path, failure: type[KubeletError]) -> None:
+        """Name the file; nothing is read or written yet. A write that fails raises `failure`."""
+        self.path = path
+        self._failure = failure
+        self._newest = b""
+        self._next: asyncio.Future[None] | None = None  # ends when `_newest` is on disk
+        self._writing: asyncio.Task[None] | None = None
+
+    def write(self, content: bytes) -> asyncio.Future[None]:
+        """Queue `content`; the future ends when it is on disk, or with an error in the kubelet's words."""
+        self._newest = content
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(lambda written: written.exception())  # nobody may be waiting
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all())
+        return asyncio.shield(self._next)
+
+    async def close(self) -> None:
+        """Wait for what is queued."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _write_all(self) -> None:
+        while self._next is not None:
+            written, self._next = self._next, None
+            try:
+                await asyncio.to_thread(self._write, self._newest)
+            except OSError as error:
+                written.set_exception(self._failure(f'failed to write checkpoint file "{self.path.name}": {error}'))
+            else:
+                written.set_result(None)
+
+    def _write(self, content: bytes) -> None:
+        temporary = ""
+        try:
+            # mkstemp gives 0600
+            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.path.parent)
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, self.path)
+        except OSError:
+            if temporary:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            raise
