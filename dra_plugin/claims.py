@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeAlias
 
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from dra_plugin.versions import Served
 from resourceapi.client import Client, ClientError, Refused, Resource
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
@@ -39,7 +38,8 @@ class ApiClaims:
 
         `patience` is how long a claim is waited for, in seconds.
         """
-        self._served = Served(client, v1.ResourceClaim)
+        self._client = client
+        self._claims = client.any_version(v1.ResourceClaim)
         self._patience = patience
         self._threads = ThreadPoolExecutor(_AT_ONCE, "claims")
 
@@ -49,7 +49,7 @@ class ApiClaims:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience):
-                claim = await loop.run_in_executor(self._threads, self._get, ref)
+                claim = await loop.run_in_executor(self._threads, self._claims.get, ref.name, ref.namespace)
         except Refused as refusal:
             return ClaimFailed(f"retrieve claim {named}: {refusal.message}")
         except (ClientError, DecodeError) as error:
@@ -63,20 +63,12 @@ class ApiClaims:
         return claim
 
     def resource(self) -> Resource[v1.ResourceClaim]:
-        """Return the server's claims, in a version that it serves. Blocking; raises Unreachable, CredentialsError."""
-        return self._served.resource()
+        """Return the server's claims, in the version that answered last; the newest before any did."""
+        return self._client.resource(v1.ResourceClaim, self._claims.version)
 
     def close(self) -> None:
         """Start no more requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _get(self, ref: ClaimRef) -> v1.ResourceClaim:
-        try:
-            return self._served.resource().get(ref.name, ref.namespace)
-        except Refused as refusal:
-            if not self._served.outdated(refusal):
-                raise
-        return self._served.resource().get(ref.name, ref.namespace)
 
 
 def why_malformed(ref: ClaimRef) -> str:
