@@ -15,7 +15,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controlplane.structured import AllocatedState, DeviceID
+from controlplane.structured import AllocatedState, DeviceID, patched
 from resourceapi.objects import KINDS, DecodeError, KubernetesObject, read_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.meta import ObjectMeta
@@ -23,7 +23,6 @@ from resourceapi.objects.v1 import (
     Device,
     DeviceClass,
     DeviceTaintRule,
-    DeviceTaintSelector,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -73,8 +72,7 @@ class Cluster(Struct, frozen=True):
     @property
     def tainted_slices(self) -> list[ResourceSlice]:
         """The slices, with the taints of the rules on their devices."""
-        rules = list(self.taint_rules.values())
-        return [_with_taints(slice_, rules) for slice_ in self.slices.values()]
+        return patched(self.slices.values(), self.taint_rules.values())
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -221,31 +219,6 @@ def _plain(value: Any) -> Any:
 def _from_template(template: ResourceClaimTemplate) -> ResourceClaim:
     metadata = ObjectMeta(name=template.metadata.name, namespace=template.metadata.namespace)
     return ResourceClaim(metadata=metadata, spec=template.spec.spec)
-
-
-def _with_taints(slice_: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSlice:
-    spec = slice_.spec
-    devices = tuple(
-        replace(device, taints=(*device.taints, *more)) if (more := _taints_for(slice_, device, rules)) else device
-        for device in spec.devices
-    )
-    return slice_ if devices == spec.devices else replace(slice_, spec=replace(spec, devices=devices))
-
-
-def _taints_for(slice_: ResourceSlice, device: Device, rules: Sequence[DeviceTaintRule]) -> list[Any]:
-    return [
-        rule.spec.taint
-        for rule in rules
-        if rule.spec.device_selector is not None and _selects(rule.spec.device_selector, slice_, device)
-    ]
-
-
-def _selects(selector: DeviceTaintSelector, slice_: ResourceSlice, device: Device) -> bool:
-    return (
-        selector.driver in (None, slice_.spec.driver)
-        and selector.pool in (None, slice_.spec.pool.name)
-        and selector.device in (None, device.name)
-    )
 
 
 def _removed(cluster: Cluster, kind: str, name: str) -> Cluster:

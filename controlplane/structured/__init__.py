@@ -9,6 +9,7 @@ from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClas
 from controlplane.structured.node_selector import NodeSelectorError, is_for_node
 from controlplane.structured.pools import Pool
 from controlplane.structured.state import AllocatedState
+from controlplane.structured.tracker import Tracker, patched
 
 __all__ = [
     "AllocatedState",
@@ -30,7 +31,9 @@ __all__ = [
     "SliceIndex",
     "SliceLister",
     "Stats",
+    "Tracker",
     "gather_pools",
     "is_for_node",
     "new_allocator",
+    "patched",
 ]

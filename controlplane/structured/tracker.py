@@ -1,0 +1,99 @@
+"""ResourceSlices as allocation sees them: with the taints that DeviceTaintRules put on devices.
+
+A rule without a selector taints nothing, one with an empty selector everything; all criteria of a selector hold. Taints
+of rules stand behind the device's own, in the order of the rules' names. Upstream: `resourceslice/tracker`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from resourceapi.objects.v1 import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+
+OnChange = Callable[[ResourceSlice | None, ResourceSlice | None], object]
+"""Told of every change of a patched slice: before (None: it is new) and after (None: it is gone)."""
+
+
+def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
+    """Return the slices in their order, with the taints of the rules; untouched ones as they are."""
+    in_order = sorted(rules, key=_name)
+    return [_patched(each, in_order) for each in slices]
+
+
+class Tracker:
+    """Keeps patched slices up to date with every event, in whichever order events of different objects come."""
+
+    def __init__(self, on_change: OnChange = lambda *_: None) -> None:
+        self._on_change = on_change
+        self._slices: dict[str, ResourceSlice] = {}
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._patched: dict[str, ResourceSlice] = {}
+
+    @property
+    def slices(self) -> list[ResourceSlice]:
+        """The patched slices by name."""
+        return sorted(self._patched.values(), key=_name)
+
+    def set_slice(self, new: ResourceSlice) -> None:
+        """A slice was created or changed."""
+        self._slices[new.metadata.name] = new
+        self._settle((new.metadata.name,))
+
+    def remove_slice(self, name: str) -> None:
+        """A slice is gone."""
+        self._slices.pop(name, None)
+        self._settle((name,))
+
+    def set_rule(self, new: DeviceTaintRule) -> None:
+        """A rule was created or changed."""
+        self._rules[new.metadata.name] = new
+        self._settle(sorted(self._slices))
+
+    def remove_rule(self, name: str) -> None:
+        """A rule is gone."""
+        self._rules.pop(name, None)
+        self._settle(sorted(self._slices))
+
+    def _settle(self, names: Sequence[str]) -> None:
+        """Patch some slices anew and tell what changed."""
+        rules = sorted(self._rules.values(), key=_name)
+        for name in names:
+            before, stored = self._patched.pop(name, None), self._slices.get(name)
+            after = None if stored is None else _patched(stored, rules)
+            if after is not None:
+                self._patched[name] = after
+            if before is not after and before != after:
+                self._on_change(before, after)
+
+
+def _patched(stored: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSlice:
+    spec = stored.spec
+    matching = [rule for rule in rules if _concerns(rule, spec)]
+    if not matching:
+        return stored
+    devices = tuple(_tainted(device, matching) for device in spec.devices)
+    return stored if devices == spec.devices else replace(stored, spec=replace(spec, devices=devices))
+
+
+def _concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
+    selector = rule.spec.device_selector
+    return (
+        selector is not None
+        and selector.driver in (None, spec.driver)
+        and selector.pool in (None, spec.pool.name)
+        and bool(spec.devices)
+    )
+
+
+def _tainted(device: Device, rules: Sequence[DeviceTaintRule]) -> Device:
+    """A device of a slice that the rules concern."""
+    more = tuple(
+        rule.spec.taint
+        for rule in rules
+        if rule.spec.device_selector is not None and rule.spec.device_selector.device in (None, device.name)
+    )
+    return replace(device, taints=(*device.taints, *more)) if more else device
+
+
+def _name(each: ResourceSlice | DeviceTaintRule) -> str:
+    return each.metadata.name

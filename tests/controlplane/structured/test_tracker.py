@@ -1,0 +1,134 @@
+"""Slices with the taints of rules, and what is told when they change."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controlplane.structured import Tracker, patched
+from resourceapi.objects import from_dict
+from resourceapi.objects.v1 import DeviceTaintRule, ResourceSlice
+from tests.cases import Case, recorded
+from tests.controlplane.structured.build import DRIVER, device, slice_
+
+Told = list[tuple[list[str] | None, list[str] | None]]
+
+
+@recorded("allocator/tracker.json")
+def test_recorded_trackers(case: Case) -> None:
+    case.run()
+
+
+def _rule(name: str, *, key: str = "", **selector: str) -> DeviceTaintRule:
+    spec = {"deviceSelector": selector, "taint": {"key": key or name, "effect": "NoSchedule"}}
+    return from_dict(DeviceTaintRule, {"metadata": {"name": name}, "spec": spec})
+
+
+def _taints(each: ResourceSlice | None) -> list[str] | None:
+    """`device:key,key` of every device; None for no slice."""
+    if each is None:
+        return None
+    return [f"{x.name}:{','.join(taint.key for taint in x.taints)}" for x in each.spec.devices]
+
+
+def _slice(name: str, *devices: str, **fields: Any) -> ResourceSlice:
+    return slice_(name, [device(x) for x in devices], **fields)
+
+
+def test_all_criteria_of_a_selector_hold() -> None:
+    slices = [_slice("a", "x", "y", pool="p"), _slice("b", "x", pool="q")]
+    for selector, expected in (
+        ({}, [["x:r", "y:r"], ["x:r"]]),
+        ({"driver": DRIVER}, [["x:r", "y:r"], ["x:r"]]),
+        ({"driver": "other"}, [["x:", "y:"], ["x:"]]),
+        ({"pool": "p"}, [["x:r", "y:r"], ["x:"]]),
+        ({"device": "x"}, [["x:r", "y:"], ["x:r"]]),
+        ({"driver": DRIVER, "pool": "q", "device": "x"}, [["x:", "y:"], ["x:r"]]),
+        ({"pool": "q", "device": "y"}, [["x:", "y:"], ["x:"]]),
+    ):
+        assert [_taints(each) for each in patched(slices, [_rule("r", **selector)])] == expected
+
+
+def test_a_rule_without_a_selector_taints_nothing_and_slices_stay_the_same_objects() -> None:
+    rule = from_dict(DeviceTaintRule, {"metadata": {"name": "r"}, "spec": {"taint": {"key": "k", "effect": "None"}}})
+    slices = [_slice("a", "x"), _slice("b")]
+    for found, given_one in zip(patched(slices, [rule, _rule("s", device="z")]), slices, strict=True):
+        assert found is given_one
+
+
+def test_a_devices_own_taints_come_first_then_rules_by_name() -> None:
+    own = {"key": "own", "effect": "NoExecute"}
+    slices = [slice_("a", [device("x", taints=[own])])]
+    assert [_taints(each) for each in patched(slices, [_rule("b"), _rule("a")])] == [["x:own,a,b"]]
+
+
+def test_every_change_of_a_patched_slice_is_told_once() -> None:
+    told: Told = []
+    tracker = Tracker(lambda before, after: told.append((_taints(before), _taints(after))))
+    tracker.set_slice(_slice("a", "x"))
+    tracker.set_slice(_slice("a", "x"))
+    tracker.set_rule(_rule("r", device="x"))
+    tracker.set_rule(_rule("r", device="x", key="k"))
+    tracker.set_rule(_rule("s", device="y"))
+    tracker.set_slice(_slice("a", "x", "y"))
+    tracker.remove_rule("r")
+    tracker.remove_rule("unknown")
+    tracker.remove_slice("a")
+    tracker.remove_slice("a")
+    assert told == [
+        (None, ["x:"]),
+        (["x:"], ["x:r"]),
+        (["x:r"], ["x:k"]),
+        (["x:k"], ["x:k", "y:s"]),
+        (["x:k", "y:s"], ["x:", "y:s"]),
+        (["x:", "y:s"], None),
+    ]
+    assert tracker.slices == []
+
+
+_SLICES = st.builds(
+    lambda name, devices, pool: _slice(name, *devices, pool=pool),
+    st.sampled_from("abc"),
+    st.lists(st.sampled_from("xyz"), unique=True, max_size=3),
+    st.sampled_from("pq"),
+)
+_RULES = st.builds(
+    lambda name, selector: _rule(name, **selector),
+    st.sampled_from("rs"),
+    st.dictionaries(st.sampled_from(["pool", "device"]), st.sampled_from("pqxyz"), max_size=2),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(_SLICES, _RULES, st.sampled_from("abcrs")), max_size=20))
+def test_events_in_any_order_lead_to_what_patching_all_at_once_gives(
+    events: list[ResourceSlice | DeviceTaintRule | str],
+) -> None:
+    known: dict[str, ResourceSlice] = {}
+    mirror: dict[str, ResourceSlice] = {}
+    rules: dict[str, DeviceTaintRule] = {}
+
+    def note(before: ResourceSlice | None, after: ResourceSlice | None) -> None:
+        name = (before or after or _slice("")).metadata.name
+        assert mirror.get(name) == before
+        mirror.pop(name, None)
+        if after is not None:
+            mirror[name] = after
+
+    tracker = Tracker(note)
+    for event in events:
+        match event:
+            case ResourceSlice():
+                known[event.metadata.name] = event
+                tracker.set_slice(event)
+            case DeviceTaintRule():
+                rules[event.metadata.name] = event
+                tracker.set_rule(event)
+            case name:
+                known.pop(name, None)
+                rules.pop(name, None)
+                tracker.remove_slice(name)
+                tracker.remove_rule(name)
+    expected = patched(sorted(known.values(), key=lambda each: each.metadata.name), rules.values())
+    assert tracker.slices == expected
+    assert sorted(mirror.values(), key=lambda each: each.metadata.name) == expected
