@@ -1,4 +1,4 @@
-"""What a ResourceSlice says of a device: attributes and capacities, within the API's limits.
+"""What a ResourceSlice says of a device itself: attributes, capacities and options, within the API's limits.
 
 Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
 device has `partitionType`, too. A value that the API would refuse is left out. Where a device has more than the API
@@ -8,10 +8,9 @@ takes, those that nobody configured are left out from the end of the alphabet; t
 import re
 from functools import lru_cache
 
-from dra_plugin.offers import Offered
-from hostdevices import AttributeValue, Version
+from hostdevices import AttributeValue, Device, Version
 from hostdevices.attributes import STANDARD
-from hostdevices.resource import Capacity
+from hostdevices.resource import Capacity, Partition, Resource
 from resourceapi.objects import Quantity, v1
 
 MOST_TOGETHER = 32
@@ -20,7 +19,7 @@ MOST_TOGETHER = 32
 LONGEST_TEXT = 64  # bytes of a value
 RESOURCE, KIND, PARTITION_TYPE, SHARES = "resource", "kind", "partitionType", "shares"
 OWN_ATTRIBUTES = frozenset({RESOURCE, KIND, PARTITION_TYPE})
-"""Names that a configuration cannot give to others."""
+"""What a configuration cannot say of a partition."""
 
 MEMORY = "memory"  # an attribute of readers in bytes, which is what DRA calls a capacity
 
@@ -34,34 +33,45 @@ _VERSION = re.compile(
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
 )
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_FIRST = frozenset(STANDARD.values())
+_STANDARD = frozenset(STANDARD.values())
 
 
-def attributes_of(offered: Offered) -> dict[str, v1.DeviceAttribute]:
-    """Return the attributes of a device as a slice has them, so many that its capacities fit, too."""
-    wanted: dict[str, AttributeValue] = {RESOURCE: offered.resource.name, KIND: offered.device.kind}
-    partition = offered.layout
+def describe(name: str, resource: Resource, device: Device, partition: Partition | None = None) -> v1.Device:
+    """Return a device of `resource`, or the part of it that `partition` is, as a slice has it under `name`.
+
+    Taints and counters are not of the device alone: pool.py adds them.
+    """
+    capacities = partition.capacity if partition is not None else _capacities(resource, device)
+    return v1.Device(
+        name=name,
+        attributes=_attributes(resource, device, partition, MOST_TOGETHER - len(capacities)),
+        capacity={key: capacity(said) for key, said in capacities.items()},
+        binding_conditions=resource.dra.binding_conditions,
+        binding_failure_conditions=resource.dra.binding_failure_conditions,
+        allow_multiple_allocations=True if resource.shares > 1 else None,
+    )
+
+
+def _attributes(
+    resource: Resource, device: Device, partition: Partition | None, most: int
+) -> dict[str, v1.DeviceAttribute]:
+    wanted: dict[str, AttributeValue] = {RESOURCE: resource.name, KIND: device.kind}
     if partition is not None:
-        wanted[PARTITION_TYPE] = partition.name
-        wanted |= {name: value for name, value in partition.attributes.items() if name not in OWN_ATTRIBUTES}
-    for name, value in sorted(offered.device.attributes.items(), key=lambda item: (item[0] not in _FIRST, item[0])):
-        wanted.setdefault(name, value)
-    found = {name: shown for name, value in wanted.items() if is_name(name) and (shown := _attribute(value))}
-    room = MOST_TOGETHER - len(capacities_of(offered))
-    return dict(list(found.items())[:room])
+        wanted = {**wanted, PARTITION_TYPE: partition.name, **partition.attributes}
+    names = sorted(device.attributes, key=lambda name: (name not in _STANDARD, name))
+    for name in names:
+        wanted.setdefault(name, device.attributes[name])
+    found = ((name, _attribute(value)) for name, value in wanted.items() if is_name(name))
+    return dict([(name, value) for name, value in found if value is not None][:most])
 
 
-def capacities_of(offered: Offered) -> dict[str, v1.DeviceCapacity]:
-    """Return the capacities of a device as a slice has them; those of a device with shares say what a share takes."""
-    resource, partition = offered.resource, offered.layout
-    if partition is not None:
-        return {name: capacity(x) for name, x in partition.capacity.items()}
-    found = {name: capacity(x) for name, x in resource.dra.capacity.items()}
+def _capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
+    found = dict(resource.dra.capacity)
     if resource.shares > 1:
-        return found | {SHARES: capacity(Capacity(str(resource.shares), default="1", minimum="1", step="1"))}
-    memory = offered.device.attributes.get(MEMORY)
+        return {**found, SHARES: Capacity(str(resource.shares), default="1", minimum="1", step="1")}
+    memory = device.attributes.get(MEMORY)
     if isinstance(memory, int) and memory > 0:  # of a device with shares the first claim would take all of it
-        found.setdefault(MEMORY, capacity(Capacity(str(memory))))
+        found.setdefault(MEMORY, Capacity(str(memory)))
     return found
 
 

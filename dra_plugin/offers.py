@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from msgspec import Struct, structs
 
 from checkpoint import Obstacles
+from dra_plugin.attributes import describe
 from dra_plugin.counters import Counters, exclusion
 from dra_plugin.places import Places
 from hostdevices import Device, Health, device_id
@@ -74,6 +75,7 @@ class Offers:
         self._in_use: dict[str, str] = {}
         self._barred: frozenset[str] = frozenset()
         self._left_out: dict[str, str] = {}
+        self._described: dict[str, v1.Device] = {}
         self._counters = Counters()
         self._places, self._counter_places = Places(MOST_DEVICES), Places(MOST_COUNTER_SETS)
         self.slices: tuple[tuple[Offered, ...], ...] = ()
@@ -98,6 +100,15 @@ class Offers:
     def is_barred(self, name: str) -> bool:
         """Tell whether the device must not be given out whatever the resource says of unhealthy ones."""
         return name in self._barred
+
+    def described(self, offered: Offered) -> v1.Device:
+        """Return what slices say of the device itself, which is the same whatever its health and whoever has it."""
+        return self._described[offered.name]
+
+    def attributes(self, offered: Offered) -> Mapping[str, v1.DeviceAttribute]:
+        """Return the attributes that slices give the device, or gave it when it was offered."""
+        described = self._described.get(offered.name) or self._description(offered)
+        return described.attributes
 
     def counters_of(self, name: str) -> tuple[v1.DeviceCounterConsumption, ...]:
         """Return what the device takes from the pool's shared counters."""
@@ -124,7 +135,7 @@ class Offers:
                 offered[name] = structs.replace(gone, device=structs.replace(gone.device, health=_GONE))
                 barred.add(name)
         for name, x in offered.items() if withheld else ():
-            if reasons := [withheld[i] for i in sorted(x.device.ids) if i in withheld]:
+            if reasons := [withheld[i] for i in sorted((x.occupies | x.touches) & withheld.keys())]:
                 offered[name] = structs.replace(x, device=structs.replace(x.device, health=Health(False, reasons[0])))
                 barred.add(name)
         excluding = exclusion(offered)
@@ -137,6 +148,7 @@ class Offers:
             in_use = {name: reason for name, reason in reasons_by_name if reason}
         if offered == self._offered and in_use == self._in_use and barred == self._barred:
             return False
+        self._described = {x.name: self._description(x) for x in offered.values()}
         self._offered, self._in_use, self._barred = offered, in_use, frozenset(barred)
         self._counters = _with_layouts(excluding, offered.values())
         self.slices = tuple(tuple(offered[name] for name in names) for names in self._places.settle(offered))
@@ -160,6 +172,17 @@ class Offers:
                         continue
                     offered[name] = Offered(name, resource, device, partition, beside.get(device.id, frozenset()))
         return offered, left_out
+
+    def _description(self, offered: Offered) -> v1.Device:
+        """Return what slices say of the device itself; it takes a while to find out, and it rarely changes."""
+        before = self._offered.get(offered.name)
+        if (
+            before is not None
+            and before.resource is offered.resource
+            and structs.replace(before.device, health=offered.device.health) == offered.device
+        ):
+            return self._described[offered.name]
+        return describe(offered.name, offered.resource, offered.device, offered.layout)
 
     def _tell(self, left_out: Mapping[str, str]) -> None:
         for name, reason in left_out.items():

@@ -11,7 +11,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from checkpoint import Api, Lease, Ledger
-from dra_plugin.attributes import attributes_of
 from dra_plugin.claims import ApiClaims
 from dra_plugin.driver import Driver
 from dra_plugin.health import DeviceHealth, HealthBoard
@@ -93,7 +92,7 @@ class DraPlugin:
             ledger,
             paths,
             self._offers.find,
-            attributes_of,
+            self._offers.attributes,
             claims=self._claims.resource,
             allowed_mounts=place.allowed_mounts,
         )

@@ -6,7 +6,8 @@ driver's name: `unhealthy` with the effect that the resource wants, `in-use` whi
 
 import re
 
-from dra_plugin.attributes import attributes_of, capacities_of
+from msgspec import structs
+
 from dra_plugin.offers import Offered, Offers
 from dra_plugin.slices.desired import DriverResources, Pool, Slice
 from resourceapi.objects import v1
@@ -24,17 +25,9 @@ def driver_resources(offers: Offers, node: str, driver: str) -> DriverResources:
 
 
 def _device(offered: Offered, offers: Offers, driver: str) -> v1.Device:
-    options = offered.resource.dra
-    return v1.Device(
-        name=offered.name,
-        attributes=attributes_of(offered),
-        capacity=capacities_of(offered),
-        consumes_counters=offers.counters_of(offered.name),
-        taints=_taints(offered, offers, driver),
-        binding_conditions=options.binding_conditions,
-        binding_failure_conditions=options.binding_failure_conditions,
-        allow_multiple_allocations=True if offered.resource.shares > 1 else None,
-    )
+    described, counters = offers.described(offered), offers.counters_of(offered.name)
+    taints = _taints(offered, offers, driver)
+    return structs.replace(described, consumes_counters=counters, taints=taints) if counters or taints else described
 
 
 def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTaint, ...]:
@@ -50,7 +43,7 @@ def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTai
 
 
 def label_value(text: str) -> str:
-    """Return the beginning of a text as a label's value can hold it, cut between words."""
+    """Return the beginning of a text as a label's value can hold it, without what is in brackets, in whole words."""
     words = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
     if len(words) <= _LONGEST_VALUE:
         return words
