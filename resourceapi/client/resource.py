@@ -56,7 +56,8 @@ class Resource(Generic[T]):
     ) -> None:
         self._client = client
         self._root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        self._api_version, self._plural, self._namespaced = api_version, plural, namespaced
+        self.api_version = api_version
+        self._plural, self._namespaced = plural, namespaced
         self._read, self._write = read, write
 
     def get(self, name: str, namespace: str = "") -> T:
@@ -146,7 +147,7 @@ class Resource(Generic[T]):
     def _item(self, value: dict[str, Any], listed: dict[str, Any]) -> T:
         """An item of a list, which may leave its type to the list."""
         kind = str(listed.get("kind") or "").removesuffix("List")
-        return self._read({"apiVersion": listed.get("apiVersion") or self._api_version, "kind": kind} | value)
+        return self._read({"apiVersion": listed.get("apiVersion") or self.api_version, "kind": kind} | value)
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Where the objects of a namespace or of all are, or one of them."""
