@@ -1,0 +1,94 @@
+"""Which prepared claims are over, although nobody said so: what a lost or forced deletion leaves is never unprepared.
+
+A claim is over when the API server says that it is gone, replaced or not allocated any more, and the kubelet names its
+devices for no pod: a pod that was deleted by force may still run. While one of them does not answer, nothing is over.
+Source: DRA specification 1.7, 1.8.
+"""
+
+import asyncio
+from collections.abc import Sequence, Set
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc.aio
+
+from dra_plugin.device_status import ApiClaims
+from dra_plugin.driver import ClaimRef
+from dra_plugin.errors import DraPluginError
+from dra_plugin.record import Record
+from grpcunix import Client, connect
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from resourceapi.client import ClientError, Refused
+
+TIMEOUT = 5.0  # seconds for the kubelet's answer
+Named: TypeAlias = tuple[str, str, str, str, str]  # namespace and name of a claim, pool, device, share id
+_SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
+
+
+class NotKnown(DraPluginError):
+    """Nobody can say now which claims are over; the words say who does not answer."""
+
+
+async def claims_over(
+    driver: str, prepared: Sequence[Record], claims: ApiClaims, threads: Executor, socket: Path
+) -> list[ClaimRef]:
+    """Return those of the `prepared` claims that are over. `socket` is pod-resources' own. Raises `NotKnown`."""
+    if not prepared:
+        return []
+    unwanted = await asyncio.get_running_loop().run_in_executor(threads, _unwanted, prepared, claims)
+    if not unwanted:
+        return []
+    named = await _named(driver, socket)
+    return [record.claim for record in unwanted if named.isdisjoint(_names(record))]
+
+
+def named_devices(listed: podresources.ListPodResourcesResponse, driver: str) -> Set[Named]:
+    """Return the devices of `driver` that pods have, by the claims that they have them from."""
+    return {
+        (claim.claim_namespace, claim.claim_name, device.pool_name, device.device_name, device.share_id)
+        for pod in listed.pod_resources
+        for container in pod.containers
+        for claim in container.dynamic_resources
+        for device in claim.claim_resources
+        if device.driver_name == driver
+    }
+
+
+def _names(record: Record) -> Set[Named]:
+    claim = record.claim
+    return {(claim.namespace, claim.name, x.pool, x.device, x.share_id or "") for x in record.devices}
+
+
+def _unwanted(prepared: Sequence[Record], claims: ApiClaims) -> list[Record]:
+    """Return the claims that the API server does not want prepared any more. Blocks."""
+    found = []
+    try:
+        on_server = claims()
+        for record in prepared:
+            try:
+                claim = on_server.get(record.claim.name, record.claim.namespace)
+            except Refused as error:
+                if not error.is_missing:
+                    raise
+            else:
+                if claim.metadata.uid == record.claim.uid and claim.status.allocation is not None:
+                    continue
+            found.append(record)
+    except ClientError as error:
+        raise NotKnown(f"API server: {error}") from error
+    return found
+
+
+async def _named(driver: str, socket: Path) -> Set[Named]:
+    if not socket.exists():
+        raise NotKnown(f"no pod-resources socket at {socket}")
+    try:
+        async with connect(socket) as channel:
+            request = podresources.ListPodResourcesRequest()
+            listed: podresources.ListPodResourcesResponse = await Client(channel, _SERVICE).call(
+                "List", request, timeout=TIMEOUT
+            )
+    except grpc.aio.AioRpcError as error:
+        raise NotKnown(f"pod-resources: {error.details()}") from error
+    return named_devices(listed, driver)
