@@ -6,14 +6,16 @@ device manager, the plugin watcher, pod resources and the topology manager.
 
 from kubelet.clock import Clock, FakeClock, SystemClock
 from kubelet.dramanager import ApiCluster, Cluster, ClusterError, MemoryCluster
-from kubelet.errors import AllocationError, KubeletError, RegistrationError
-from kubelet.node import Event, Node, NodeError
+from kubelet.errors import AllocationError, ClaimError, KubeletError, NodeError, RegistrationError
+from kubelet.events import Event
+from kubelet.node import Node
 from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, decode_pod, load_pods, pod
 from kubelet.rpc import Timeouts
 
 __all__ = [
     "AllocationError",
     "ApiCluster",
+    "ClaimError",
     "Clock",
     "Cluster",
     "ClusterError",

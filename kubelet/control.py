@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from kubelet.errors import KubeletError
-from kubelet.node import Node, NodeError
+from kubelet.errors import KubeletError, NodeError
+from kubelet.node import Node
 from kubelet.pods import Pod, PodStatus
 
 SOCKET_NAME = "control.sock"

@@ -8,6 +8,10 @@ class KubeletError(Exception):
     """Root of this package's errors."""
 
 
+class NodeError(KubeletError):
+    """The node cannot do what was asked."""
+
+
 class DialError(KubeletError):
     """Nobody serves at a plugin's socket."""
 

@@ -6,51 +6,31 @@ with what the checkpoint remembers. Pods and their containers outlive a restart 
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from grpcunix import is_live
 from kubelet.clock import Clock, SystemClock
-from kubelet.devicemanager import (
-    Device,
-    DeviceRunContainerOptions,
-    ManagerImpl,
-    NodeInfo,
-    PluginHandler,
-    PodAdmitAttributes,
-)
+from kubelet.devicemanager import Device, DeviceRunContainerOptions, ManagerImpl, PluginHandler
 from kubelet.devicemanager.server import BeforeRegister
-from kubelet.dramanager import Cluster, MemoryCluster
-from kubelet.errors import AllocationError, KubeletError, PluginCallError
+from kubelet.dramanager import Cluster, DRAManager, MemoryCluster, Release
+from kubelet.dramanager.drivers import PLUGIN_TYPE
+from kubelet.errors import ClaimError, NodeError
+from kubelet.events import Event, Events
 from kubelet.pluginwatcher import PluginWatcher
-from kubelet.pod_run import PodRun, full_name
+from kubelet.pod_workers import Managers, PodWorkers
 from kubelet.podresources import PodResourcesServer
 from kubelet.pods import Container, Pod, PodStatus
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from kubelet.topology import Policy, Scope, TopologyAffinityError, TopologyManager
+from kubelet.topology import Policy, Scope, TopologyManager
 
 T = TypeVar("T")
 
 STATUS_PERIOD = 10.0  # seconds between two looks at what left the node
-RETRY_PERIOD = 13.0  # seconds until a container whose start failed is tried again
-
-
-class NodeError(KubeletError):
-    """The node cannot do what was asked."""
-
-
-class Event(Struct, frozen=True):
-    """Something happened: `kind` says what, `about` to which resource or pod, `text` how."""
-
-    kind: str
-    about: str
-    text: str = ""
 
 
 class Node:
@@ -70,11 +50,12 @@ class Node:
         plugin_handlers: Mapping[str, PluginHandler] | None = None,
         cluster: Cluster | None = None,
         node_name: str = "node",
+        release: Release = "1.36",
     ) -> None:
         """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
 
         Args:
-            directory: gets `device-plugins`, `plugins_registry` and `pod-resources`.
+            directory: gets `device-plugins`, `plugins_registry`, `pod-resources` and the DRA manager's state files.
             clock: moves grace periods and retries; the machine's by default.
             timeouts: how long the kubelet waits for plugins.
             numa_nodes: the machine's NUMA nodes.
@@ -85,6 +66,7 @@ class Node:
             plugin_handlers: for plugins of other types than `DevicePlugin`, by type.
             cluster: where claims are read and ResourceSlices deleted; a `MemoryCluster` by default.
             node_name: whose ResourceSlices they are.
+            release: whose behaviour towards the health services of DRA plugins is shown.
         """
         self.directory = directory.absolute()
         self.device_plugins = self.directory / "device-plugins"
@@ -100,20 +82,17 @@ class Node:
         self._shuffle = shuffle
         self._reconcile_period = reconcile_period
         self._plugin_handlers = dict(plugin_handlers or {})
+        self._release: Release = release
         self._before_register: BeforeRegister | None = None
-        self._pods: dict[str, PodRun] = {}
         self._capacity: dict[str, int] = {}
         self._allocatable: dict[str, int] = {}
-        self._manager: ManagerImpl | None = None
+        self._events = Events()
+        self._workers = PodWorkers(self.clock, self._events.notify, self.allocatable)
+        self._managers: Managers | None = None
         self._pod_resources_server: PodResourcesServer | None = None
         self._watcher: PluginWatcher | None = None
-        self._topology = TopologyManager(self._numa_nodes)
-        self._admission = asyncio.Lock()  # one pod after the other
         self._sources_ready = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self.changes = 0  # counts up with everything that happens
-        self._changed = asyncio.Event()
-        self._listeners: set[asyncio.Queue[Event]] = set()
 
     async def __aenter__(self) -> Self:
         """Start the kubelet."""
@@ -139,68 +118,63 @@ class Node:
     @property
     def is_running(self) -> bool:
         """True while the kubelet runs."""
-        return self._manager is not None
+        return self._managers is not None
 
     @property
     def manager(self) -> ManagerImpl:
         """The device manager of the kubelet that runs now. Raises `NodeError`."""
-        if self._manager is None:
-            raise NodeError("the kubelet is stopped; start it first")
-        return self._manager
+        return self._running.devices
+
+    @property
+    def dra_manager(self) -> DRAManager:
+        """The DRA manager of the kubelet that runs now. Raises `NodeError`."""
+        return self._running.claims
+
+    @property
+    def changes(self) -> int:
+        """Counts up with everything that happens."""
+        return self._events.changes
 
     async def start(self) -> None:
         """Start the kubelet, and admit again what was on the node. Raises `NodeError` and OSError."""
-        if self._manager is not None:
+        if self._managers is not None:
             return
         if is_live(self.kubelet_socket):
             raise NodeError(f"{self.kubelet_socket}: a kubelet serves here; stop it or use another folder")
         for folder, mode in ((self.device_plugins, 0o755), (self.plugins_registry, 0o750), (self.pod_resources, 0o750)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
         self._sources_ready = False
-        self._topology = TopologyManager(self._numa_nodes, self._policy, self._scope)
-        manager = self._manager = ManagerImpl(
-            self.kubelet_socket,
-            self._numa_nodes,
-            self._topology,
-            clock=self.clock,
-            timeouts=self._timeouts,
-            shuffle=self._shuffle,
-            on_change=self._manager_changed,
-        )
-        self._topology.add_hint_provider(manager)
-        manager.server.before_register = self._before_register
+        managers = self._managers = self._new_managers()
         try:
-            await self._start_services(manager)
+            await self._start_services(managers)
         except BaseException:
             await self.stop()
             raise
-        if manager.should_reset_extended_resource_capacity():
+        if managers.devices.should_reset_extended_resource_capacity():
             self._capacity = dict.fromkeys(self._capacity, 0)
-        self._notify(Event("started", str(self.directory)))
-        for run in self._active():
-            await self._admit(run)
+        self._events.notify(Event("started", str(self.directory)))
+        self._workers.begin(managers)
+        await self._workers.admit_all()
         self._sources_ready = True
-        for run in self._active():
-            run.restart_ended()
-            await self._start_containers(run)
+        await self._workers.start_all()
 
     async def stop(self) -> None:
         """Stop the kubelet; pods and their containers stay. Idempotent."""
-        manager, self._manager = self._manager, None
-        if manager is None:
+        managers, self._managers = self._managers, None
+        if managers is None:
             return
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for run in self._pods.values():
-            run.retry = None
+        await self._workers.end()
         if self._watcher is not None:
             await self._watcher.stop()
         if self._pod_resources_server is not None:
             await self._pod_resources_server.stop()
-        await manager.stop()
-        self._notify(Event("stopped", str(self.directory)))
+        await managers.claims.stop()
+        await managers.devices.stop()
+        self._events.notify(Event("stopped", str(self.directory)))
 
     async def restart(self) -> None:
         """Stop the kubelet and start it again."""
@@ -210,65 +184,49 @@ class Node:
     async def admit(self, pod: Pod) -> PodStatus:
         """Admit a pod and start its containers; return what became of it. Raises `NodeError`.
 
-        Only one pod is admitted at a time. A pod that is on the node already is not admitted again.
+        Only one pod is admitted at a time. A pod that is on the node already is not admitted again. The first attempt
+        to prepare the pod's claims is waited for; when it fails, the pod stays Pending and is tried again later.
         """
-        _ = self.manager  # a kubelet that is stopped admits nothing
-        known = self._pods.get(pod.uid) if pod.uid else None
-        if known is not None:
-            return known.status
-        for run in self._active():
-            if run.name == full_name(pod):
-                raise NodeError(f"pod {run.name} is on the node already; remove it first")
-        if not pod.uid:
-            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=str(uuid.uuid4())))
-        run = self._pods[pod.uid] = PodRun(pod, self._pod_changed)
-        await self._admit(run)
-        if not run.status.is_terminal:
-            await self._start_containers(run)
-        return run.status
+        return await self._workers.admit(pod)
 
     def status(self, pod: Pod | str) -> PodStatus:
         """The status of a pod, named by itself, its uid, its name or `namespace/name`. Raises `NodeError`."""
-        return self._find(pod).status
+        return self._workers.find(pod).status
 
     def pods(self) -> list[tuple[Pod, PodStatus]]:
         """All pods on the node, in the order of their admission."""
-        return [(run.pod, run.status) for run in self._pods.values()]
+        return [(run.pod, run.status) for run in self._workers.all()]
 
     def active_pods(self) -> list[Pod]:
         """The pods that run or will run."""
-        return [run.pod for run in self._active()]
+        return [run.pod for run in self._workers.active()]
 
     async def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
         """End a container with an exit code; the kubelet starts it again if the pod wants that, once it runs."""
-        run = self._find(pod)
-        run.end_container(container, code)
-        if self._manager is not None:
-            run.restart_ended()
-            await self._start_containers(run)
-        return run.status
+        return await self._workers.exit_container(self._workers.find(pod), container, code)
 
     def finish(self, pod: Pod | str) -> PodStatus:
-        """Let all containers of a pod end well: it is Succeeded, and its devices are free."""
-        run = self._find(pod)
-        run.finish()
-        return run.status
+        """Let all containers of a pod end well: it is Succeeded, and its devices are free.
 
-    async def remove(self, pod: Pod | str) -> None:
-        """Delete a pod from the node, also while the kubelet is stopped."""
-        run = self._find(pod)
-        if run.retry is not None:
-            run.retry.cancel()
-        del self._pods[run.pod.uid]
-        self._topology.forget(run.pod.uid)
-        self._notify(Event("removed", run.name))
+        A pod with claims is Succeeded when they are unprepared.
+        """
+        return self._workers.finish(self._workers.find(pod))
+
+    async def lose_sandbox(self, pod: Pod | str) -> PodStatus:
+        """Lose a pod's sandbox with all its containers, as after a reboot; the kubelet makes another, once it runs."""
+        return await self._workers.lose_sandbox(self._workers.find(pod))
+
+    async def remove(self, pod: Pod | str, *, force: bool = False) -> None:
+        """Delete a pod from the node, also while the kubelet is stopped.
+
+        A pod with claims goes when they are unprepared; the first attempt is waited for. With `force` it goes at once,
+        and the claims are unprepared later.
+        """
+        await self._workers.remove(self._workers.find(pod), force=force)
 
     async def sync(self, pod: Pod | str) -> PodStatus:
-        """Look after a pod now: start what waits, and read the health of its devices."""
-        run = self._find(pod)
-        await self._start_containers(run)
-        self._refresh_health(run)
-        return run.status
+        """Look after a pod now: prepare and start what waits, and read the health of its devices."""
+        return await self._workers.sync(self._workers.find(pod))
 
     async def cut_stream(self, resource: str) -> None:
         """Drop the connection to the plugin of a resource, as a kubelet does when another plugin of it goes."""
@@ -277,16 +235,16 @@ class Node:
     def before_registration(self, call: BeforeRegister | None) -> None:
         """Let `call` see each Register request first: it may wait, and refuse by raising `KubeletError`."""
         self._before_register = call
-        if self._manager is not None:
-            self._manager.server.before_register = call
+        if self._managers is not None:
+            self._managers.devices.server.before_register = call
 
     async def run_container_options(
         self, pod: Pod | str, container: Container | str
     ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told when the container starts. Raises `AllocationError`."""
-        run = self._find(pod)
+        """What the runtime is told when the container starts. Raises `AllocationError` and `ClaimError`."""
+        run = self._workers.find(pod)
         name = container if isinstance(container, str) else container.name
-        return await self.manager.get_device_run_container_options(run.pod, run.pod.container(name))
+        return await self._workers.run_container_options(run, run.pod.container(name))
 
     def capacity(self) -> dict[str, int]:
         """The node's capacity of devices, as of now; resources that left the node stay as zero."""
@@ -314,126 +272,85 @@ class Node:
 
     def allocations(self, pod: Pod | str, container: str) -> dict[str, list[str]]:
         """Resource -> ids that a container has."""
-        run = self._find(pod)
-        return {
-            resource: list(ids) for resource, ids in (self.manager.get_devices(run.pod.uid, container) or {}).items()
-        }
+        uid = self._workers.find(pod).pod.uid
+        return {resource: list(ids) for resource, ids in (self.manager.get_devices(uid, container) or {}).items()}
+
+    def claimed_devices(self, pod: Pod | str, container: str) -> tuple[str, ...]:
+        """The CDI ids that a container gets through its claims. Raises `ClaimError` while they are not prepared."""
+        found = self._workers.find(pod).pod
+        return self.dra_manager.get_resources(found, found.container(container))
 
     async def until(self, predicate: Callable[[], T], seconds: float = 10.0) -> T:
         """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while not (value := predicate()):
-                await self._changed.wait()
-        return value
+        return await self._events.until(predicate, seconds)
 
     async def changed_since(self, changes: int, seconds: float = 10.0) -> int:
         """Return `self.changes` as soon as it is more than `changes`. Raises TimeoutError."""
         return await self.until(lambda: self.changes > changes and self.changes, seconds)
 
-    async def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[Event]:
         """What happens from now on, without end."""
-        queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._listeners.add(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.discard(queue)
+        return self._events.stream()
 
-    async def _start_services(self, manager: ManagerImpl) -> None:
-        containers, running = self._containers()
-        await manager.start(self.active_pods, lambda: self._sources_ready, containers, running)
+    @property
+    def _running(self) -> Managers:
+        if self._managers is None:
+            raise NodeError("the kubelet is stopped; start it first")
+        return self._managers
+
+    def _new_managers(self) -> Managers:
+        topology = TopologyManager(self._numa_nodes, self._policy, self._scope)
+        devices = ManagerImpl(
+            self.kubelet_socket,
+            self._numa_nodes,
+            topology,
+            clock=self.clock,
+            timeouts=self._timeouts,
+            shuffle=self._shuffle,
+            on_change=self._devices_changed,
+        )
+        topology.add_hint_provider(devices)
+        devices.server.before_register = self._before_register
+        claims = DRAManager(
+            self.directory,
+            self.cluster,
+            self.node_name,
+            clock=self.clock,
+            timeouts=self._timeouts,
+            release=self._release,
+            on_change=lambda kind, about, text: self._events.notify(Event(kind, about, text)),
+        )
+        return Managers(devices, claims, topology)
+
+    async def _start_services(self, managers: Managers) -> None:
+        containers, running = self._workers.containers()
+        devices, claims = managers.devices, managers.claims
+        try:
+            await claims.start(lambda: {pod.uid for pod in self.active_pods()}, lambda: self._sources_ready)
+        except ClaimError as error:
+            raise NodeError(f"failed to run Kubelet: {error}") from error
+        await devices.start(self.active_pods, lambda: self._sources_ready, containers, running)
         self.pod_resources_socket.unlink(missing_ok=True)  # a kubelet that was killed leaves it
         self._pod_resources_server = PodResourcesServer(
-            self.pod_resources_socket, manager, self.active_pods, self.clock
+            self.pod_resources_socket, devices, self.active_pods, self.clock, claims.get_dynamic_resources
         )
         await self._pod_resources_server.start()
-        handlers = {"DevicePlugin": manager.get_watcher_handler(), **self._plugin_handlers}
+        handlers: dict[str, PluginHandler] = {
+            "DevicePlugin": devices.get_watcher_handler(),
+            PLUGIN_TYPE: claims.get_watcher_handler(),
+            **self._plugin_handlers,
+        }
         self._watcher = PluginWatcher(
             self.plugins_registry, handlers, self.clock, self._timeouts, self._reconcile_period
         )
         await self._watcher.start()
-        self._spawn(self._follow_health(manager))
+        self._spawn(self._follow_health(devices.updates()))
+        self._spawn(self._follow_health(claims.updates()))
         self._spawn(self._follow_node_status())
 
-    async def _admit(self, run: PodRun) -> None:
-        manager = self.manager
-        async with self._admission:
-            try:
-                await self._topology.admit(run.pod, manager.allocate_container)
-            except TopologyAffinityError as error:
-                self._reject(run, "TopologyAffinityError", str(error))
-                return
-            except (AllocationError, PluginCallError) as error:
-                self._reject(run, "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-                return
-            manager.update_plugin_resources(NodeInfo(self.allocatable()), PodAdmitAttributes(run.pod))
-        self._notify(Event("admitted", run.name))
-
-    def _reject(self, run: PodRun, reason: str, text: str) -> None:
-        run.reject(reason, text)
-        self._notify(Event(reason, run.name, text))
-
-    async def _start_containers(self, run: PodRun) -> None:
-        """Start, in order, every container that waits; init containers end at once."""
-        async with run.starting:
-            failed = False
-            for container in run.pod.all_containers:
-                if run.container(container.name).state != "waiting":
-                    continue
-                is_started = await self._start_container(run, container)
-                failed = failed or not is_started
-                if not is_started and run.pod.is_init_container(container):
-                    break
-            if run.status.is_terminal:
-                return
-            self._refresh_health(run)
-            run.settle()
-        if failed and run.retry is None:
-            run.retry = self._spawn(self._retry(run))
-
-    async def _start_container(self, run: PodRun, container: Container) -> bool:
-        try:
-            await self.manager.get_device_run_container_options(run.pod, container)
-        except (AllocationError, PluginCallError) as error:
-            run.set_container(container.name, reason="CreateContainerConfigError", message=str(error))
-            self._notify(Event("Failed", run.name, f"Error: {error}"))
-            return False
-        run.set_container(container.name, state="running", reason="", message="")
-        if run.pod.is_init_container(container) and not container.is_sidecar:
-            run.end_container(container.name, 0)
-        self._notify(Event("container", run.name, f"{container.name} {run.container(container.name).state}"))
-        return True
-
-    async def _retry(self, run: PodRun) -> None:
-        await self.clock.sleep(RETRY_PERIOD)
-        run.retry = None
-        await self._start_containers(run)
-
-    def _containers(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
-        """What a runtime would report: the containers that exist, and those that run."""
-        known: dict[tuple[str, str], str] = {}
-        running = set()
-        for run in self._pods.values():
-            for status in run.containers():
-                id_ = known[run.pod.uid, status.name] = f"{run.pod.uid}/{status.name}"
-                if status.state == "running":
-                    running.add(id_)
-        return known, frozenset(running)
-
-    def _pod_changed(self, run: PodRun, before: PodStatus) -> None:
-        kind = f"phase {run.status.phase}" if run.status.phase != before.phase else "status"
-        self._notify(Event(kind, run.name, run.status.message))
-
-    def _refresh_health(self, run: PodRun) -> None:
-        updated = self.manager.update_allocated_resources_status(run.pod, run.status)
-        run.set(container_statuses=updated.container_statuses)
-
-    async def _follow_health(self, manager: ManagerImpl) -> None:
+    async def _follow_health(self, updates: "asyncio.Queue[list[str]]") -> None:
         while True:
-            for uid in await manager.updates().get():
-                if uid in self._pods:
-                    self._refresh_health(self._pods[uid])
+            self._workers.refresh_health_of(await updates.get())
 
     async def _follow_node_status(self) -> None:
         while True:
@@ -441,10 +358,10 @@ class Node:
             self._sync_node_status()
 
     def _sync_node_status(self) -> None:
-        if self._manager is None:
+        if self._managers is None:
             return
         before = (dict(self._capacity), self._allocatable)
-        capacity, allocatable, removed = self._manager.get_capacity()
+        capacity, allocatable, removed = self._managers.devices.get_capacity()
         self._capacity.update(capacity)
         self._capacity.update(dict.fromkeys(removed, 0))
         self._allocatable = self._capacity | allocatable
@@ -453,33 +370,15 @@ class Node:
             for resource in sorted(changed):
                 now = (self._capacity.get(resource), self._allocatable.get(resource))
                 if now != (before[0].get(resource), before[1].get(resource)):
-                    self._notify(Event("capacity", resource, f"{now[0]} allocatable {now[1]}"))
+                    self._events.notify(Event("capacity", resource, f"{now[0]} allocatable {now[1]}"))
 
-    def _manager_changed(self, kind: str, resource: str) -> None:
-        self._notify(Event(kind, resource))
+    def _devices_changed(self, kind: str, resource: str) -> None:
+        self._events.notify(Event(kind, resource))
         if kind != "registered":
             self._sync_node_status()
-
-    def _notify(self, event: Event) -> None:
-        for queue in self._listeners:
-            queue.put_nowait(event)
-        self.changes += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _active(self) -> list[PodRun]:
-        return [run for run in self._pods.values() if not run.status.is_terminal]
-
-    def _find(self, pod: Pod | str) -> PodRun:
-        """The pod on the node, the latest where a name was used again."""
-        wanted = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
-        for uid, run in reversed(self._pods.items()):
-            if uid in wanted or run.name in wanted:
-                return run
-        raise NodeError(f"pod {full_name(pod) if isinstance(pod, Pod) else pod} is not on the node")

@@ -11,6 +11,8 @@ from kubelet.pods import Container, ContainerStatus, Pod, PodStatus
 _SUCCESS = "Completed"
 _FAILURE = "Error"
 
+REMOVED = "removed"
+
 
 class PodRun:
     """A pod from its admission until it is removed."""
@@ -20,8 +22,12 @@ class PodRun:
         self.pod = pod
         self.name = full_name(pod)
         self.status = PodStatus()
+        self.has_sandbox = False  # its claims are prepared before
+        self.ends_as = ""  # the phase, or REMOVED, that it gets when its claims are unprepared
         self.starting = asyncio.Lock()  # containers are started one after the other
+        self.preparing: asyncio.Task[None] | None = None
         self.retry: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
         self._on_change = on_change
 
     def containers(self) -> tuple[ContainerStatus, ...]:
@@ -46,37 +52,54 @@ class PodRun:
         known[name] = msgspec.structs.replace(self.container(name), **changes)
         self.set(**{field: tuple(known.values())})
 
+    def await_sandbox(self) -> None:
+        """The containers have to wait for what the pod needs first."""
+        reason = "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
+        for container in self.pod.all_containers:
+            if self.container(container.name).state == "waiting":
+                self.set_container(container.name, reason=reason, message="")
+
     def end_container(self, name: str, code: int) -> None:
         """A container ends with an exit code."""
         self.set_container(name, state="terminated", reason=_SUCCESS if code == 0 else _FAILURE)
+
+    def end_running(self, code: int) -> None:
+        """All containers that run end with an exit code."""
+        for status in self.containers():
+            if status.state == "running":
+                self.end_container(status.name, code)
 
     def finish(self) -> None:
         """All containers end well."""
         for container in self.pod.spec.containers:
             self.end_container(container.name, 0)
-        self.set(phase="Succeeded")
+
+    def lose_sandbox(self) -> None:
+        """The containers are gone with what they ran in; they will be started in a new one."""
+        self.has_sandbox = False
+        for status in self.containers():
+            if status.state != "waiting":
+                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
 
     def reject(self, reason: str, text: str) -> None:
         """The pod is refused; containers that ran before a restart of the kubelet are ended."""
-        for status in self.containers():
-            if status.state == "running":
-                self.end_container(status.name, 137)
+        self.end_running(137)
         self.set(phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
 
     def restart_ended(self) -> None:
-        """Let containers that ended wait for their next start, where the pod wants that; else see to the phase."""
+        """Let containers that ended wait for their next start, where the pod wants that."""
         for status in self.containers():
             if status.state == "terminated" and self._restarts(self.pod.container(status.name), status):
                 self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
-        self.settle()
 
-    def settle(self) -> None:
-        """Work out the phase from the containers."""
+    def phase(self) -> str:
+        """The phase that follows from the containers."""
         apps = self.status.container_statuses
         if any(status.state == "running" for status in apps):
-            self.set(phase="Running")
-        elif apps and all(status.state == "terminated" for status in apps):
-            self.set(phase="Succeeded" if all(status.reason == _SUCCESS for status in apps) else "Failed")
+            return "Running"
+        if apps and all(status.state == "terminated" for status in apps):
+            return "Succeeded" if all(status.reason == _SUCCESS for status in apps) else "Failed"
+        return self.status.phase
 
     def _restarts(self, container: Container, status: ContainerStatus) -> bool:
         if self.pod.is_init_container(container):

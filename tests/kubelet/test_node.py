@@ -9,7 +9,7 @@ import pytest
 from grpcunix import is_live
 from kubelet import AllocationError, FakeClock, Node, NodeError, container, pod
 from kubelet.devicemanager import Device, Manager, ManagerImpl, ManagerStub, NodeInfo, PodAdmitAttributes
-from kubelet.node import Event
+from kubelet.events import Event
 from kubelet.plugin import DevicePluginStub, Gate, answering, failing
 from kubelet.pods import ResourceHealth, ResourceStatus
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
