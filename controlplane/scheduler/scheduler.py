@@ -1,11 +1,34 @@
-"""The scheduler as a whole: looks at the cluster whenever something changes, and does what is to be done."""
+"""The scheduler as a whole: looks at the cluster whenever something changes, and does what is to be done.
 
-from collections.abc import Callable
+Level, not edge: a look starts from what the objects say, never from what happened. One look at a time, one write after
+the other, so no two decisions can be at odds.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Self
+from typing import Self, TypeVar
 
-from controlplane.structured import Features
-from resourceapi.client import Client
+from msgspec.structs import replace
+
+from controlplane.scheduler.binding import Binder
+from controlplane.scheduler.claims import ClaimController
+from controlplane.scheduler.cluster import Cache, Cluster, Key, key_of
+from controlplane.scheduler.eviction import Evictor
+from controlplane.scheduler.nodes import Unschedulable, claims_of, look, place
+from controlplane.scheduler.pods import is_done, is_gated
+from controlplane.scheduler.writes import Outdated, Writes
+from controlplane.structured import AllocationError, Features, SliceIndex
+from resourceapi.client import Client, ClientError, Refused
+from resourceapi.client.patience import pause
+from resourceapi.objects import KubernetesObject
+from resourceapi.objects.core import Pod
+from resourceapi.objects.v1 import ResourceClaimStatus, ResourceSlice
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=KubernetesObject)
 
 DEFAULT_NAME = "default-scheduler"
 BINDING_TIMEOUT = 600.0
@@ -19,8 +42,9 @@ def _now() -> datetime:
 class Scheduler:
     """What kube-scheduler and the claim and taint controllers do for devices, on the loop that starts it.
 
-    `client` leads to any API server. Only pods with `schedulerName` `name` (or without one) are bound. `now` says what
-    time it is; after changing it call `wake`.
+    `client` leads to any API server; its `timeout` and `wait` say how long `stop` can take. Only pods with
+    `schedulerName` `name` (or without one) are bound. `with_controllers` off leaves claims and evictions to the
+    cluster's own controllers. `now` says what time it is; after changing it call `wake`.
     """
 
     def __init__(
@@ -29,14 +53,26 @@ class Scheduler:
         *,
         name: str = DEFAULT_NAME,
         features: Features | None = None,
+        with_controllers: bool = True,
         binding_timeout: float = BINDING_TIMEOUT,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        self._client = client
         self._name = name
         self._features = features or Features()
-        self._binding_timeout = binding_timeout
+        self._with_controllers = with_controllers
         self._now = now
+        self._index = SliceIndex()
+        self._changed = asyncio.Event()
+        self._cluster = Cluster(client, self.wake)
+        self._writes = Writes(client, self._cluster, name, now)
+        self._claims = ClaimController(self._cluster, self._writes)
+        self._binder = Binder(self._cluster, self._writes, binding_timeout, now, self._wake_at)
+        self._evictor = Evictor(self._cluster, self._writes, now, self._wake_at)
+        self._due: datetime | None = None  # when time alone makes a difference
+        self._failures = 0  # looks in a row that the server did not let us finish
+        self._is_refused = False
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -48,13 +84,114 @@ class Scheduler:
         await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns when the cluster has been read once. Raises ClientError if the server has no claims."""
-        raise NotImplementedError
+        """Begin; returns when the cluster has been read once. Raises Refused if it cannot be read."""
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.stop()
+            raise
+        self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End; what was begun with the server is finished first. Idempotent."""
-        raise NotImplementedError
+        """End; a write that has begun is finished first. Idempotent."""
+        self._stopping = True
+        self.wake()
+        task, self._task = self._task, None
+        if task is not None:
+            await task
+        await self._cluster.stop()
 
     def wake(self) -> None:
         """Look at everything again, though nothing may have changed."""
-        raise NotImplementedError
+        self._changed.set()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._changed.clear()
+            self._due, self._is_refused = None, False
+            before = self._writes.count
+            try:
+                await self._look()
+            except ClientError as error:
+                self._is_refused = True
+                log.warning("cannot go on: %s", error)
+            self._failures = self._failures + 1 if self._is_refused else 0
+            is_settled = self._writes.count == before  # or what was written may make more possible
+            if is_settled or self._is_refused:
+                await self._until_woken()
+
+    async def _until_woken(self) -> None:
+        delays = [(self._due - self._now()).total_seconds()] if self._due is not None else []
+        if self._is_refused:
+            delays.append(pause(self._failures))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), max(0.0, min(delays)) if delays else None)
+
+    def _wake_at(self, when: datetime) -> None:
+        self._due = when if self._due is None else min(when, self._due)
+
+    async def _look(self) -> None:
+        await self._writes.settle()
+        cluster = self._cluster
+        if self._with_controllers:
+            for key in list(cluster.pods.objects):
+                await self._attempt(cluster.pods, key, self._claims.sync_pod)
+            for key in list(cluster.claims.objects):
+                await self._attempt(cluster.claims, key, self._claims.sync_claim)
+            for pod in self._evictor.due(self._slices()):
+                await self._attempt(cluster.pods, key_of(pod), self._evictor.evict)
+        pending = [pod for pod in cluster.pods.objects.values() if self._is_ours(pod)]
+        for pod in sorted(pending, key=_queue_order):
+            await self._attempt(cluster.pods, key_of(pod), self._schedule)
+
+    async def _attempt(self, cache: Cache[K], key: Key, work: Callable[[K], Awaitable[None]]) -> None:
+        """Do something about an object as it is now. Raises ClientError where going on makes no sense."""
+        obj = cache.objects.get(key)
+        if obj is None or self._stopping:
+            return
+        try:
+            await work(obj)
+        except Outdated as error:
+            log.debug("%s %s: %s", obj.KIND, "/".join(key), error)
+        except Refused as refusal:
+            if refusal.code >= 500:
+                raise
+            self._is_refused = True
+            log.warning("%s %s: %s", obj.KIND, "/".join(key), refusal)
+
+    async def _schedule(self, pod: Pod) -> None:
+        if not self._is_ours(pod):
+            return
+        cluster = self._cluster
+        try:
+            try:
+                claims = claims_of(pod, cluster)
+            except Unschedulable as error:
+                raise Unschedulable(f"0/{len(cluster.nodes.objects)} nodes are available: {error}.") from error
+            view = look(cluster, self._slices(), self._index, self._features)
+            placement = await asyncio.to_thread(place, pod, claims, view)
+            await self._binder.bind(pod, placement)
+        except Unschedulable as error:
+            await self._refuse(pod, "Unschedulable", str(error))
+            if error.in_the_way is not None:
+                await self._writes.set_claim_status(
+                    replace(error.in_the_way, status=ResourceClaimStatus())
+                )  # then the pod is tried anew
+        except AllocationError as error:
+            await self._refuse(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
+
+    async def _refuse(self, pod: Pod, reason: str, text: str) -> None:
+        if await self._writes.set_pod_condition(pod, "PodScheduled", "False", reason, text):
+            await self._writes.tell(pod, "FailedScheduling", text)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        is_open = not pod.spec.node_name and not is_done(pod) and not is_gated(pod)
+        return is_open and pod.spec.scheduler_name in ("", self._name)
+
+    def _slices(self) -> Sequence[ResourceSlice]:
+        """The slices in the order of their names, with the taints of rules."""
+        return tuple(sorted(self._cluster.slices.objects.values(), key=lambda each: each.metadata.name))
+
+
+def _queue_order(pod: Pod) -> tuple[datetime, Key]:
+    return pod.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC), key_of(pod)

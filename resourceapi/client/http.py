@@ -204,7 +204,7 @@ def _trust(credentials: Credentials) -> tuple[object, ...]:
 
 
 def _pool(credentials: Credentials) -> urllib3.PoolManager:
-    options: dict[str, Any] = {"maxsize": 8}
+    options: dict[str, Any] = {"maxsize": 16}
     if credentials.server.startswith("https:"):
         options["ssl_context"] = _context(credentials)
         if credentials.server_name:

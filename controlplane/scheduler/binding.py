@@ -1,0 +1,131 @@
+"""Carrying a placement out: allocate and reserve the claims, wait for binding conditions, bind the pod.
+
+Every step can be repeated. What is half done after a failure is found in the objects themselves and finished, or
+taken back, the next time.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.nodes import Placement, Unschedulable
+from controlplane.scheduler.writes import Writes
+from resourceapi.objects import Condition, is_reserved_for, to_dict
+from resourceapi.objects.core import Pod, PodExtendedResourceClaimStatus
+from resourceapi.objects.v1 import (
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+
+
+class Binder:
+    """See the module. `binding_timeout` (seconds) is how long conditions are waited for; `wake_at` asks for a look."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        writes: Writes,
+        binding_timeout: float,
+        now: Callable[[], datetime],
+        wake_at: Callable[[datetime], None],
+    ) -> None:
+        self._cluster, self._writes = cluster, writes
+        self._timeout = timedelta(seconds=binding_timeout)
+        self._now = now
+        self._wake_at = wake_at
+
+    async def bind(self, pod: Pod, placement: Placement) -> None:
+        """Bind the pod, or do what can be done before. Raises Unschedulable, Outdated, ClientError."""
+        allocations = iter(placement.allocations)
+        claims = [await self._reserve(pod, claim, allocations) for claim in placement.claims]
+        if placement.special is not None:
+            pod, special = await self._make_special(pod, placement, next(allocations))
+            claims.append(special)
+        for claim in claims:
+            await self._check_conditions(claim)
+        if not all(is_ready(claim) for claim in claims):
+            return  # the driver's next word wakes us
+        node = placement.node.metadata.name
+        bound = await self._writes.bind(pod, node)
+        path = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        await self._writes.tell(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
+        await self._writes.set_pod_condition(bound, "PodScheduled", "True")
+
+    async def _reserve(self, pod: Pod, claim: ResourceClaim, allocations: Iterator[AllocationResult]) -> ResourceClaim:
+        """The claim, allocated and reserved for the pod."""
+        if claim.status.allocation is not None and is_reserved_for(claim, pod):
+            return claim
+        if claim.status.allocation is not None:
+            return await self._writes.reserve(claim, pod)
+        claim = await self._writes.protect(claim)
+        allocation = replace(next(allocations), allocation_timestamp=self._now().replace(microsecond=0))
+        return await self._writes.reserve(claim, pod, allocation)
+
+    async def _make_special(
+        self, pod: Pod, placement: Placement, allocation: AllocationResult
+    ) -> tuple[Pod, ResourceClaim]:
+        """The claim for extended resources, in the pod's status only when it is allocated."""
+        assert placement.special is not None, "there is an allocation for it"
+        claim = await self._writes.create_claim(placement.special.claim)
+        claim = await self._reserve(pod, claim, iter((allocation,)))
+        status = PodExtendedResourceClaimStatus(
+            request_mappings=placement.special.mappings, resource_claim_name=claim.metadata.name
+        )
+        return await self._writes.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
+
+    async def _check_conditions(self, claim: ResourceClaim) -> None:
+        """Give the devices back if one of them will not become ready. Raises Unschedulable."""
+        allocation = claim.status.allocation
+        assert allocation is not None, "it was reserved"
+        if is_ready(claim):
+            return
+        due = (allocation.allocation_timestamp or self._now()) + self._timeout
+        name = claim.metadata.name
+        failure = next(_failures(claim), None)
+        if failure is not None:
+            why = f"claim {name} binding failed: {failure.type}, reason={failure.reason}, message={failure.message!r}"
+        elif due <= self._now():
+            why = f"claim {name} binding timeout"
+        else:
+            self._wake_at(due)
+            return
+        if not self._is_in_use(claim):
+            emptied = replace(claim.status, allocation=None, reserved_for=())
+            await self._writes.set_claim_status(replace(claim, status=emptied))
+        raise Unschedulable(why)
+
+    def _is_in_use(self, claim: ResourceClaim) -> bool:
+        """Whether a pod runs with it."""
+        users = {user.uid for user in claim.status.reserved_for}
+        return any(pod.spec.node_name and pod.metadata.uid in users for pod in self._cluster.pods.objects.values())
+
+
+def is_ready(claim: ResourceClaim) -> bool:
+    """Whether all conditions are there that binding waits for, and none that forbids it."""
+    for result, true in _with_conditions(claim):
+        failures = true.keys() & set(result.binding_failure_conditions)
+        if failures or not true.keys() >= set(result.binding_conditions):
+            return False
+    return True
+
+
+def _failures(claim: ResourceClaim) -> Iterator[Condition]:
+    for result, true in _with_conditions(claim):
+        for name in result.binding_failure_conditions:
+            if name in true:
+                yield true[name]
+
+
+def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAllocationResult, dict[str, Condition]]]:
+    """Each device that has conditions, and those that are true."""
+    assert claim.status.allocation is not None, "only allocated claims are asked about"
+    for result in claim.status.allocation.devices.results:
+        if not result.binding_conditions:
+            continue
+        place = (result.driver, result.pool, result.device, result.share_id)
+        told = next((x for x in claim.status.devices if (x.driver, x.pool, x.device, x.share_id) == place), None)
+        conditions = told.conditions if told is not None else ()
+        yield result, {each.type: each for each in conditions if each.status == "True"}

@@ -1,0 +1,153 @@
+"""What the resource claim controller does: claims made from templates, reservations and claims that are over removed.
+
+One look at everything; each thing that is found undone is done (dra-node.md 5.5, allocator.md 2.11).
+"""
+
+import contextlib
+
+from msgspec.structs import replace
+
+from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.extended import is_special
+from controlplane.scheduler.pods import is_done, owner_reference, owning_pod
+from controlplane.scheduler.writes import Writes
+from resourceapi.client import Refused
+from resourceapi.objects import (
+    ClaimLookupError,
+    ObjectMeta,
+    check_made_for,
+    claim_name,
+    is_reserved_for,
+    to_dict,
+)
+from resourceapi.objects.core import Pod, PodResourceClaim, PodResourceClaimStatus
+from resourceapi.objects.v1 import ResourceClaim, ResourceClaimConsumerReference
+
+ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+"""On a claim that was made from a template: the pod's name for it."""
+_MAX_BASE = 57  # of a name with 63 characters, where 5 are random
+
+
+class ClaimController:
+    """See the module."""
+
+    def __init__(self, cluster: Cluster, writes: Writes) -> None:
+        self._cluster, self._writes = cluster, writes
+        self._complaints: dict[tuple[str, str], str] = {}  # (pod's uid, its name for the claim) -> the last one
+
+    async def sync_pod(self, pod: Pod) -> None:
+        """Make the claims that the pod needs; reserve them if it is on a node already. Raises Outdated, ClientError."""
+        if is_done(pod) or pod.metadata.deletion_timestamp is not None:
+            return
+        made = {}
+        for reference in pod.spec.resource_claims:
+            if reference.resource_claim_template_name is not None and not self._has_claim(pod, reference):
+                claim = self._made_before(pod, reference.name) or await self._make(pod, reference)
+                if claim is not None:
+                    made[reference.name] = claim.metadata.name
+        if made:
+            known = {status.name: status for status in pod.status.resource_claim_statuses}
+            known |= {name: PodResourceClaimStatus(name=name, resource_claim_name=x) for name, x in made.items()}
+            statuses = [to_dict(status) for status in known.values()]
+            pod = await self._writes.set_pod_status(pod, {"resourceClaimStatuses": statuses})
+        if pod.spec.node_name:
+            await self._reserve(pod)
+
+    async def sync_claim(self, claim: ResourceClaim) -> None:
+        """Take the claim from pods that do not need it any more. Raises Outdated, ClientError."""
+        owner = owning_pod(claim)
+        pod = self._cluster.pods.get(claim.metadata.namespace, owner.name) if owner is not None else None
+        is_stray = pod is not None and _is_stray(claim, pod)
+        users = claim.status.reserved_for
+        kept = () if is_stray else tuple([user for user in users if await self._needs(claim, user)])
+        if kept:
+            if kept != users:
+                await self._writes.set_claim_status(replace(claim, status=replace(claim.status, reserved_for=kept)))
+            return
+        is_unwanted = pod is not None and owner is not None and (pod.metadata.uid != owner.uid or is_done(pod))
+        if users or claim.metadata.deletion_timestamp is not None:
+            await self._writes.deallocate(claim)
+        elif is_unwanted or is_stray:  # a pod that is gone takes its claims along, which is the collector's business
+            await self._writes.delete_claim(claim)
+
+    def _has_claim(self, pod: Pod, reference: PodResourceClaim) -> bool:
+        """Whether there is, or need not be, a claim for the pod's reference to a template."""
+        try:
+            name, _ = claim_name(pod, reference)
+        except ClaimLookupError:
+            return False
+        return name is None or self._cluster.claims.get(pod.metadata.namespace, name) is not None
+
+    def _made_before(self, pod: Pod, reference: str) -> ResourceClaim | None:
+        """The claim that was made for the pod, though its status does not say so yet."""
+        for claim in self._cluster.claims.objects.values():
+            owner = owning_pod(claim)
+            is_its = owner is not None and owner.uid == pod.metadata.uid
+            if is_its and claim.metadata.annotations.get(ANNOTATION) == reference:
+                return claim
+        return None
+
+    async def _make(self, pod: Pod, reference: PodResourceClaim) -> ResourceClaim | None:
+        template_name = str(reference.resource_claim_template_name)
+        template = self._cluster.templates.get(pod.metadata.namespace, template_name)
+        if template is None:
+            missing = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
+            await self._complain(pod, reference.name, f'resource claim template "{template_name}": {missing}')
+            return None
+        metadata = ObjectMeta(
+            generate_name=generate_name(pod.metadata.name, reference.name),
+            namespace=pod.metadata.namespace,
+            labels=template.spec.metadata.labels,
+            annotations={**template.spec.metadata.annotations, ANNOTATION: reference.name},
+            owner_references=(owner_reference(pod, blocks_deletion=True),),
+        )
+        try:
+            claim = await self._writes.create_claim(ResourceClaim(metadata=metadata, spec=template.spec.spec))
+        except Refused as refusal:
+            await self._complain(pod, reference.name, f"failed to create ResourceClaim: {refusal.message}")
+            raise
+        self._complaints.pop((pod.metadata.uid, reference.name), None)
+        return claim
+
+    async def _complain(self, pod: Pod, reference: str, text: str) -> None:
+        """Tell a pod, once, why it has no claim."""
+        key = (pod.metadata.uid, reference)
+        if self._complaints.get(key) != text:
+            self._complaints[key] = text
+            await self._writes.tell(pod, "FailedResourceClaimCreation", f"PodResourceClaim {reference}: {text}")
+
+    async def _reserve(self, pod: Pod) -> None:
+        """Reserve allocated claims for a pod that came to its node without a scheduler."""
+        for reference in pod.spec.resource_claims:
+            with contextlib.suppress(ClaimLookupError):
+                name, must_own = claim_name(pod, reference)
+                claim = self._cluster.claims.get(pod.metadata.namespace, name) if name is not None else None
+                if claim is None or claim.status.allocation is None or is_reserved_for(claim, pod):
+                    continue
+                if must_own:
+                    check_made_for(claim, pod)
+                await self._writes.reserve(claim, pod)
+
+    async def _needs(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+        """Whether a user of the claim still needs it; what is no pod is not ours to judge."""
+        if user.api_group or user.resource != "pods":
+            return True
+        pod = self._cluster.pods.get(claim.metadata.namespace, user.name)
+        if pod is None:  # gone, or so new that we do not know it
+            return await self._writes.is_there(user.name, claim.metadata.namespace, user.uid)
+        return pod.metadata.uid == user.uid and not is_done(pod)
+
+
+def generate_name(pod: str, reference: str) -> str:
+    """The beginning of a claim's name; where it is too long, both parts lose in proportion."""
+    wanted = f"{pod}-{reference}-"
+    if len(wanted) <= _MAX_BASE:
+        return wanted
+    return "-".join(part[: len(part) * _MAX_BASE // len(wanted)] for part in (pod, reference))
+
+
+def _is_stray(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether a special claim was given up half made: its pod is not bound and does not know it."""
+    known = pod.status.extended_resource_claim_status
+    is_known = known is not None and known.resource_claim_name == claim.metadata.name
+    return is_special(claim) and not pod.spec.node_name and not is_known

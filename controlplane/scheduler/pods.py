@@ -1,0 +1,85 @@
+"""Questions about pods."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from resourceapi.objects import Quantity
+from resourceapi.objects.core import Container, Pod
+from resourceapi.objects.meta import KubernetesObject, OwnerReference
+
+_FINISHED = ("Succeeded", "Failed")
+
+
+def is_done(pod: Pod) -> bool:
+    """Whether the pod will never run (again)."""
+    if pod.status.phase in _FINISHED:
+        return True
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether somebody wants the pod not to be scheduled yet."""
+    unknown = pod.spec.unknown_fields
+    return unknown is not None and bool(unknown.get("schedulingGates"))
+
+
+def condition(pod: Pod, type_: str) -> Mapping[str, Any]:
+    """A condition of the pod; empty if it has none of the type."""
+    unknown = pod.status.unknown_fields
+    found = unknown.get("conditions") or () if unknown is not None else ()
+    return next((each for each in found if each.get("type") == type_), {})
+
+
+def containers(pod: Pod) -> tuple[Container, ...]:
+    """Init containers, then the others: the order in which requests of extended resources count them."""
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+def extended_requests(container: Container) -> dict[str, Quantity]:
+    """The extended resources that a container asks for; what it does not request is what it limits."""
+    amounts = {**container.resources.limits, **container.resources.requests}
+    return {name: amount for name, amount in amounts.items() if "/" in name}
+
+
+def device_plugin_requests(pod: Pod) -> dict[str, int]:
+    """Resource -> whole units that the pod needs of device plugins at one time; what a claim provides is left out."""
+    mapped = pod.status.extended_resource_claim_status
+    by_claim = {(x.container_name, x.resource_name) for x in mapped.request_mappings} if mapped else set()
+
+    def of(container: Container) -> Iterator[tuple[str, int]]:
+        for name, amount in extended_requests(container).items():
+            if (container.name, name) not in by_claim:
+                yield name, amount.value()
+
+    together = _sum(x for each in pod.spec.containers for x in of(each))
+    for init in pod.spec.init_containers:
+        for name, amount in of(init):
+            together[name] = max(together.get(name, 0), amount)
+    return {name: amount for name, amount in together.items() if amount}
+
+
+def _sum(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in amounts:
+        found[name] = found.get(name, 0) + amount
+    return found
+
+
+def owner_reference(pod: Pod, *, blocks_deletion: bool) -> OwnerReference:
+    """How an object says that it belongs to the pod."""
+    return OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        controller=True,
+        block_owner_deletion=True if blocks_deletion else None,
+    )
+
+
+def owning_pod(obj: KubernetesObject) -> OwnerReference | None:
+    """The reference to the pod that an object was made for."""
+    for owner in obj.metadata.owner_references:
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
+            return owner
+    return None

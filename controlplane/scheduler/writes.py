@@ -1,0 +1,216 @@
+"""Everything that is written to the server, each with what is done when the answer is no, or none at all.
+
+A refusal because our view is old is `Outdated`: the news is on its way and wakes us. An allocation that got no answer
+may still be carried out, so it is sent again, until the server has said yes or no, before anything else is decided.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.pods import condition
+from resourceapi.client import Client, ClientError, Refused, Unreachable
+from resourceapi.objects import format_time
+from resourceapi.objects.core import Pod
+from resourceapi.objects.v1 import (
+    FINALIZER,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Outdated(Exception):
+    """The object is not what we took it for: changed, gone, or there already."""
+
+
+class Writes:
+    """Writes to the server of a cluster, and takes over what the server answers. `now` says what time it is."""
+
+    def __init__(self, client: Client, cluster: Cluster, reporter: str, now: Callable[[], datetime]) -> None:
+        self._client, self._cluster = client, cluster
+        self._pods = client.resource(Pod)
+        self._claims = client.any_version(ResourceClaim)
+        self._reporter = reporter
+        self._now = now
+        self._unanswered: list[ResourceClaim] = []
+        self.count = 0  # of writes that changed something
+
+    async def settle(self) -> None:
+        """Send again what got no answer. Raises Unreachable while there is none."""
+        while self._unanswered:
+            with contextlib.suppress(Outdated):
+                await self.set_claim_status(self._unanswered.pop(0))
+
+    async def create_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        """A new claim, as the server made it. Raises Outdated, ClientError."""
+        created = await self._send(lambda: self._claims.create(claim))
+        self._cluster.claims.written(created)
+        return created
+
+    async def protect(self, claim: ResourceClaim) -> ResourceClaim:
+        """Add the finalizer that keeps an allocated claim. Raises Outdated, ClientError."""
+        if FINALIZER in claim.metadata.finalizers:
+            return claim
+        metadata = replace(claim.metadata, finalizers=(*claim.metadata.finalizers, FINALIZER))
+        return await self._update_claim(replace(claim, metadata=metadata))
+
+    async def set_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
+        """A claim with another status. Raises Outdated, ClientError; without an answer it is sent again later."""
+        try:
+            changed = await self._send(lambda: self._claims.update_status(claim))
+        except (Unreachable, Refused) as error:
+            if not isinstance(error, Refused) or error.code >= 500:
+                self._unanswered.append(claim)
+            raise
+        self._cluster.claims.written(changed)
+        return changed
+
+    async def reserve(
+        self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None = None
+    ) -> ResourceClaim:
+        """A claim that the pod may use, allocated in the same write if it was not. Raises Outdated, ClientError."""
+        user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        status = replace(
+            claim.status,
+            allocation=allocation or claim.status.allocation,
+            reserved_for=(*claim.status.reserved_for, user),
+        )
+        return await self.set_claim_status(replace(claim, status=status))
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Give a claim's devices back: nothing is reserved, allocated or protected afterwards.
+
+        A claim that is being deleted goes with that. Raises Outdated, ClientError.
+        """
+        if claim.status != ResourceClaimStatus():
+            claim = await self.set_claim_status(replace(claim, status=ResourceClaimStatus()))
+        kept = tuple(each for each in claim.metadata.finalizers if each != FINALIZER)
+        if kept == claim.metadata.finalizers:
+            return
+        released = replace(claim, metadata=replace(claim.metadata, finalizers=kept))
+        if kept or claim.metadata.deletion_timestamp is None:
+            await self._update_claim(released)
+        else:
+            await self._send(lambda: self._claims.update(released))
+            self._cluster.claims.deleted(claim)
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        """Delete a claim. Raises Outdated, ClientError."""
+        metadata = claim.metadata
+        await self._send(lambda: self._claims.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+        if not metadata.finalizers:
+            self._cluster.claims.deleted(claim)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete a pod; the kubelet ends it. Raises Outdated, ClientError."""
+        metadata = pod.metadata
+        await self._send(lambda: self._pods.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+
+    async def set_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> Pod:
+        """A pod with these members of its status. Raises Outdated, ClientError."""
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        changed = await self._send(
+            lambda: self._pods.patch(
+                pod.metadata.name, patch, pod.metadata.namespace, content_type=_STRATEGIC, subresource="status"
+            )
+        )
+        self._cluster.pods.written(changed)
+        return changed
+
+    async def set_pod_condition(self, pod: Pod, type_: str, status: str, reason: str = "", message: str = "") -> bool:
+        """Say something of a pod; returns whether it is news. Raises Outdated, ClientError."""
+        before = condition(pod, type_)
+        wanted = {"type": type_, "status": status, "reason": reason, "message": message}
+        if all((before.get(name) or "") == value for name, value in wanted.items()):
+            return False
+        is_turned = before.get("status") != status
+        at = format_time(self._now()) if is_turned else before.get("lastTransitionTime")
+        said = {name: value or None for name, value in wanted.items() if value or name in before}  # None removes
+        await self.set_pod_status(pod, {"conditions": [said | {"lastTransitionTime": at}]})
+        return True
+
+    async def bind(self, pod: Pod, node: str) -> Pod:
+        """A pod on its node. Raises Outdated, ClientError."""
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": pod.metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+
+        def bound() -> Pod:
+            self._client.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", binding)
+            return self._pods.get(name, namespace)
+
+        changed = await self._send(bound)
+        self._cluster.pods.written(changed)
+        return changed
+
+    async def tell(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
+        """An event about a pod. That nobody records it is no fault."""
+        at = format_time(self._now())
+        metadata = about.metadata
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata.name}.{secrets.token_hex(8)}", "namespace": metadata.namespace},
+            "involvedObject": {
+                "apiVersion": about.API_VERSION,
+                "kind": about.KIND,
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "type": "Warning" if is_warning else "Normal",
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": self._reporter},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            await asyncio.to_thread(self._client.raw("v1", "events", namespaced=True).create, event)
+        except ClientError as error:
+            log.info("event %s of pod %s/%s: %s", reason, metadata.namespace, metadata.name, error)
+
+    async def is_there(self, name: str, namespace: str, uid: str) -> bool:
+        """Whether the server has a pod that we have not seen. Raises ClientError."""
+        try:
+            found: Pod = await asyncio.to_thread(self._pods.get, name, namespace)
+        except Refused as refusal:
+            if refusal.code == 404:
+                return False
+            raise
+        return found.metadata.uid == uid
+
+    async def _update_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        changed = await self._send(lambda: self._claims.update(claim))
+        self._cluster.claims.written(changed)
+        return changed
+
+    async def _send(self, work: Callable[[], T]) -> T:
+        try:
+            answer = await asyncio.to_thread(work)
+        except Refused as refusal:
+            if refusal.code in (404, 409):
+                raise Outdated(str(refusal)) from refusal
+            raise
+        self.count += 1
+        return answer

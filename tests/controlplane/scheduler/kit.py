@@ -1,0 +1,281 @@
+"""An API server with the scheduler beside it, and cluster objects in a few words."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from controlplane.apiserver import Server
+from controlplane.scheduler import Scheduler
+from resourceapi.client import Client, Credentials, Refused
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+DRIVER = "gpu.example.com"
+SECONDS = 30.0  # that anything may take on a slow machine
+_PLURALS = {
+    "DeviceClass": ("resource.k8s.io/v1", "deviceclasses", False),
+    "DeviceTaintRule": ("resource.k8s.io/v1", "devicetaintrules", False),
+    "Event": ("v1", "events", True),
+    "Namespace": ("v1", "namespaces", False),
+    "Node": ("v1", "nodes", False),
+    "Pod": ("v1", "pods", True),
+    "ResourceClaim": ("resource.k8s.io/v1", "resourceclaims", True),
+    "ResourceClaimTemplate": ("resource.k8s.io/v1", "resourceclaimtemplates", True),
+    "ResourceSlice": ("resource.k8s.io/v1", "resourceslices", False),
+}
+
+
+class Stand:
+    """A cluster of one API server and one scheduler; `options` are the scheduler's. What is asked goes over HTTP."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Server(token="t", collect_after=0.0)
+        self.at = datetime(2026, 1, 1, tzinfo=UTC)
+        self._options: Json = {"now": lambda: self.at} | options
+
+    async def __aenter__(self) -> Self:
+        self._changed = self.server.store.subscribe()
+        await self.server.__aenter__()
+        credentials = Credentials(server=self.server.url, token="t")
+        self.client = Client(lambda: credentials)
+        self.scheduler = Scheduler(self.client, **self._options)
+        await self.scheduler.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.scheduler.stop()
+        await self.server.__aexit__()
+        self.client.close()
+
+    async def restart(self) -> None:
+        """Another scheduler, which remembers nothing."""
+        await self.scheduler.stop()
+        self.scheduler = Scheduler(self.client, **self._options)
+        await self.scheduler.start()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the scheduler's time go on."""
+        self.at += timedelta(seconds=seconds)
+        self.scheduler.wake()
+
+    async def create(self, *objects: Json) -> None:
+        """Create objects; what they have of a status is written, too."""
+        for obj in objects:
+            resource = self._resource(obj["kind"])
+            made = await asyncio.to_thread(resource.create, obj)
+            if "status" in obj:
+                await asyncio.to_thread(resource.update_status, {**made, "status": obj["status"]})
+
+    async def get(self, kind: str, name: str) -> Json:
+        """An object; empty if it is not there."""
+        namespace = "default" if _PLURALS[kind][2] else ""
+        try:
+            return await asyncio.to_thread(self._resource(kind).get, name, namespace)
+        except Refused as refusal:
+            if refusal.is_missing:
+                return {}
+            raise
+
+    async def all(self, kind: str) -> list[Json]:
+        """All objects of a kind."""
+        return list((await asyncio.to_thread(self._resource(kind).list)).items)
+
+    async def patch(self, kind: str, name: str, patch: Json, subresource: str = "") -> Json:
+        """A merge patch."""
+        namespace = "default" if _PLURALS[kind][2] else ""
+        return await asyncio.to_thread(self._resource(kind).patch, name, patch, namespace, subresource=subresource)
+
+    async def set_status(self, kind: str, name: str, **status: Any) -> Json:
+        """Change members of a status."""
+        return await self.patch(kind, name, {"status": status}, "status")
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Delete an object."""
+        namespace = "default" if _PLURALS[kind][2] else ""
+        await asyncio.to_thread(self._resource(kind).delete, name, namespace)
+
+    async def until(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` answers as soon as that is true, asking after each change of the server's objects."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                self._changed.clear()
+                if answer := await ask():
+                    return answer
+                await self._changed.wait()
+
+    async def until_bound(self, name: str) -> Json:
+        """The pod, on a node and said to be so."""
+
+        async def bound() -> Json:
+            pod = await self.get("Pod", name)
+            return pod if condition(pod, "PodScheduled").get("status") == "True" else {}
+
+        return await self.until(bound)
+
+    async def until_refused(self, name: str, *parts: str) -> Json:
+        """The pod's condition that says why it is not on a node, once it has all the parts."""
+
+        async def refused() -> Json:
+            found = condition(await self.get("Pod", name), "PodScheduled")
+            is_it = found.get("status") == "False" and all(part in found["message"] for part in parts)
+            return found if is_it else {}
+
+        return await self.until(refused)
+
+    async def until_gone(self, kind: str, name: str) -> None:
+        """Return when an object is not there any more."""
+
+        async def gone() -> bool:
+            return not await self.get(kind, name)
+
+        await self.until(gone)
+
+    async def until_free(self, name: str) -> Json:
+        """The claim, once nothing is allocated to it."""
+
+        async def free() -> Json:
+            claim = await self.get("ResourceClaim", name)
+            is_free = not claim.get("status", {}).get("allocation") and not claim["metadata"].get("finalizers")
+            return claim if is_free else {}
+
+        return await self.until(free)
+
+    async def finish(self, name: str, phase: str = "Succeeded") -> None:
+        """Let a pod end, as a kubelet says it."""
+        await self.set_status("Pod", name, phase=phase)
+
+    async def claims_of(self, pod: str) -> dict[str, Json]:
+        """The claims made for a pod, by its name for them; the one for extended resources is `extended`."""
+        status = (await self.get("Pod", pod)).get("status", {})
+        names = {each["name"]: each["resourceClaimName"] for each in status.get("resourceClaimStatuses", ())}
+        if "extendedResourceClaimStatus" in status:
+            names["extended"] = status["extendedResourceClaimStatus"]["resourceClaimName"]
+        return {reference: await self.get("ResourceClaim", name) for reference, name in names.items()}
+
+    async def events(self, reason: str) -> list[str]:
+        """The messages of all events with a reason."""
+        return [each["message"] for each in await self.all("Event") if each["reason"] == reason]
+
+    async def until_event(self, reason: str, message: str) -> None:
+        """Return when there is an event."""
+
+        async def told() -> bool:
+            return message in await self.events(reason)
+
+        await self.until(told)
+
+    def _resource(self, kind: str) -> Any:
+        api_version, plural, namespaced = _PLURALS[kind]
+        return self.client.raw(api_version, plural, namespaced=namespaced)
+
+
+def condition(pod: Json, type_: str) -> Json:
+    """A condition of a pod, empty if it has none."""
+    return next((x for x in pod.get("status", {}).get("conditions", ()) if x["type"] == type_), {})
+
+
+def devices(claim: Json) -> list[str]:
+    """What a claim has, as pool/device."""
+    allocation = claim.get("status", {}).get("allocation") or {"devices": {}}
+    return [f"{each['pool']}/{each['device']}" for each in allocation["devices"].get("results", ())]
+
+
+def users(claim: Json) -> set[str]:
+    """The pods that a claim is reserved for."""
+    return {each["name"] for each in claim.get("status", {}).get("reservedFor", ())}
+
+
+def node(name: str = "n1", labels: Mapping[str, str] | None = None, **allocatable: int) -> Json:
+    """A node; allocatable resources are given as example_com=2 for example.com/x."""
+    amounts = {f"{key.replace('_', '.')}/x": str(count) for key, count in allocatable.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Json:
+    """A class; of all devices unless expressions choose."""
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors, **spec},
+    }
+
+
+def slice_(pool: str = "n1", *found: str | Json, name: str = "", count: int = 1, **spec: Any) -> Json:
+    """A slice of the node's pool with devices, by name or in full."""
+    full = [{"name": each} if isinstance(each, str) else each for each in found]
+    place = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": pool}
+    listed = {"devices": full} if full else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or f"{pool}-slice"},
+        "spec": {
+            "driver": DRIVER,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": count},
+            **place,
+            **listed,
+            **spec,
+        },
+    }
+
+
+def request(name: str = "r", count: int = 1, *expressions: str, **exactly: Any) -> Json:
+    """A request for devices of the class `gpu` unless `deviceClassName` is given."""
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {"name": name, "exactly": {"deviceClassName": "gpu", "count": count, "selectors": selectors} | exactly}
+
+
+def claim_spec(*requests: Json, **more: Any) -> Json:
+    """What is wanted; one device if nothing is said."""
+    return {"devices": {"requests": list(requests) or [request()], **more}}
+
+
+def claim(name: str = "c", *requests: Json, **more: Any) -> Json:
+    """A claim."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": claim_spec(*requests, **more),
+    }
+
+
+def template(name: str = "t", *requests: Json, metadata: Json | None = None) -> Json:
+    """A claim template."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"metadata": metadata or {}, "spec": claim_spec(*requests)},
+    }
+
+
+def pod(
+    name: str,
+    claims: Mapping[str, str] | None = None,
+    templates: Mapping[str, str] | None = None,
+    limits: Iterable[Mapping[str, str]] = (),
+    **spec: Any,
+) -> Json:
+    """A pod: its names for claims and templates, and what each of its containers limits."""
+    references = [{"name": key, "resourceClaimName": value} for key, value in (claims or {}).items()]
+    references += [{"name": key, "resourceClaimTemplateName": value} for key, value in (templates or {}).items()]
+    containers = [
+        {"name": f"c{number}", "image": "any", "resources": {"limits": dict(each)}}
+        for number, each in enumerate(list(limits) or [{}])
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": containers, "resourceClaims": references, **spec},
+    }

@@ -1,0 +1,339 @@
+"""Claims that exist and claims made from templates: allocated, shared, reserved, given back."""
+
+import pytest
+
+from controlplane.scheduler.claims import generate_name
+from tests.controlplane.scheduler.kit import (
+    Stand,
+    claim,
+    condition,
+    device_class,
+    devices,
+    node,
+    pod,
+    request,
+    slice_,
+    template,
+    users,
+)
+from tests.dra_scenarios import scenario
+
+PROTECTION = "resource.kubernetes.io/delete-protection"
+
+
+@scenario(211)
+async def test_a_claim_from_a_template() -> None:
+    async with Stand() as stand:
+        about = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(metadata=about))
+        await stand.create(pod("p", templates={"g": "t"}))
+        bound = await stand.until_bound("p")
+        assert bound["spec"]["nodeName"] == "n1"
+        made = (await stand.claims_of("p"))["g"]
+        metadata = made["metadata"]
+        assert metadata["name"].startswith("p-g-")
+        assert metadata["labels"] == {"a": "b"}
+        assert metadata["annotations"] == {"c": "d", "resource.kubernetes.io/pod-claim-name": "g"}
+        assert metadata["finalizers"] == [PROTECTION]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": bound["metadata"]["uid"]}
+        assert metadata["ownerReferences"] == [owner | {"controller": True, "blockOwnerDeletion": True}]
+        assert devices(made) == ["n1/gpu-0"]
+        assert users(made) == {"p"}
+        assert made["status"]["allocation"]["allocationTimestamp"] == "2026-01-01T00:00:00Z"
+        assert await stand.events("Scheduled") == ["Successfully assigned default/p to n1"]
+        await stand.finish("p")
+        await stand.until_gone("ResourceClaim", metadata["name"])
+        assert await stand.get("Pod", "p"), "the pod itself stays"
+
+
+async def test_a_deleted_pod_takes_its_claim_along() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(), pod("p", templates={"g": "t"}))
+        await stand.until_bound("p")
+        name = (await stand.claims_of("p"))["g"]["metadata"]["name"]
+        await stand.delete("Pod", "p")
+        await stand.until_gone("ResourceClaim", name)
+
+
+@scenario(220, 222, 224)
+async def test_a_shared_claim() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim())
+        await stand.create(pod("a", {"g": "c"}), pod("b", {"g": "c"}))
+        await stand.until_bound("a")
+        await stand.until_bound("b")
+        shared = await stand.get("ResourceClaim", "c")
+        assert users(shared) == {"a", "b"}
+        assert shared["metadata"]["finalizers"] == [PROTECTION]
+        assert len(await stand.all("ResourceClaim")) == 1, "none is made for a direct reference"
+        await stand.finish("a")
+        await stand.delete("Pod", "b")
+        free = await stand.until_free("c")
+        assert free["status"] == {}
+
+
+@scenario(210)
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_reservation_ends_with_the_pod(phase: str) -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim())
+        await stand.create(pod("a", {"g": "c"}), pod("b", {"g": "c"}))
+        await stand.until_bound("a")
+        await stand.until_bound("b")
+        await stand.finish("a", phase)
+
+        async def only_b() -> bool:
+            return users(await stand.get("ResourceClaim", "c")) == {"b"}
+
+        assert await stand.until(only_b)
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/gpu-0"]
+
+
+@scenario(212)
+async def test_a_pod_that_may_start_again_keeps_its_claim() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(), claim("other"))
+        await stand.create(pod("p", templates={"g": "t"}))
+        await stand.until_bound("p")
+        ended = {"name": "c0", "state": {"terminated": {"exitCode": 1}}, "restartCount": 1}
+        await stand.set_status("Pod", "p", phase="Running", containerStatuses=[ended])
+        await stand.create(pod("q", {"g": "other"}))  # whoever looks after the change
+        await stand.until_refused("q", "cannot allocate all claims")
+        made = (await stand.claims_of("p"))["g"]
+        assert (users(made), devices(made)) == ({"p"}, ["n1/gpu-0"])
+
+
+@scenario(219)
+async def test_a_device_is_used_again() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template())
+        await stand.create(pod("a", templates={"g": "t"}))
+        await stand.until_bound("a")
+        await stand.create(pod("b", templates={"g": "t"}))
+        refused = await stand.until_refused("b", "0/1 nodes are available: 1 cannot allocate all claims.")
+        await stand.until_event("FailedScheduling", refused["message"])
+        await stand.delete("Pod", "a")
+        await stand.until_bound("b")
+        assert devices((await stand.claims_of("b"))["g"]) == ["n1/gpu-0"]
+
+
+@scenario(223, 226)
+async def test_several_claims() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a", "b", "c"), template(), claim("c1"), claim("c2"))
+        await stand.create(pod("first", {"x": "c1"}))
+        await stand.until_bound("first")
+        await stand.create(pod("p", {"x": "c1", "y": "c2"}, {"z": "t"}))
+        await stand.until_bound("p")
+        made = (await stand.claims_of("p"))["z"]
+        c1, c2 = await stand.get("ResourceClaim", "c1"), await stand.get("ResourceClaim", "c2")
+        assert [users(each) for each in (c1, c2, made)] == [{"first", "p"}, {"p"}, {"p"}]
+        assert len({*devices(c1), *devices(c2), *devices(made)}) == 3
+
+
+@scenario(213)
+async def test_a_pod_is_there_before_the_driver() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), template(), pod("p", templates={"g": "t"}))
+        await stand.until_refused("p", "cannot allocate all claims")
+        await stand.create(slice_("n1", "gpu-0"))
+        await stand.until_bound("p")
+
+
+@scenario(221)
+async def test_a_pod_is_there_before_its_class() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
+        await stand.until_refused("p", "request r: device class gpu does not exist")
+        await stand.create(device_class("gpu", "false"))
+        await stand.until_refused("p", "cannot allocate all claims")
+        await stand.patch("DeviceClass", "gpu", {"spec": {"selectors": None}})
+        await stand.until_bound("p")
+
+
+async def test_a_pod_is_there_before_its_claim() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), pod("p", {"g": "c"}))
+        await stand.until_refused("p", 'resourceclaim.resource.k8s.io "c" not found')
+        await stand.create(claim())
+        await stand.until_bound("p")
+
+
+async def test_a_pod_is_there_before_its_template() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), pod("p", templates={"g": "t"}))
+        await stand.until_refused("p", 'pod "default/p": ResourceClaim not created yet')
+        missing = 'resource claim template "t": resourceclaimtemplate.resource.k8s.io "t" not found'
+        assert await stand.events("FailedResourceClaimCreation") == [f"PodResourceClaim g: {missing}"]
+        await stand.create(template())
+        await stand.until_bound("p")
+
+
+async def test_a_pod_is_there_before_its_node() -> None:
+    async with Stand() as stand:
+        await stand.create(device_class(), claim(), slice_("n1", "gpu-0"), pod("p", {"g": "c"}), pod("plain"))
+        await stand.until_refused("p", "no nodes available to schedule pods")
+        await stand.until_refused("plain", "no nodes available to schedule pods")
+        await stand.create(node())
+        await stand.until_bound("p")
+        await stand.until_bound("plain")
+
+
+async def test_a_claim_that_belongs_to_another_pod() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a", "b"), template(), pod("p", templates={"g": "t"}))
+        await stand.until_bound("p")
+        name = (await stand.claims_of("p"))["g"]["metadata"]["name"]
+        await stand.create(pod("q", templates={"g": "none"}))
+        await stand.set_status("Pod", "q", resourceClaimStatuses=[{"name": "g", "resourceClaimName": name}])
+        await stand.until_refused("q", f"ResourceClaim default/{name} was not created for Pod default/q")
+
+
+async def test_a_claim_that_is_going_is_not_used() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.delete("ResourceClaim", "c")
+        assert (await stand.get("ResourceClaim", "c"))["metadata"]["deletionTimestamp"]
+        await stand.create(pod("q", {"g": "c"}))
+        await stand.until_refused("q", 'resourceclaim "c" is being deleted')
+        await stand.delete("Pod", "p")
+        await stand.until_gone("ResourceClaim", "c")
+
+
+async def test_an_unused_allocation_goes_with_the_claim() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.scheduler.stop()
+        await stand.set_status("ResourceClaim", "c", reservedFor=None)
+        await stand.delete("ResourceClaim", "c")
+        await stand.restart()
+        await stand.until_gone("ResourceClaim", "c")
+
+
+async def test_a_pod_that_came_without_a_scheduler_gets_its_reservation() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.create(pod("q", {"g": "c"}, nodeName="n1"))
+
+        async def both() -> bool:
+            return users(await stand.get("ResourceClaim", "c")) == {"p", "q"}
+
+        assert await stand.until(both)
+
+
+async def test_a_lost_reservation_comes_back() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.set_status("ResourceClaim", "c", reservedFor=None)
+
+        async def again() -> bool:
+            return users(await stand.get("ResourceClaim", "c")) == {"p"}
+
+        assert await stand.until(again)
+
+
+async def test_a_deleted_claim_is_made_again() -> None:
+    async with Stand() as stand:
+        await stand.create(device_class(), template(), pod("p", templates={"g": "t"}))
+
+        async def name() -> str:
+            return str((await stand.claims_of("p")).get("g", {}).get("metadata", {}).get("name", ""))
+
+        first = await stand.until(name)
+        await stand.delete("ResourceClaim", first)
+
+        async def other() -> str:
+            now = await name()
+            return "" if now == first else now
+
+        assert await stand.until(other)
+
+
+async def test_a_gate_is_waited_for() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), pod("gated", schedulingGates=[{"name": "wait"}]), pod("other"), pod("last"))
+        await stand.until_bound("last")
+        assert not (await stand.get("Pod", "gated"))["spec"].get("nodeName")
+        await stand.patch("Pod", "gated", {"spec": {"schedulingGates": None}})
+        await stand.until_bound("gated")
+
+
+async def test_other_schedulers_have_their_own_pods() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), pod("theirs", schedulerName="custom"), pod("ours"))
+        await stand.until_bound("ours")
+        assert not condition(await stand.get("Pod", "theirs"), "PodScheduled")
+
+
+async def test_selectors_and_cordons_keep_pods_off() -> None:
+    async with Stand() as stand:
+        cordoned = node("n2", {"disk": "ssd"}) | {"spec": {"unschedulable": True}}
+        await stand.create(node("n1"), cordoned, pod("p", nodeSelector={"disk": "ssd"}))
+        reasons = "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."
+        assert (await stand.until_refused("p"))["message"] == f"0/2 nodes are available: {reasons}"
+        await stand.patch("Node", "n2", {"spec": {"unschedulable": False}})
+        assert (await stand.until_bound("p"))["spec"]["nodeName"] == "n2"
+
+
+@scenario(228)
+async def test_all_devices_of_all_nodes() -> None:
+    async with Stand() as stand:
+        await stand.create(device_class(), template())
+        for number in range(3):
+            await stand.create(node(f"n{number}"), slice_(f"n{number}", "a", "b"))
+        await stand.create(*[pod(f"p{number}", templates={"g": "t"}) for number in range(6)])
+        given = set()
+        for number in range(6):
+            bound = await stand.until_bound(f"p{number}")
+            (device,) = devices((await stand.claims_of(f"p{number}"))["g"])
+            assert device.startswith(bound["spec"]["nodeName"])
+            given.add(device)
+        assert len(given) == 6
+
+
+async def test_an_allocation_that_is_in_the_way_is_given_up() -> None:
+    """Claim c was allocated on n1, and its pod is gone; the next one also needs a device that only n2 has."""
+    async with Stand() as stand:
+        await stand.create(
+            node("n1"), node("n2"), device_class(), device_class("b", 'device.attributes["gpu.example.com"].b')
+        )
+        await stand.create(
+            slice_("n1", "a"), claim("c"), claim("d", request(deviceClassName="b")), pod("p", {"g": "c"})
+        )
+        await stand.until_bound("p")
+        await stand.scheduler.stop()
+        await stand.set_status("ResourceClaim", "c", reservedFor=None)
+        await stand.delete("Pod", "p")
+        special = {"name": "b", "attributes": {"b": {"bool": True}}}
+        plain = {"name": "a", "attributes": {"b": {"bool": False}}}
+        await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": [plain]}})
+        await stand.create(slice_("n2", plain, special))
+        await stand.create(pod("q", {"x": "c", "y": "d"}))
+        await stand.restart()
+        assert (await stand.until_bound("q"))["spec"]["nodeName"] == "n2"
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n2/a"]
+
+
+@scenario(242)
+def test_long_names_are_cut_in_proportion() -> None:
+    assert generate_name("pod", "claim") == "pod-claim-"
+    cut = generate_name("p" * 63, "c" * 63)
+    assert cut == "p" * 28 + "-" + "c" * 28
+    assert len(generate_name("p" * 253, "c")) <= 57
+
+
+@scenario(242)
+async def test_pods_and_claims_with_long_names() -> None:
+    async with Stand() as stand:
+        name, reference = "p" * 63, "c" * 63
+        await stand.create(
+            node(), device_class(), slice_("n1", "gpu-0"), template(), pod(name, templates={reference: "t"})
+        )
+        await stand.until_bound(name)
+        made = (await stand.claims_of(name))[reference]["metadata"]["name"]
+        assert len(made) <= 63
+        assert made.startswith("p" * 28 + "-" + "c" * 28)
