@@ -20,6 +20,7 @@ from dra_plugin.record import Record
 from grpcunix import Client, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.client import ClientError, Refused
+from resourceapi.objects import DecodeError
 
 TIMEOUT = 5.0  # seconds for the kubelet's answer
 Named: TypeAlias = tuple[str, str, str, str, str]  # namespace and name of a claim, pool, device, share id
@@ -75,7 +76,7 @@ def _unwanted(prepared: Sequence[Record], claims: ApiClaims) -> list[Record]:
                 if claim.metadata.uid == record.claim.uid and claim.status.allocation is not None:
                     continue
             found.append(record)
-    except ClientError as error:
+    except (ClientError, DecodeError) as error:
         raise NotKnown(f"API server: {error}") from error
     return found
 

@@ -29,8 +29,8 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="1"):
     """A prepared claim.
 
     `results` are the allocation's results that it answers: request, device, share id and whether the access is an
-    administrator's. `allocated_at` tells apart two allocations of one claim. `maximum` is the most holders of a device
-    at once, by the device's id. `status` are the entries of the claim's status.devices.
+    administrator's. `allocated_at` tells apart two allocations of one claim. `shared` are the devices that the claim
+    shares, with the most holders at once (see sharing.py). `status` are the entries of the claim's status.devices.
     """
 
     claim: ClaimRef
@@ -38,7 +38,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="1"):
     allocated_at: str
     devices: tuple[PreparedDevice, ...]
     seen: tuple[Seen, ...] = ()
-    maximum: Mapping[str, int] = {}
+    shared: Mapping[str, int] = {}
     spec: cdi.Spec | None = None
     metadata: tuple[RequestMetadata, ...] = ()
     status: tuple[Mapping[str, Any], ...] = ()
