@@ -50,7 +50,9 @@ def check(file: Path | None, root: Path, output: Output, schema: bool) -> None:
         raise click.ClickException(str(error)) from None
     assignment = assign(inventory, config.resources)
     too_long = {
-        x.name: why for x in config.resources if (why := why_too_long(len(assignment.devices[x.name]), x.shares))
+        x.name: why
+        for x in config.resources
+        if x.api != "dra" and (why := why_too_long(len(assignment.devices[x.name]), x.shares))
     }
     if output == "json":
         click.echo(json.dumps(_described(config, assignment, inventory, too_long), indent=2))
@@ -84,6 +86,7 @@ def _described(
         "resources": [
             {
                 "name": resource.name,
+                "api": resource.api,
                 "shares": resource.shares,
                 "devices": [
                     {

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hostdevices import Device, Problem
 from hostdevices.assignment import Assignment
+from hostdevices.resource import Resource
 from nodeplug.config import Config
 from nodeplug.logs import escaped
 
@@ -28,7 +29,7 @@ def show(config: Config, assignment: Assignment, problems: Sequence[Problem]) ->
 def _for_people(console: Console, config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
     for resource in config.resources:
         if devices := assignment.devices[resource.name]:
-            console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource.shares)}", "dim")))
+            console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource)}", "dim")))
             console.print(_table((x.id, _about(x), "" if x.health.healthy else "bold red") for x in devices))
     if empty := [resource.name for resource in config.resources if not assignment.devices[resource.name]]:
         console.print(Text.assemble("\n", ("no device here", "bold yellow"), (f"  {len(empty)}", "dim")))
@@ -65,9 +66,15 @@ def _for_pipes(config: Config, assignment: Assignment, problems: Sequence[Proble
         click.echo(f"{start}  {escaped(about)}".rstrip())
 
 
-def _count(devices: Sequence[Device], shares: int) -> str:
-    number = f"{len(devices)} device{'' if len(devices) == 1 else 's'}"
-    return f"{number}, {shares} shares each" if shares > 1 else number
+def _count(devices: Sequence[Device], resource: Resource) -> str:
+    parts = [f"{len(devices)} device{'' if len(devices) == 1 else 's'}"]
+    if resource.shares > 1:
+        parts.append(f"{resource.shares} shares each")
+    if resource.dra.partitions:
+        parts.append(f"in partitions {', '.join(partition.name for partition in resource.dra.partitions)}")
+    if resource.api != "device-plugin":
+        parts.append("through DRA" if resource.api == "dra" else "through both APIs")
+    return ", ".join(parts)
 
 
 def _about(device: Device) -> str:

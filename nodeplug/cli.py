@@ -13,6 +13,7 @@ _COMMANDS = {
     "apiserver": "apiserver_cli",
     "capture": "capture_cli",
     "check": "check_cli",
+    "classes": "classes_cli",
     "demo": "demo_cli",
     "discover": "discover_cli",
     "k8srm": "k8srm_cli",

@@ -3,6 +3,7 @@
 `python -m nodeplug.config.reference docs/configuration.md` writes the tables behind the mark in that file.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,12 @@ from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.presets import PRESETS
 from nodeplug.config.schema import (
     AccessEntry,
+    CapacityEntry,
+    DraEntry,
     File,
     GroupEntry,
     MountEntry,
+    PartitionEntry,
     PathEntry,
     ResourceEntry,
     Select,
@@ -33,6 +37,9 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("group.paths", PathEntry),
     ("mounts", MountEntry),
     ("access", AccessEntry),
+    ("dra", DraEntry),
+    ("dra.capacity", CapacityEntry),
+    ("dra.partitions", PartitionEntry),
     ("settings", Settings),
 )
 
@@ -58,7 +65,7 @@ def with_reference(text: str) -> str:
 def _keys() -> Iterator[str]:
     for title, struct in _SECTIONS:
         yield f"### {title}\n"
-        yield f"{(struct.__doc__ or '').strip()}\n"
+        yield f"{inspect.cleandoc(struct.__doc__ or '')}\n"
         yield "| key | value | default | |"
         yield "|---|---|---|---|"
         info = mi.type_info(struct)

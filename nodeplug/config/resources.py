@@ -1,4 +1,7 @@
-"""Resources from the file's entries: what types cannot say about names, environment, mounts and access."""
+"""Resources from the file's entries: what types cannot say about names, environment, mounts and access.
+
+What they say of DRA is in dra.py.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +11,8 @@ from msgspec import UNSET
 from hostdevices import template
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.groups import Group, PathSet
-from hostdevices.resource import Mount, NodeAccess, Resource
+from hostdevices.mounts import NEVER_BELOW, is_below, is_taken
+from hostdevices.resource import DraOptions, Mount, NodeAccess, Resource
 from hostdevices.selector import Paths, Selection
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.limits import why_too_long
@@ -18,11 +22,12 @@ from nodeplug.config.selectors import check_glob, check_path, grouping, selectio
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
+_DRIVER = re.compile(rf"(?=[a-z]){_DOMAIN.pattern}")
+_LONGEST_DRIVER, _LONGEST_NODE = 63, 253
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
 _NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
-_NEVER_MOUNTED_BELOW = ("/dev", "/proc", "/sys")
 
 
 def check_settings(document: Document, settings: Settings) -> None:
@@ -39,12 +44,19 @@ def check_settings(document: Document, settings: Settings) -> None:
         document.at(("settings", "kubeletRoot"), message)
     if (port := settings.metrics_address.rpartition(":")[2]) and int(port) > _LAST_PORT:
         document.at(("settings", "metricsAddress"), f"{port} is no port; the last is {_LAST_PORT}")
+    if not _DRIVER.fullmatch(settings.driver_name) or len(settings.driver_name) > _LONGEST_DRIVER:
+        message = f"{settings.driver_name} cannot be the name of a driver and the vendor of CDI devices"
+        hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_DRIVER}, a letter first"
+        document.at(("settings", "driverName"), message, hint)
+    if (name := settings.node_name) and not (_DOMAIN.fullmatch(name) and len(name) <= _LONGEST_NODE):
+        hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_NODE}"
+        document.at(("settings", "nodeName"), f"{name} cannot be the name of a node", hint)
     for i, folder in enumerate(settings.allowed_mounts):
         place = ("settings", "allowedMounts", i)
         if not check_path(document, place, folder):
             continue
-        never = (*_NEVER_MOUNTED_BELOW, settings.kubelet_root)
-        if folder in _NEVER_MOUNTED or any(_is_below(folder, root) for root in never):
+        never = (*NEVER_BELOW, settings.kubelet_root)
+        if folder in _NEVER_MOUNTED or any(is_below(folder, root) for root in never):
             document.at(place, f"{folder} holds what no container should have", "name a folder for devices only")
 
 
@@ -54,7 +66,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         document.at((*path, "name"), f"{entry.name} cannot be a resource name: {why}")
     group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
     selector = _selector(document, path, entry, group)
-    if why := why_too_long(1, entry.shares):
+    if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
         document.at((*path, "shares"), why)
     if entry.reset and entry.shares > 1:
         document.at((*path, "reset"), "a reset would hit the other containers that share the device")
@@ -68,7 +80,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         document.at((*path, "name"), message)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
-    access = None if entry.access is UNSET else _access(document, (*path, "access"), entry.access, entry.cdi)
+    access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
+    dra = _dra(document, path, entry)
     if selector is None or document.is_wrong(path):
         return None
     return Resource(
@@ -87,6 +100,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         health=entry.health,
         reset=entry.reset,
         dangerous=entry.dangerous,
+        api=entry.api,
+        dra=dra,
     )
 
 
@@ -103,6 +118,10 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
             if owner != entry.name and (first != value or "{" in value):
                 message = f"{name} is also set by {owner}; a container with both would see one of them"
                 document.at(("resources", i, "env", name), message, "choose another name", key=True)
+    if any(entry.api != "device-plugin" for entry in entries.values()):
+        from nodeplug.config.dra import check_classes  # see `_dra`
+
+        check_classes(document, entries)
 
 
 def why_not_a_name(name: str) -> str:
@@ -121,6 +140,17 @@ def why_not_a_name(name: str) -> str:
     if len(rest) > 63 or not _NAME_PART.fullmatch(rest):
         return "after the slash there must be letters, digits, dots, dashes and underscores, at most 63"
     return ""
+
+
+def _dra(document: Document, path: Path, entry: ResourceEntry) -> DraOptions:
+    if entry.api == "device-plugin":
+        if entry.dra is not UNSET:
+            message = "this says how devices are offered through DRA, and these are not"
+            document.at((*path, "dra"), message, "add `api: dra` or `api: both` to the resource", key=True)
+        return DraOptions()
+    from nodeplug.config.dra import dra_options  # with the API's objects, which the device plugin API does without
+
+    return dra_options(document, path, entry)
 
 
 def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group | None) -> Selection | None:
@@ -169,12 +199,12 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
     for i, entry in enumerate(entries):
         inside = entry.container_path or entry.host_path
         if check_path(document, (*path, i, "hostPath"), entry.host_path):
-            allowed = any(_is_below(entry.host_path, folder) for folder in settings.allowed_mounts)
+            allowed = any(is_below(entry.host_path, folder) for folder in settings.allowed_mounts)
             if not allowed and not document.is_wrong(("settings",)):
                 message = f"{entry.host_path} is not below any of settings.allowedMounts"
                 document.at((*path, i, "hostPath"), message, "mounts are for the administrator to allow")
-        covers = inside == "/" or any(_is_below(inside, root) for root in _NEVER_MOUNTED_BELOW)
-        if entry.container_path and check_path(document, (*path, i, "containerPath"), inside) and covers:
+        plain = check_path(document, (*path, i, "containerPath"), inside) if entry.container_path else False
+        if plain and is_taken(inside):
             document.at((*path, i, "containerPath"), f"nothing can be mounted at {inside}")
         if any(inside == mount.container_path for mount in mounts):
             document.at((*path, i), f"two mounts at {inside}")
@@ -182,16 +212,12 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
     return tuple(mounts)
 
 
-def _access(document: Document, path: Path, entry: AccessEntry, cdi: bool) -> NodeAccess:
-    if not cdi:
-        document.at(path, "only CDI can say who owns a node", "add `cdi: true` to the resource")
+def _access(document: Document, path: Path, entry: AccessEntry, owner: ResourceEntry) -> NodeAccess:
+    if not owner.cdi and owner.api != "dra":
+        document.at((*path, "access"), "only CDI can say who owns a node", "add `cdi: true` to the resource")
     mode = None if entry.mode is UNSET else int(entry.mode, 8)
     return NodeAccess(
         None if entry.uid is UNSET else entry.uid,
         None if entry.gid is UNSET else entry.gid,
         mode,
     )
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

@@ -9,11 +9,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from hostdevices.resource import HealthPolicy, PreferredPolicy
+from hostdevices.resource import Api, HealthPolicy, PreferredPolicy, TaintPolicy
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
 _Path: TypeAlias = Annotated[str, Meta(pattern="^/")]
+_Amount: TypeAlias = int | str
 _Owner: TypeAlias = Annotated[int, Meta(ge=0, le=4294967294)]
 
 
@@ -69,8 +70,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     driver_name: Annotated[
         str,
         Meta(
-            description="The name of the DRA driver, in ResourceSlices and claims, and the vendor of its CDI devices: a "
-            "DNS subdomain of at most 63 characters that begins with a letter."
+            description="The name of the DRA driver, in slices and claims, and the vendor of its CDI devices: a DNS "
+            "subdomain of at most 63 characters that begins with a letter."
         ),
     ] = "nodeplug.dev"
     node_name: Annotated[
@@ -146,7 +147,10 @@ class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 
 
 class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who owns device nodes inside the container, so that others than root can open them. Needs `cdi: true`."""
+    """Who owns device nodes inside the container, so that others than root can open them.
+
+    Needs `cdi: true`, unless the resource has `api: dra`.
+    """
 
     uid: Annotated[_Owner | UnsetType, Meta(description="The owner. Without: as on the host.")] = UNSET
     gid: Annotated[_Owner | UnsetType, Meta(description="The group. Without: as on the host.")] = UNSET
@@ -154,6 +158,86 @@ class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         Annotated[str, Meta(pattern="^0?[0-7]{3}$")] | UnsetType,
         Meta(description='Permission bits, octal and in quotes: `"0660"`. Without: as on the host.'),
     ] = UNSET
+
+
+class CapacityEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """How much of something a device has, and, of a device with shares, what a claim may ask for.
+
+    What a claim may ask for is a list (`validValues`) or a range (`min`); it is rounded up. Without, any amount.
+    """
+
+    value: Annotated[_Amount, Meta(description="How much there is, a Kubernetes quantity: `80Gi`, `25G`, `100`.")]
+    default: Annotated[
+        _Amount | UnsetType, Meta(description="What a claim gets that does not ask for it. Needed with `shares`.")
+    ] = UNSET
+    valid_values: Annotated[
+        tuple[_Amount, ...], Meta(description="At most ten amounts that a claim can get, in ascending order.")
+    ] = ()
+    minimum: Annotated[_Amount | UnsetType, Meta(description="The least amount that a claim can get.")] = field(
+        default=UNSET, name="min"
+    )
+    maximum: Annotated[_Amount | UnsetType, Meta(description="The most that a claim can get. Without: `value`.")] = (
+        field(default=UNSET, name="max")
+    )
+    step: Annotated[_Amount | UnsetType, Meta(description="Amounts are `min` and so many steps. Without: any.")] = UNSET
+
+
+class PartitionEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """A part of a device that is given out alone."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="The part is offered as `<device>-<name>`, and has the name as the attribute `partitionType`."
+        ),
+    ]
+    count: Annotated[
+        int, Meta(ge=1, le=128, description="How many of them a device has, if the others take nothing.")
+    ] = 1
+    consumes: Annotated[Mapping[str, _Amount], Meta(description="What it takes from the device's `counters`.")]
+    attributes: Annotated[
+        Mapping[str, Value], Meta(description="Attributes of the part, beside those of its device.")
+    ] = {}
+    capacity: Annotated[Mapping[str, _Amount], Meta(description="How much of what the part has.")] = {}
+
+
+class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """How devices are offered through DRA. Needs `api: dra` or `api: both`."""
+
+    taint: Annotated[
+        TaintPolicy,
+        Meta(
+            description="What an unhealthy device gets: `NoSchedule` keeps new claims away, `NoExecute` also ends the "
+            "pods that use it, `none` only reports it."
+        ),
+    ] = "NoSchedule"
+    capacity: Annotated[
+        Mapping[str, _Amount | CapacityEntry],
+        Meta(description="How much of what each device has. GPUs tell their `memory` by themselves."),
+    ] = {}
+    counters: Annotated[
+        Mapping[str, _Amount], Meta(description="What each device has for its `partitions` to take from.")
+    ] = {}
+    partitions: Annotated[
+        tuple[PartitionEntry, ...],
+        Meta(description="The parts in which each device is offered, and then never as a whole."),
+    ] = ()
+    binding_conditions: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Conditions that a controller of yours must report of a claim's device before its pod starts."
+        ),
+    ] = ()
+    binding_failure_conditions: Annotated[
+        tuple[str, ...], Meta(description="Conditions with which it says that the device cannot be had.")
+    ] = ()
+    extended_resource: Annotated[
+        bool,
+        Meta(
+            description="Whether the DeviceClass that `nodeplug classes` prints lets pods ask for the resource's name "
+            "in their limits, too. Not with `api: both`."
+        ),
+    ] = False
 
 
 class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -187,9 +271,14 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     ] = {}
     mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that the container sees.")] = ()
     annotations: Annotated[
-        Mapping[str, str], Meta(description="Annotations for the container runtime, with values like those of `env`.")
+        Mapping[str, str],
+        Meta(
+            description="Annotations for the container runtime, with values like those of `env`. Not with `api: dra`."
+        ),
     ] = {}
-    cdi: Annotated[bool, Meta(description="Whether nodes are handed out as CDI devices.")] = False
+    cdi: Annotated[
+        bool, Meta(description="Whether nodes are handed out as CDI devices. Through DRA they always are.")
+    ] = False
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
     preferred: Annotated[
         PreferredPolicy,
@@ -208,6 +297,14 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         bool,
         Meta(description="Also offer devices that can harm the node: block devices, /dev/mem and their like."),
     ] = False
+    api: Annotated[
+        Api,
+        Meta(
+            description="Through which of the kubelet's APIs: `device-plugin`, `dra`, or `both`; what one of them has "
+            "given out, the other one cannot."
+        ),
+    ] = "device-plugin"
+    dra: Annotated[DraEntry | UnsetType, Meta(description="How they are offered through DRA.")] = UNSET
 
 
 class File(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -72,6 +72,7 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
     fuse, serial, kvm = found["resources"]
     assert fuse == {
         "name": "example.com/fuse",
+        "api": "device-plugin",
         "shares": 10,
         "devices": [
             {

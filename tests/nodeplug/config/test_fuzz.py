@@ -15,8 +15,9 @@ KEYS = st.sampled_from(
     """
     name select group nodes shares permissions env mounts annotations cdi access preferred health reset dangerous preset
     kind id path attributes all any not within attribute paths containerPath hostPath readOnly uid gid mode vendor
-    serial vfIndex carrier resources settings kubeletRoot allowedMounts logLevel
-    """.split()  # noqa: SIM905 - forty names one below the other hide what they are for
+    serial vfIndex carrier resources settings kubeletRoot allowedMounts logLevel api dra taint capacity counters
+    partitions count consumes value default validValues min max step bindingConditions driverName nodeName kubeconfig
+    """.split()  # noqa: SIM905 - sixty names one below the other hide what they are for
 )
 LEAVES = (
     st.sampled_from(

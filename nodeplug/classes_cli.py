@@ -1,0 +1,45 @@
+"""`nodeplug classes`: the DeviceClasses by which claims ask for what a configuration offers through DRA.
+
+Exit codes: 0 printed, 2 the configuration is wrong or offers nothing through DRA.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+import yaml
+
+from dra_plugin.device_class import device_class
+from nodeplug.config import ConfigError, load
+from resourceapi.objects import v1, write_object
+
+CONFIGURATION = 2
+_GROUP_VERSIONS = {version: f"{v1.GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1")}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--api-version",
+    default="v1",
+    show_default=True,
+    type=click.Choice(list(_GROUP_VERSIONS)),
+    help="What the cluster serves: v1 since Kubernetes 1.34.",
+)
+def classes(file: Path, api_version: str) -> None:
+    """Print a DeviceClass for each resource of the configuration FILE that has `api: dra` or `api: both`.
+
+    Cluster administrators apply them once: nodeplug classes FILE | kubectl apply -f -
+    """
+    try:
+        config = load(file)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        sys.exit(CONFIGURATION)
+    offered = [resource for resource in config.resources if resource.api != "device-plugin"]
+    if not offered:
+        click.echo(f"{file}: no resource has `api: dra` or `api: both`", err=True)
+        sys.exit(CONFIGURATION)
+    made = (device_class(resource, config.settings.driver_name) for resource in offered)
+    documents = [write_object(x, _GROUP_VERSIONS[api_version]) for x in made]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

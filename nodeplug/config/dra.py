@@ -1,0 +1,254 @@
+"""What a resource says of DRA, from the file's entries: amounts, parts, conditions, and the DeviceClasses' names.
+
+The rules are the API server's, which would refuse a whole ResourceSlice for one wrong device.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from dra_plugin.attributes import LONGEST_TEXT, MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, is_name
+from dra_plugin.counters import MOST_COUNTERS
+from dra_plugin.device_class import class_name
+from hostdevices.attributes import STANDARD
+from hostdevices.resource import Capacity, DraOptions, Partition
+from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.schema import CapacityEntry, DraEntry, PartitionEntry, ResourceEntry, Value
+from resourceapi.objects import ErrorList, Quantity, QuantityError
+from resourceapi.objects.capacity_rules import capacity_of_shared_device
+from resourceapi.objects.names import dns_label, dns_subdomain
+from resourceapi.objects.slice_rules import binding_conditions
+
+_Amount: TypeAlias = int | str
+_NUMBERS = range(-(2**63), 2**63)
+
+
+def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOptions:
+    """Return the DRA options of the resource at `path`; findings go to the document."""
+    _check_name(document, (*path, "name"), entry.name)
+    if entry.api == "dra" and entry.annotations:
+        hint = "leave them out; a claim's DeviceClass can have a configuration instead"
+        document.at((*path, "annotations"), "only the device plugin API knows annotations", hint, key=True)
+    if entry.dra is UNSET:
+        return DraOptions()
+    dra, place = entry.dra, (*path, "dra")
+    if dra.extended_resource and entry.api == "both":
+        message = f"the kubelet already counts {entry.name} through the device plugin API: pods could get it twice"
+        document.at((*place, "extendedResource"), message, "leave this out, or take `api: dra`")
+    counters = _counters(document, place, dra)
+    partitions = tuple(
+        _partition(document, (*place, "partitions", i), part, counters) for i, part in enumerate(dra.partitions)
+    )
+    _check_partitions(document, path, entry, dra)
+    capacities = {
+        name: _capacity(document, (*place, "capacity", name), said, entry.shares)
+        for name, said in dra.capacity.items()
+        if _is_named(document, (*place, "capacity", name), name)
+    }
+    if entry.shares > 1 and SHARES in capacities:
+        document.at((*place, "capacity", SHARES), "the capacity shares is what `shares` says", key=True)
+    if partitions and capacities:
+        message = "a device with partitions is not offered as a whole"
+        document.at((*place, "capacity"), message, "say what each partition has", key=True)
+    _check_number(document, (*place, "capacity"), [*capacities, MEMORY, SHARES], {})
+    _check_conditions(document, place, dra)
+    return DraOptions(
+        taint=dra.taint,
+        capacity=capacities,
+        counters={name: str(amount) for name, amount in dra.counters.items()},
+        partitions=partitions,
+        binding_conditions=dra.binding_conditions,
+        binding_failure_conditions=dra.binding_failure_conditions,
+        extended_resource=dra.extended_resource,
+    )
+
+
+def check_classes(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
+    """Add findings about resources (by their place in the list) whose DeviceClasses would have one name."""
+    owners: dict[str, str] = {}
+    for i, entry in entries.items():
+        if entry.api == "device-plugin":
+            continue
+        name = class_name(entry.name)
+        if (owner := owners.setdefault(name, entry.name)) != entry.name:
+            message = f"{entry.name} and {owner} would both have the DeviceClass {name}"
+            document.at(("resources", i, "name"), message, "give one of them another name")
+
+
+def _check_name(document: Document, path: Path, name: str) -> None:
+    if len(name.encode()) > LONGEST_TEXT:
+        document.at(path, f"{name} is too long for DRA: an attribute has at most {LONGEST_TEXT} bytes")
+    elif "/" in name and dns_subdomain(class_name(name)):
+        message = f"the DeviceClass of {name} cannot be named {class_name(name)}"
+        document.at(path, message, "after the slash, begin and end words between dots with a letter or a digit")
+
+
+def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:
+    """Return the counters that can be read, by name."""
+    found: dict[str, Quantity] = {}
+    for name, said in dra.counters.items():
+        place = (*path, "counters", name)
+        if dns_label(name):
+            document.at(place, f"{name} cannot be a counter", "lower-case letters, digits and dashes", key=True)
+        if (amount := _amount(document, place, said)) is not None:
+            found[name] = amount
+    if len(dra.counters) > MOST_COUNTERS:
+        document.at((*path, "counters"), f"{len(dra.counters)} counters; at most {MOST_COUNTERS} are possible")
+    if dra.counters and not dra.partitions:
+        document.at((*path, "counters"), "nothing takes from these counters", "add `partitions`", key=True)
+    return found
+
+
+def _check_partitions(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry) -> None:
+    place = (*path, "dra", "partitions")
+    names = [part.name for part in dra.partitions]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            document.at((*place, i, "name"), f"{name} is the name of two partitions")
+    if not dra.partitions:
+        return
+    if entry.shares > 1:
+        document.at(place, "a device is offered in shares or in partitions, not in both", "leave one out", key=True)
+    if entry.group is not UNSET:
+        document.at(place, "a group is handed out as one and has no partitions", "leave one out", key=True)
+    if not dra.counters:
+        document.at(place, "partitions need `counters` to take from", "say what a device has of each", key=True)
+
+
+def _partition(document: Document, path: Path, entry: PartitionEntry, counters: Mapping[str, Quantity]) -> Partition:
+    if dns_label(entry.name):
+        hint = "lower-case letters, digits and dashes: it becomes a part of the device's name"
+        document.at((*path, "name"), f"{entry.name} cannot be a partition", hint)
+    if not entry.consumes:
+        document.at((*path, "consumes"), "a partition must take something: nothing would keep it apart from the others")
+    for name, said in entry.consumes.items():
+        place = (*path, "consumes", name)
+        amount = _amount(document, place, said)
+        if name not in counters:
+            if not document.is_wrong((*path[:-2], "counters")):
+                hint = suggestion(name, counters) if counters else ""
+                document.at(place, f"there is no counter {name}", hint, key=True)
+        elif amount is not None and amount > counters[name]:
+            document.at(place, f"{said} is more than the {counters[name]} that a device has of {name}")
+    for name, value in entry.attributes.items():
+        _check_attribute(document, (*path, "attributes", name), name, value)
+    capacities = {
+        name: _capacity(document, (*path, "capacity", name), said, 1)
+        for name, said in entry.capacity.items()
+        if _is_named(document, (*path, "capacity", name), name)
+    }
+    _check_number(document, path, capacities, entry.attributes)
+    return Partition(
+        name=entry.name,
+        consumes={name: str(amount) for name, amount in entry.consumes.items()},
+        count=entry.count,
+        attributes=entry.attributes,
+        capacity=capacities,
+    )
+
+
+def _check_attribute(document: Document, path: Path, name: str, value: Value) -> None:
+    if name in OWN_ATTRIBUTES:
+        document.at(path, f"the attribute {name} is not yours to set", "choose another name", key=True)
+    elif _is_named(document, path, name):
+        if isinstance(value, str) and len(value.encode()) > LONGEST_TEXT:
+            document.at(path, f"an attribute has at most {LONGEST_TEXT} bytes")
+        elif not isinstance(value, str) and value not in _NUMBERS:
+            document.at(path, f"{value} has more than 64 bits")
+
+
+def _is_named(document: Document, path: Path, name: str) -> bool:
+    if is_name(name):
+        return True
+    hint = "letters, digits, underscores, at most 32, with or without a domain and a slash in front"
+    document.at(path, f"{name} cannot be the name of an attribute or a capacity", hint, key=True)
+    return False
+
+
+def _check_number(
+    document: Document, path: Path, capacities: Mapping[str, object] | list[str], attributes: Mapping[str, object]
+) -> None:
+    """Add a finding where there is no room beside what every device has."""
+    count = len(OWN_ATTRIBUTES) + len(STANDARD) + len({*capacities}) + len({*attributes} - {*STANDARD.values()})
+    if count > MOST_TOGETHER:
+        message = f"with those that every device has, these are {count} attributes and capacities"
+        document.at(path, message, f"at most {MOST_TOGETHER} are possible")
+
+
+def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, shares: int) -> Capacity:
+    entry = said if isinstance(said, CapacityEntry) else CapacityEntry(value=said)
+    if isinstance(said, CapacityEntry):
+        amounts = [_amount(document, (*path, name), x) for name, x in _policy(entry)]
+        amounts += [_amount(document, (*path, "validValues", i), x) for i, x in enumerate(entry.valid_values)]
+        amounts.append(_amount(document, (*path, "value"), entry.value))
+    else:
+        amounts = [_amount(document, path, said)]
+    found = Capacity(
+        value=str(entry.value),
+        default=_text(entry.default),
+        valid_values=tuple(map(str, entry.valid_values)),
+        minimum=_text(entry.minimum),
+        maximum=_text(entry.maximum),
+        step=_text(entry.step),
+    )
+    if None not in amounts:
+        _check_policy(document, path, entry, found, shares)
+    return found
+
+
+def _check_policy(document: Document, path: Path, entry: CapacityEntry, said: Capacity, shares: int) -> None:
+    policy = [name for name, _ in _policy(entry)] + (["validValues"] if entry.valid_values else [])
+    if shares == 1:
+        if policy:
+            document.at(path, f"{' and '.join(policy)}: a device without `shares` is given out as a whole")
+    elif not said.default:
+        hint = "say what a claim gets that does not ask"
+        document.at(path, "without `default` the first claim would take all of it, and the shares be of no use", hint)
+    elif entry.valid_values and (said.minimum or said.maximum or said.step):
+        document.at(path, "validValues and a range exclude each other")
+    elif (said.maximum or said.step) and not said.minimum:
+        document.at(path, "a range begins somewhere", "add `min`")
+    else:
+        errors = ErrorList()
+        capacity_of_shared_device(errors, "", capacity(said))
+        for error in errors:
+            member = error.path.rpartition(".")[2].partition("[")[0]
+            document.at((*path, member), f"no server takes this: {error.message}")
+
+
+def _policy(entry: CapacityEntry) -> list[tuple[str, _Amount]]:
+    """Return what an entry says of what can be asked for, each with its name in the file."""
+    said = (("default", entry.default), ("min", entry.minimum), ("max", entry.maximum), ("step", entry.step))
+    return [(name, value) for name, value in said if value is not UNSET]
+
+
+def _check_conditions(document: Document, path: Path, dra: DraEntry) -> None:
+    if bool(dra.binding_conditions) != bool(dra.binding_failure_conditions):
+        given = "bindingConditions" if dra.binding_conditions else "bindingFailureConditions"
+        hint = "say when the device can be had and when it cannot"
+        document.at((*path, given), "bindingConditions and bindingFailureConditions need each other", hint, key=True)
+        return
+    errors = ErrorList()
+    binding_conditions(errors, "", dra.binding_conditions, dra.binding_failure_conditions)
+    for error in errors:
+        member, _, index = error.path.removeprefix(".").removesuffix("]").partition("[")
+        place: Path = (*path, member, int(index)) if index else (*path, member)
+        document.at(place, f"no server takes this: {error.message}")
+
+
+def _amount(document: Document, path: Path, said: _Amount) -> Quantity | None:
+    """Return an amount; None after a finding."""
+    try:
+        amount = Quantity.parse(str(said))
+    except QuantityError:
+        document.at(path, f"{said} is not an amount", "write it as Kubernetes does: 40Gi, 25G, 100, 500m")
+        return None
+    if amount.sign <= 0:
+        document.at(path, f"{said} is not more than nothing")
+        return None
+    return amount
+
+
+def _text(said: _Amount | UnsetType) -> str:
+    return "" if said is UNSET else str(said)
