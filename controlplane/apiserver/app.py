@@ -6,6 +6,7 @@ Nothing is decided here that the modules behind it could decide.
 import base64
 import contextlib
 import hmac
+import unicodedata
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -75,6 +76,7 @@ class Application:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
             response = _refusal(request, error)
+        await _read_to_its_end(request)
         deprecation = getattr(request.state, "deprecation", "")
         if deprecation:
             _warned(response, (deprecation,))
@@ -424,6 +426,16 @@ def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any
     return value
 
 
+async def _read_to_its_end(request: Request) -> None:
+    """Read what nobody wanted of a body, or the connection would be closed under the client's next request."""
+    size = 0
+    with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: it has been read
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MAX_BODY:
+                return
+
+
 def _credential(request: Request) -> bytes:
     """The bearer token, or the password."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
@@ -442,9 +454,11 @@ def _dry_runs(request: Request) -> list[str]:
 
 
 def _warned(response: Response, texts: tuple[str, ...]) -> Response:
-    """The answer with a header for each warning."""
+    """The answer with a header for each warning; none for one with control characters, as the reference does."""
     for text in dict.fromkeys(texts):
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        if any(unicodedata.category(character) == "Cc" for character in text):
+            continue
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
     return response
 

@@ -258,7 +258,7 @@ def _pod(obj: Plain) -> Plain:
 
 def _secret(obj: Plain) -> Plain:
     """Texts of `stringData`, which is never stored, become data."""
-    obj = {"type": "Opaque"} | obj
+    obj = {"type": "Opaque", **obj}
     texts = obj.pop("stringData", None)
     if not texts:
         return obj
@@ -267,4 +267,4 @@ def _secret(obj: Plain) -> Plain:
         if not isinstance(text, str):
             raise DecodeError("json: cannot unmarshal into Go struct field Secret.stringData of type string", name)
         added[name] = base64.b64encode(text.encode()).decode()
-    return {**obj, "data": (obj.get("data") or {}) | added}
+    return {**obj, "data": {**(obj.get("data") or {}), **added}}

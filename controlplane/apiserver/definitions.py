@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver.columns import AGE, age_since
+from controlplane.apiserver.definition_rules import check_schema, shaped
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
@@ -21,6 +22,7 @@ GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "Cust
 KIND_ID = f"{PLURAL}.{GROUP}"
 _APPROVAL = "api-approved.kubernetes.io"
 _PROTECTED = (".k8s.io", ".kubernetes.io")
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _NAMES = {
     "type": "object",
     "properties": {
@@ -189,16 +191,13 @@ class Definitions:
 
 
 def _filled(definition: Plain) -> Plain:
+    definition = shaped(definition)
     spec = {"group": "", "scope": "", "versions": None} | (definition.get("spec") or {})
     names = {"plural": "", "kind": ""} | (spec.get("names") or {})
     if names["kind"]:
         names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List"} | names
     spec |= {"names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}
-    stored = [
-        each["name"]
-        for each in spec["versions"] or ()
-        if isinstance(each, dict) and each.get("storage") and "name" in each
-    ]
+    stored = [each["name"] for each in spec["versions"] or () if each and each.get("storage") and each.get("name")]
     status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored or None}
     return {**definition, "spec": spec, "status": status | (definition.get("status") or {})}
 
@@ -214,16 +213,20 @@ def _check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required("spec.scope")
     elif spec["scope"] not in ("Cluster", "Namespaced"):
         errors.not_supported("spec.scope", spec["scope"], ["Cluster", "Namespaced"])
-    versions = spec["versions"] or []
+    versions = [each or {} for each in spec["versions"] or ()]
+    if len({each.get("name") for each in versions}) < len(versions):
+        errors.invalid("spec.versions", spec["versions"], "must contain unique version names")
     if sum(bool(each.get("storage")) for each in versions) != 1:
         errors.invalid("spec.versions", spec["versions"], "must have exactly one version marked as storage version")
     for index, version in enumerate(versions):
-        _check_version(errors, f"spec.versions[{index}]", version)
+        _check_version(errors, f"spec.versions[{index}]", version, is_only=len(versions) == 1)
     for field in ("plural", "singular", "kind", "listKind"):
         value = names.get(field) or ""
         _required_name(errors, f"spec.names.{field}", value.lower() if "ind" in field else value, dns_label)
     if not (new.get("status") or {}).get("storedVersions"):
         errors.invalid("status.storedVersions", None, "must have at least one stored version")
+    if spec["conversion"].get("strategy") not in ("None", "Webhook"):
+        errors.not_supported("spec.conversion.strategy", spec["conversion"].get("strategy", ""), ["None", "Webhook"])
     annotations = new["metadata"].get("annotations") or {}
     if spec["group"].endswith(_PROTECTED) and _APPROVAL not in annotations:
         see = "see https://github.com/kubernetes/enhancements/pull/1111"
@@ -231,14 +234,35 @@ def _check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-def _check_version(errors: ErrorList, path: str, version: Plain) -> None:
+def _check_version(errors: ErrorList, path: str, version: Plain, *, is_only: bool) -> None:
     _required_name(errors, f"{path}.name", version.get("name") or "", dns_label)
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         errors.required(f"{path}.schema.openAPIV3Schema")
-    elif not isinstance(schema, dict) or schema.get("type") != "object":
-        found = schema.get("type", "") if isinstance(schema, dict) else schema
-        errors.invalid(f"{path}.schema.openAPIV3Schema.type", found, "must be object at the root")
+        return
+    where = (
+        "spec.validation.openAPIV3Schema" if is_only else f"{path}.schema.openAPIV3Schema"
+    )  # as the reference has it
+    if schema.get("type") != "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        errors.invalid(f"{where}.type", schema.get("type", ""), "must be object at the root")
+    check_schema(errors, where, schema)
+    columns = "spec.additionalPrinterColumns" if is_only else f"{path}.additionalPrinterColumns"
+    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        _check_column(errors, f"{columns}[{index}]", column or {})
+
+
+def _check_column(errors: ErrorList, path: str, column: Plain) -> None:
+    if not column.get("name"):
+        errors.required(f"{path}.name")
+    kind, json_path = column.get("type") or "", column.get("jsonPath") or ""
+    if not kind:
+        errors.required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}")
+    elif kind not in _COLUMN_TYPES:
+        errors.invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
+    if not json_path:
+        errors.required(f"{path}.JSONPath")
+    elif not json_path.startswith("."):
+        errors.invalid(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
 
 
 def _required_name(errors: ErrorList, path: str, value: str, check: Callable[[str], Iterable[str]]) -> None:

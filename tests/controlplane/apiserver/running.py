@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import subprocess
 import threading
 import urllib.parse
@@ -25,6 +26,21 @@ CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+
+
+_FAULTS_OF_THE_REFERENCE = re.compile(
+    r"(resourceVersion: Invalid value: .*: )?strconv.ParseUint: parsing .*"
+    r"|resourceVersion should not be set on objects to be created"
+    r"|failed to create typed patch object .*"
+    r"|(Timeout: )?Too large resource version: .*"
+    r"|map: map.* does not contain declared merge key: .*",
+    re.DOTALL,
+)
+
+
+def is_refused_as_by_the_reference(text: str) -> bool:
+    """Whether an answer with 5xx is one that kube-apiserver gives, too; docs/apiserver.md lists them."""
+    return _FAULTS_OF_THE_REFERENCE.fullmatch(json.loads(text)["message"]) is not None
 
 
 class Running:

@@ -166,3 +166,28 @@ def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: H
     assert "spec.type: Required value" in api.send("POST", configs, config | {"spec": {}}).message
     api.ok("DELETE", f"{DEFINITIONS}/foozerconfigs.foozer.example.com")
     api.ok("POST", configs, config | {"spec": {}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "message"),
+    [
+        ("x", 400, "json: cannot unmarshal string into Go struct field CustomResourceValidation.spec.versions.schema"),
+        ({"type": 1}, 400, "JSONSchemaProps.spec.versions.schema.openAPIV3Schema.type of type string"),
+        ({"properties": {"a": "x"}}, 400, "openAPIV3Schema.properties of type v1.JSONSchemaProps"),
+        ({"properties": {"a": {"maxLength": 1.5}}}, 400, "cannot unmarshal number 1.5 into Go struct field"),
+        ({"properties": {"a": None}}, 422, "properties[a].type: Required value: must not be empty for specified"),
+        ({"properties": {"a": {"type": "x"}}}, 422, 'properties[a].type: Unsupported value: "x": supported values'),
+        ({"properties": {"a": {"type": "array"}}}, 422, "properties[a].items: Required value: must be specified"),
+        ({"properties": {"a": {"$ref": "#/x"}}}, 422, "properties[a].$ref: Forbidden: $ref is not supported"),
+        ({"allOf": [{"type": "object"}]}, 422, "allOf[0].type: Forbidden: must be empty to be structural"),
+    ],
+)
+def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: str) -> None:
+    """Of a wrong shape, or not structural; nothing of them is served."""
+    wanted = definition()
+    whole = {"type": "object"} | schema if isinstance(schema, dict) else schema
+    wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = whole
+    answer = api.send("POST", DEFINITIONS, wanted)
+    assert answer.status == code
+    assert message in answer.message
+    assert api.send("GET", DRIVERS).status == 404

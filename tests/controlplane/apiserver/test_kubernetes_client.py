@@ -1,8 +1,10 @@
 """The official Python client against our server: what it sends is understood, what it reads can be read."""
 
+import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ _FUTURE = str(2**62)
 
 @pytest.fixture(scope="module")
 def kubernetes() -> Any:
-    """The package, whose import takes a while."""
-    return pytest.importorskip("kubernetes", reason="the official client is not installed")
+    """The package, whose import takes a while; untyped for us, as most of it is."""
+    for part in ("dynamic.exceptions", "informer"):
+        pytest.importorskip(f"kubernetes.{part}", reason="the official client is not installed")
+    return importlib.import_module("kubernetes")
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +40,9 @@ def resource(kubernetes: Any, connection: Any, api: Http) -> Any:
 
 
 @pytest.fixture
-def dynamic(connection: Any, api: Http, tmp_path: Path) -> Any:
+def dynamic(kubernetes: Any, connection: Any, api: Http, tmp_path: Path) -> Any:
     """The client that learns kinds from discovery; it has read nothing yet."""
-    from kubernetes.dynamic import DynamicClient
-
-    return DynamicClient(connection, cache_file=str(tmp_path / "discovery"))
+    return kubernetes.dynamic.DynamicClient(connection, cache_file=str(tmp_path / "discovery"))
 
 
 def names(found: Any) -> list[str]:
@@ -147,24 +149,20 @@ def test_watch_and_resume(resource: Any, kubernetes: Any) -> None:
     assert error.value.status == 410
 
 
-def test_an_informer_keeps_in_step(resource: Any) -> None:
+def test_an_informer_keeps_in_step(resource: Any, kubernetes: Any) -> None:
     """The client's own list and watch loop."""
-    from queue import Queue
-
-    from kubernetes.informer import ADDED, DELETED, SharedInformer
-
     resource.create_device_class(device_class("before"))
     seen: Queue[tuple[str, str]] = Queue()
-    informer = SharedInformer(resource.list_device_class)
-    for kind in (ADDED, DELETED):
+    informer = kubernetes.informer.SharedInformer(resource.list_device_class)
+    for kind in ("ADDED", "DELETED"):
         informer.add_event_handler(kind, lambda obj, kind=kind: seen.put((kind, obj.metadata.name)))
     informer.start()
     try:
-        assert seen.get(timeout=20) == (ADDED, "before")
+        assert seen.get(timeout=20) == ("ADDED", "before")
         resource.create_device_class(device_class("after"))
-        assert seen.get(timeout=20) == (ADDED, "after")
+        assert seen.get(timeout=20) == ("ADDED", "after")
         resource.delete_device_class("before")
-        assert seen.get(timeout=20) == (DELETED, "before")
+        assert seen.get(timeout=20) == ("DELETED", "before")
         assert [obj.metadata.name for obj in informer.cache.list()] == ["after"]
     finally:
         informer.stop()
@@ -193,7 +191,7 @@ def test_refusals(resource: Any, kubernetes: Any) -> None:
     made = resource.create_device_class(device_class("gpu"))
     resource.patch_device_class("gpu", {"metadata": {"labels": {"x": "1"}}}, _content_type=MERGE)
     wrong = device_class("bad") | {"spec": {"selectors": [{"cel": {"expression": "nope"}}]}}
-    refused = [
+    refused: list[tuple[int, str, Callable[[], Any]]] = [
         (404, "NotFound", lambda: resource.read_device_class("nope")),
         (409, "AlreadyExists", lambda: resource.create_device_class(device_class("gpu"))),
         (409, "Conflict", lambda: resource.replace_device_class("gpu", made)),
@@ -260,10 +258,9 @@ def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:
     assert error.value.status == 404
 
 
-def test_the_dynamic_client(dynamic: Any, api: Http) -> None:
+def test_the_dynamic_client(dynamic: Any, kubernetes: Any, api: Http) -> None:
     """Built-in kinds in each version, defined kinds, kinds of the prototype; apply, watch, delete."""
-    from kubernetes.dynamic.exceptions import NotFoundError, UnprocessibleEntityError
-
+    exceptions = kubernetes.dynamic.exceptions
     api.ok("POST", DEFINITIONS, definition())
     classes = dynamic.resources.get(api_version="resource.k8s.io/v1beta1", kind="DeviceClass")
     made = classes.create(body=device_class("gpu") | {"apiVersion": "resource.k8s.io/v1beta1"})
@@ -279,7 +276,7 @@ def test_the_dynamic_client(dynamic: Any, api: Http) -> None:
     }
     assert drivers.replace(body=body, namespace="default").spec.type == "y"
     assert drivers.status.patch(body={"status": {"x": 2}}, name="a", namespace="default", content_type=MERGE)
-    with pytest.raises(UnprocessibleEntityError):
+    with pytest.raises(exceptions.UnprocessibleEntityError):
         drivers.create(body=driver("b", {}), namespace="default")
     for event in drivers.watch(namespace="default", timeout=20):
         assert (event["type"], event["object"].status.x) == ("ADDED", 2)
@@ -288,5 +285,5 @@ def test_the_dynamic_client(dynamic: Any, api: Http) -> None:
     pool = {"apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DevicePool", "metadata": {"name": "p"}}
     assert pools.create(body=pool | {"spec": {"driver": "d", "devices": [{"name": "a"}]}}).spec.devices[0].name == "a"
     assert pools.delete(name="p").status == "Success"
-    with pytest.raises(NotFoundError):
+    with pytest.raises(exceptions.NotFoundError):
         pools.get(name="p")

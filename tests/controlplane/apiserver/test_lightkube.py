@@ -1,6 +1,7 @@
 """lightkube, threads and asyncio, against our server: what it sends is understood, what it reads can be read."""
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ OLD = "1"
 
 @pytest.fixture(scope="module")
 def lightkube() -> Any:
-    """The package."""
-    return pytest.importorskip("lightkube", reason="lightkube is not installed")
+    """The package, untyped for us: its types are made at run time."""
+    for part in ("generic_resource", "operators", "resources.resource_v1", "types"):
+        pytest.importorskip(f"lightkube.{part}", reason="lightkube is not installed")
+    return importlib.import_module("lightkube")
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +39,7 @@ def client(lightkube: Any, config: Any, api: Http) -> Iterator[Any]:
 @pytest.fixture
 def kinds(lightkube: Any) -> Any:
     """Its types of resource.k8s.io/v1."""
-    from lightkube.resources import resource_v1
-
-    return resource_v1
+    return lightkube.resources.resource_v1
 
 
 def names(found: Any) -> list[str]:
@@ -53,12 +54,13 @@ def test_life_of_a_class(client: Any, kinds: Any, lightkube: Any) -> None:
     assert client.get(kinds.DeviceClass, "gpu") == made
     made.spec.extendedResourceName = "example.com/gpu"
     assert client.replace(made).metadata.generation == 2
-    for code, reason, refused in (
+    requests: list[tuple[int, str, Callable[[], Any]]] = [
         (409, "Conflict", lambda: client.replace(made)),
         (409, "AlreadyExists", lambda: client.create(kinds.DeviceClass.from_dict(device_class("gpu")))),
         (404, "NotFound", lambda: client.get(kinds.DeviceClass, "nope")),
         (422, "Invalid", lambda: client.create(kinds.DeviceClass.from_dict(device_class("A_B")))),
-    ):
+    ]
+    for code, reason, refused in requests:
         with pytest.raises(lightkube.ApiError) as error:
             refused()
         assert (error.value.status.code, error.value.status.reason) == (code, reason)
@@ -67,10 +69,9 @@ def test_life_of_a_class(client: Any, kinds: Any, lightkube: Any) -> None:
     assert names(client.list(kinds.DeviceClass)) == []
 
 
-def test_lists(client: Any, kinds: Any) -> None:
+def test_lists(client: Any, kinds: Any, lightkube: Any) -> None:
     """Selectors as it writes them, pages, deletecollection."""
-    from lightkube import operators
-
+    operators = lightkube.operators
     for name, tier in (("a", "one"), ("b", "two"), ("c", "three"), ("d", None)):
         client.create(kinds.DeviceClass.from_dict(device_class(name, labels={"tier": tier} if tier else {})))
     selections: list[tuple[Any, list[str]]] = [
@@ -93,15 +94,14 @@ def test_lists(client: Any, kinds: Any) -> None:
 
 def test_patches_and_apply(client: Any, kinds: Any, lightkube: Any) -> None:
     """Each sort of patch; two managers of one field."""
-    from lightkube.types import PatchType
-
+    sorts = lightkube.types.PatchType
     body = {"metadata": {"labels": {"new": "1"}}}
     operations = [{"op": "replace", "path": "/metadata/labels", "value": {"new": "1"}}]
     client.create(kinds.DeviceClass.from_dict(device_class("gpu", labels={"old": "1"})))
     for sort, patch, labels in (
-        (PatchType.STRATEGIC, body, {"old": "1", "new": "1"}),
-        (PatchType.JSON, operations, {"new": "1"}),
-        (PatchType.MERGE, {"metadata": {"labels": None}}, None),
+        (sorts.STRATEGIC, body, {"old": "1", "new": "1"}),
+        (sorts.JSON, operations, {"new": "1"}),
+        (sorts.MERGE, {"metadata": {"labels": None}}, None),
     ):
         assert client.patch(kinds.DeviceClass, "gpu", patch, patch_type=sort).metadata.labels == labels
 
@@ -147,23 +147,21 @@ def test_watch_and_resume(client: Any, kinds: Any, lightkube: Any) -> None:
     assert error.value.status.code == 410
 
 
-def test_generic_resources(client: Any, api: Http) -> None:
+def test_generic_resources(client: Any, lightkube: Any, api: Http) -> None:
     """Of a definition that it reads from the server, and of a kind of the prototype."""
-    from lightkube.generic_resource import create_global_resource, load_in_cluster_generic_resources
-    from lightkube.generic_resource import get_generic_resource as generic
-
+    generic, merge = lightkube.generic_resource, lightkube.types.PatchType.MERGE
     api.ok("POST", DEFINITIONS, definition())
-    load_in_cluster_generic_resources(client)
-    kind = generic("example.com/v1alpha1", "Driver")
+    generic.load_in_cluster_generic_resources(client)
+    kind = generic.get_generic_resource("example.com/v1alpha1", "Driver")
     made = client.create(kind.from_dict(driver("a", {"type": "gpu"})), namespace="default")
     assert made["spec"] == {"type": "gpu", "n": 3}
-    patched = client.patch(kind.Status, "a", {"status": {"x": 4}}, namespace="default", patch_type=_merge())
+    patched = client.patch(kind.Status, "a", {"status": {"x": 4}}, namespace="default", patch_type=merge)
     assert patched["status"] == {"x": 4}
     assert names(client.list(kind, namespace="*")) == ["a"]
     applied = client.apply(kind.from_dict(driver("b", {"type": "x"})), namespace="default", field_manager="m")
     assert applied.metadata.managedFields[0].operation == "Apply"
     client.delete(kind, "a", namespace="default")
-    pools = create_global_resource("devmgmtproto.k8s.io", "v1alpha1", "DevicePool", "devicepools")
+    pools = generic.create_global_resource("devmgmtproto.k8s.io", "v1alpha1", "DevicePool", "devicepools")
     pool = pools(metadata={"name": "p"}, spec={"driver": "d", "devices": []})
     assert client.create(pool)["spec"]["driver"] == "d"
     assert names(client.list(pools)) == ["p"]
@@ -186,9 +184,3 @@ async def test_the_asynchronous_client(lightkube: Any, config: Any, kinds: Any, 
             await client.get(kinds.DeviceClass, "a")
     finally:
         await client.close()
-
-
-def _merge() -> Any:
-    from lightkube.types import PatchType
-
-    return PatchType.MERGE

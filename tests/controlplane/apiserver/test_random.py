@@ -1,80 +1,213 @@
-"""Random requests: never a fault of the server, and the store stays whole."""
+"""Random requests, many clients' worth of them: the server never fails, and the store stays whole.
+
+NODEPLUG_REQUESTS is how many (default 2000); a long run:
+NODEPLUG_REQUESTS=100000 make test ARGS="tests/controlplane/apiserver/test_random.py -o timeout=3600"
+"""
 
 import json
-import random
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http
+from controlplane.apiserver.journal import FileJournal
+from tests.controlplane.apiserver.random_requests import LASTING, Collection, Requests
+from tests.controlplane.apiserver.running import (
+    CLAIMS,
+    CLASSES,
+    Answer,
+    Http,
+    Plain,
+    Running,
+    is_refused_as_by_the_reference,
+)
 
-_CONTENTS = [
-    "application/json",
-    "application/yaml",
-    MERGE,
-    APPLY,
-    "application/json-patch+json",
-    "application/strategic-merge-patch+json",
-]
-_WORDS = ["metadata", "spec", "status", "name", "labels", "finalizers", "managedFields", "ownerReferences", "selectors"]
-_WORDS += ["devices", "requests", "exactly", "kind", "apiVersion", "$patch", "$setElementOrder/finalizers", "", "x"]
-_TEXTS = [
-    "",
-    "x",
-    "gpu",
-    "resource.k8s.io/v1",
-    "v1",
-    "DeviceClass",
-    "ResourceClaim",
-    "delete",
-    "replace",
-    "\0",
-    "ä",
-    "1",
-]
-_EXPECTED_500 = ("failed to create typed patch object", "resourceVersion", "strconv", "map: map")
+REQUESTS = int(os.environ.get("NODEPLUG_REQUESTS", "2000"))
+CLIENTS = 4
+EACH = 100
+"""Requests of each client between two looks at the store."""
+LOOKS = 5
+"""Looks before the server is restarted."""
+PATIENCE = 30.0
 
-
-def _value(choose: random.Random, depth: int = 4) -> Any:
-    kind = choose.randrange(8 if depth else 5)
-    if kind < 5:
-        return choose.choice([None, True, choose.choice(_TEXTS), choose.randrange(-3, 2**40), 1.5])
-    if kind == 5:
-        return [_value(choose, depth - 1) for _ in range(choose.randrange(3))]
-    return {choose.choice(_WORDS): _value(choose, depth - 1) for _ in range(choose.randrange(4))}
-
-
-def _object(choose: random.Random) -> Any:
-    value: dict[str, Any] = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": choose.choice(["DeviceClass", "ResourceClaim"]),
-    }
-    value["metadata"] = {"name": choose.choice(["gpu", "one"])}
-    for _ in range(choose.randrange(3)):
-        place = choose.choice([value, value.get("metadata")])
-        if isinstance(place, dict):
-            place[choose.choice(_WORDS)] = _value(choose)
-    return value
+Key = tuple[str, str]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_requests(api: Http, seed: int) -> None:
+def test_anything_at_all(api: Http, seed: int) -> None:
     """Any method, path, type and body: an answer of the API, and lists that agree with single objects."""
-    choose = random.Random(seed)
-    for _ in range(250):
-        collection = choose.choice([CLASSES, CLAIMS])
-        path = collection + choose.choice(["", "/gpu", "/one", "/one/status"])
-        body: Any = choose.choice([_object(choose), _value(choose), [_value(choose)], b"{", b"- a\n- [", None])
-        query = {"fieldManager": "m"} if choose.random() < 0.5 else {}
-        if choose.random() < 0.1:
-            query["force"] = "true"
-        method = choose.choice(["GET", "POST", "PUT", "PATCH", "PATCH", "DELETE"])
-        answer = api.send(method, path, body, content=choose.choice(_CONTENTS), **query)
-        told = answer.text[:500]
-        assert answer.status < 500 or any(text in told for text in _EXPECTED_500), (method, path, body, told)
-        json.loads(answer.text)
+    requests = Requests(seed)
+    for _ in range(100):
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            for path in (CLASSES, f"{CLASSES}/gpu", f"{CLAIMS}/one", f"{CLAIMS}/one/status"):
+                _check(api.send(method, path, requests.value(), fieldManager="m"))
     for collection in (CLASSES, CLAIMS):
-        listed = api.ok("GET", collection)["items"]
-        for item in listed:
+        for item in api.ok("GET", collection)["items"]:
             single = api.ok("GET", f"{collection}/{item['metadata']['name']}")
             assert {**single, **item} == single
+
+
+def test_the_store_stays_whole(tmp_path: Path) -> None:
+    """Lists are what watches told; every object can be read in every version; the journal has what the store has.
+
+    Versions only grow, uids are never used twice, what has no owner left goes. And again after each restart.
+    """
+    data = tmp_path / "objects"
+    clients = [Requests(seed) for seed in range(CLIENTS)]
+    uids: dict[str, tuple[Collection, Key]] = {}
+    version, sent = 0, 0
+    while sent < REQUESTS:
+        with ExitStack() as stack, Running(data=data, collect_after=0.0) as running:
+            apis = [stack.enter_context(running.http()) for _ in clients]
+            pool = stack.enter_context(ThreadPoolExecutor(CLIENTS))
+            watchers = {each: stack.enter_context(_watcher(running, each)) for each in LASTING}
+            for _ in range(LOOKS):
+                for latest in pool.map(_send, apis, clients):
+                    assert latest is None or latest > version
+                sent += CLIENTS * EACH
+                version = _look(running, apis[0], watchers, version, uids)
+            written = {kind.id: list(running.server.store.objects(kind.id)) for kind in running.server.registry}
+        journal = FileJournal(data)
+        kept: dict[str, list[Plain]] = {}
+        for kind_id, _, obj in sorted(journal.objects(), key=lambda each: each[:2]):
+            kept.setdefault(kind_id, []).append(obj)
+        assert kept == {kind_id: objects for kind_id, objects in written.items() if objects}
+        assert journal.version() >= version
+        journal.close()
+
+
+def _send(api: Http, requests: Requests) -> int | None:
+    """Send requests; returns the version of the last object that was written."""
+    latest = None
+    for _ in range(EACH):
+        request = requests.next()
+        answer = api.send(request.method, request.path, request.body, content=request.content, **request.query)
+        body = _check(answer)
+        if answer.status < 300 and isinstance(body, dict) and "items" not in body:
+            requests.saw(body)
+            if answer.status == 201 and "dryRun" not in request.query and request.method == "POST":
+                found = int(body["metadata"]["resourceVersion"])
+                assert latest is None or found > latest, "versions grow"
+                latest = found
+    return latest
+
+
+def _check(answer: Answer) -> Any:
+    """The body of an answer that is no fault."""
+    if answer.text == "404 page not found\n":
+        return None
+    assert answer.status < 500 or is_refused_as_by_the_reference(answer.text), answer
+    return json.loads(answer.text)
+
+
+def _look(
+    running: Running,
+    api: Http,
+    watchers: dict[Collection, "_Watcher"],
+    version: int,
+    uids: dict[str, tuple[Collection, Key]],
+) -> int:
+    """Check everything that must be so at any moment; returns the version of now."""
+    _wait_for_the_collector(running, api)
+    for collection, watcher in watchers.items():
+        listed = api.ok("GET", collection.everywhere)
+        now = int(listed["metadata"]["resourceVersion"])
+        assert now >= version
+        version = now
+        found = {_key(item): item["metadata"]["resourceVersion"] for item in listed["items"]}
+        assert len(found) == len(listed["items"])
+        watcher.reach(found, now)
+        for item in listed["items"]:
+            metadata = item["metadata"]
+            assert int(metadata["resourceVersion"]) <= now
+            assert uids.setdefault(metadata["uid"], (collection, _key(item))) == (collection, _key(item))
+        for other in collection.versions[1:]:
+            _check_version(api, collection, other, found)
+    return version
+
+
+def _check_version(api: Http, collection: Collection, version: str, found: dict[Key, str]) -> None:
+    """Objects can be read in a version, and written back as they are, which changes nothing."""
+    listed = api.ok("GET", collection.path(version))["items"]
+    assert {_key(item): item["metadata"]["resourceVersion"] for item in listed} == found
+    for item in listed:
+        namespace, name = _key(item)
+        path = f"{collection.path(version, namespace)}/{name}"
+        whole = api.ok("GET", path)
+        assert {**whole, **item} == whole
+        assert api.ok("PUT", path, whole, fieldManager="look") == whole
+
+
+def _wait_for_the_collector(running: Running, api: Http) -> None:
+    """Until nothing is there any more whose owners are all gone, unless a finalizer holds it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        objects = [item for each in LASTING for item in api.ok("GET", each.everywhere)["items"]]
+        live = {item["metadata"]["uid"] for item in objects}
+        live |= {obj["metadata"]["uid"] for kind in running.server.registry for obj in _stored(running, kind.id)}
+        left = [
+            item["metadata"]
+            for item in objects
+            if "ownerReferences" in item["metadata"]
+            and not any(each["uid"] in live for each in item["metadata"]["ownerReferences"])
+            and "deletionTimestamp" not in item["metadata"]
+        ]
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"not collected: {left}"
+
+
+def _stored(running: Running, kind_id: str) -> list[Plain]:
+    return list(running.server.store.objects(kind_id))
+
+
+def _key(item: Plain) -> Key:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+class _Watcher:
+    """The objects of a kind as a watch tells of them."""
+
+    def __init__(self, objects: dict[Key, str], version: int) -> None:
+        self._objects, self._version = objects, version
+        self._events: queue.Queue[Plain] = queue.Queue()
+
+    def read(self, events: Iterator[Plain]) -> None:
+        """Take over events until the stream ends."""
+        for event in events:
+            self._events.put(event)
+
+    def reach(self, objects: dict[Key, str], version: int) -> None:
+        """Follow the events until they have led to these objects, those of a version, in which nothing comes later."""
+        while self._objects != objects:
+            event = self._events.get(timeout=PATIENCE)
+            assert event["type"] in ("ADDED", "MODIFIED", "DELETED"), event
+            key, text = _key(event["object"]), event["object"]["metadata"]["resourceVersion"]
+            assert self._version < int(text) <= version, "events come in their order, and none is missing"
+            self._version = int(text)
+            assert (key in self._objects) == (event["type"] != "ADDED")
+            if event["type"] == "DELETED":
+                del self._objects[key]
+            else:
+                self._objects[key] = text
+
+
+@contextmanager
+def _watcher(running: Running, collection: Collection) -> Iterator[_Watcher]:
+    """A watch in a thread of its own."""
+    with running.http() as api:
+        listed = api.ok("GET", collection.everywhere)
+        version = listed["metadata"]["resourceVersion"]
+        watcher = _Watcher({_key(each): each["metadata"]["resourceVersion"] for each in listed["items"]}, int(version))
+        with api.watch(collection.everywhere, resourceVersion=version) as events:
+            thread = threading.Thread(target=watcher.read, args=(events,), daemon=True)
+            thread.start()
+            yield watcher
+            thread.join(PATIENCE)  # the server has ended, and the stream with it

@@ -1,10 +1,11 @@
 """Create, update and delete: what is stored, and what is refused in which words."""
 
+import http.client
 from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, claim, device_class
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, Running, claim, device_class
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -295,3 +296,23 @@ def test_admin_access_needs_the_label(api: Http) -> None:
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     api.ok("PATCH", "/api/v1/namespaces/default", label, content=MERGE)
     assert api.send("POST", CLAIMS, value).status == 201
+
+
+def test_a_refused_body_leaves_the_connection_open(server: Running) -> None:
+    """Of two requests on one connection, the second is answered though nobody read the first one's body."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=20)
+    headers = {"Authorization": "Bearer secret", "Content-Type": "text/plain"}
+    for _ in range(3):
+        connection.request("PATCH", f"{CLASSES}/gpu", b"x" * 100_000, headers)
+        first = connection.sock
+        with connection.getresponse() as answer:
+            assert answer.status == 415
+            answer.read()
+        assert connection.sock is first
+    connection.close()
+
+
+def test_a_warning_that_no_header_can_hold(api: Http) -> None:
+    """It is left out; others are told, whatever their letters."""
+    spoilt = device_class("a") | {"b\n": 1, 'ä"': 1}
+    assert api.send("POST", CLASSES, spoilt).warnings == ['299 - "unknown field \\"ä\\"\\""'.encode().decode("latin-1")]

@@ -1,0 +1,200 @@
+"""What a CustomResourceDefinition must be, worded as the reference words it: shapes of its values, and its schemas.
+
+`shaped` is what Go's decoder does with JSON (400); `check_schema` asks that a schema is structural (422).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.objects import DecodeError, ErrorList
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_LIST_TYPES = ("atomic", "set", "map")
+
+
+class _Struct(NamedTuple):
+    """A Go struct: its name, and the forms of its members.
+
+    A form is a type, a struct, a list or a map (`*`) of them; `object` is anything.
+    """
+
+    name: str
+    members: dict[str, Any]
+
+
+_PROPS = _Struct("JSONSchemaProps", {})
+_PROPS.members.update(
+    dict.fromkeys(("id", "$schema", "$ref", "description", "type", "format", "title", "pattern"), str)
+    | dict.fromkeys(("maximum", "minimum", "multipleOf"), float)
+    | dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"), int)
+    | dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "uniqueItems", "nullable"), bool)
+    | {name: [_PROPS] for name in ("allOf", "oneOf", "anyOf")}
+    | {name: {"*": _PROPS} for name in ("properties", "patternProperties", "definitions")}
+    | {f"x-kubernetes-{name}": bool for name in ("preserve-unknown-fields", "embedded-resource", "int-or-string")}
+    | {"required": [str], "enum": [object], "not": _PROPS, "items": _PROPS, "additionalProperties": _PROPS}
+    | {"x-kubernetes-list-map-keys": [str], "x-kubernetes-list-type": str, "x-kubernetes-map-type": str}
+)
+_COLUMN = _Struct(
+    "CustomResourceColumnDefinition",
+    dict.fromkeys(("name", "type", "format", "description", "jsonPath"), str) | {"priority": int},
+)
+_NAMES = _Struct(
+    "CustomResourceDefinitionNames",
+    dict.fromkeys(("plural", "singular", "kind", "listKind"), str) | {"shortNames": [str], "categories": [str]},
+)
+_ANY = _Struct("CustomResourceSubresourceStatus", {})
+_VERSION = _Struct(
+    "CustomResourceDefinitionVersion",
+    {
+        "name": str,
+        "deprecationWarning": str,
+        "schema": _Struct("CustomResourceValidation", {"openAPIV3Schema": _PROPS}),
+        "subresources": _Struct("CustomResourceSubresources", {"status": _ANY, "scale": {"*": object}}),
+        "additionalPrinterColumns": [_COLUMN],
+    }
+    | dict.fromkeys(("served", "storage", "deprecated"), bool),
+)
+_SPEC = _Struct(
+    "CustomResourceDefinitionSpec",
+    {
+        "group": str,
+        "scope": str,
+        "names": _NAMES,
+        "versions": [_VERSION],
+        "conversion": _Struct("CustomResourceConversion", {"strategy": str, "webhook": {"*": object}}),
+        "preserveUnknownFields": bool,
+    },
+)
+_STATUS = _Struct(
+    "CustomResourceDefinitionStatus",
+    {
+        "acceptedNames": _NAMES,
+        "storedVersions": [str],
+        "conditions": [_Struct("CustomResourceDefinitionCondition", dict.fromkeys(("type", "status", "reason"), str))],
+    },
+)
+_DEFINITION = _Struct("CustomResourceDefinition", {"spec": _SPEC, "status": _STATUS})
+_GO_NAMES: dict[Any, str] = {str: "string", bool: "bool", int: "int64", float: "float64"}
+
+
+def shaped(definition: Plain) -> Plain:
+    """The definition, if every value has the type of its member; null is good everywhere and left out.
+
+    Raises DecodeError.
+    """
+    made: Plain = _formed(definition, _DEFINITION, _DEFINITION.name, "")
+    return made
+
+
+def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str = "at the root") -> None:
+    """Add what keeps a schema (of a good shape) from being structural."""
+    schema = schema or {}
+    if schema.get("$ref"):
+        errors.forbidden(f"{path}.$ref", "$ref is not supported")
+        return
+    wanted = schema.get("type")
+    is_open = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    if not wanted and not is_open:
+        errors.required(f"{path}.type", f"must not be empty {where}")
+    elif wanted and wanted not in _TYPES:
+        errors.not_supported(f"{path}.type", wanted, list(_TYPES))
+    items = schema.get("items")
+    if isinstance(items, list):
+        errors.forbidden(f"{path}.items", "items must be a schema object and not an array")
+    elif items is not None:
+        check_schema(errors, f"{path}.items", items, "for specified array items")
+    elif wanted == "array":
+        errors.required(f"{path}.items", "must be specified")
+    _check_list_type(errors, path, schema)
+    for name, child in sorted((schema.get("properties") or {}).items()):
+        check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields")
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, Mapping):
+        check_schema(errors, f"{path}.additionalProperties", dict(extra), "for specified object fields")
+    for junctor in ("allOf", "anyOf", "oneOf"):
+        for index, child in enumerate(schema.get(junctor) or ()):
+            _check_value_rules(errors, f"{path}.{junctor}[{index}]", child)
+    if schema.get("not"):
+        _check_value_rules(errors, f"{path}.not", schema["not"])
+
+
+def _check_list_type(errors: ErrorList, path: str, schema: Plain) -> None:
+    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
+    if kind and kind not in _LIST_TYPES:
+        errors.not_supported(f"{path}.x-kubernetes-list-type", kind, list(_LIST_TYPES))
+    if kind != "map":
+        return
+    if not keys:
+        text = "must not be empty if x-kubernetes-list-type is map"
+        errors.required(f"{path}.x-kubernetes-list-map-keys", text)
+    items = schema.get("items")
+    if isinstance(items, Mapping) and items.get("type") not in (None, "", "object"):
+        text = "must be object if parent array's x-kubernetes-list-type is map"
+        errors.invalid(f"{path}.items.type", items["type"], text)
+
+
+def _check_value_rules(errors: ErrorList, path: str, schema: Plain | None) -> None:
+    """Schemas below allOf and its like only narrow values; they say nothing of types."""
+    schema = schema or {}
+    if schema.get("type") and not schema.get("x-kubernetes-int-or-string"):
+        errors.forbidden(f"{path}.type", "must be empty to be structural")
+    for name, child in sorted((schema.get("properties") or {}).items()):
+        _check_value_rules(errors, f"{path}.properties[{name}]", child)
+    if isinstance(schema.get("items"), Mapping):
+        _check_value_rules(errors, f"{path}.items", schema["items"])
+
+
+def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
+    if form is object:
+        return value
+    if value is None:
+        return {} if isinstance(form, dict | _Struct) else [] if isinstance(form, list) else form()
+    if form is _PROPS and _may_be_other(value, path):
+        return value
+    if isinstance(form, list) and isinstance(value, list):
+        return [_formed(item, form[0], owner, path) for item in value]
+    if isinstance(form, dict) and isinstance(value, dict):
+        return {name: _formed(item, form["*"], owner, path) for name, item in value.items()}
+    if isinstance(form, _Struct) and isinstance(value, dict):
+        return {
+            name: _formed(item, form.members.get(name, object), form.name, f"{path}.{name}" if path else name)
+            for name, item in value.items()
+            if item is not None
+        }
+    if isinstance(form, type) and _is(value, form):
+        return value
+    text = f"json: cannot unmarshal {_found(value, form)} into Go struct field {owner}.{path} of type {_go(form)}"
+    raise DecodeError(text)
+
+
+def _may_be_other(value: Any, path: str) -> bool:
+    """`additionalProperties` may be a flag; a list of `items` is refused later, in other words."""
+    if path.endswith(".additionalProperties"):
+        return isinstance(value, bool)
+    return path.endswith(".items") and isinstance(value, list)
+
+
+def _is(value: Any, form: type) -> bool:
+    if form is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if form is int:
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, form)
+
+
+def _found(value: Any, form: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"number {value}" if form is int else "number"
+    names: dict[type, str] = {bool: "bool", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _go(form: Any) -> str:
+    if isinstance(form, list):
+        return f"[]{_go(form[0])}"
+    if isinstance(form, dict):
+        return f"map[string]{_go(form['*'])}"
+    if isinstance(form, _Struct):
+        return f"v1.{form.name}"
+    return _GO_NAMES.get(form, "v1.JSON")

@@ -1,0 +1,82 @@
+"""Requests that schemathesis makes of the served OpenAPI documents: no fault, whatever comes.
+
+NODEPLUG_EXAMPLES is how many for each document, mode and aim (default 20); a long run:
+NODEPLUG_EXAMPLES=2000 make test ARGS="tests/controlplane/apiserver/test_schemathesis.py -o timeout=3600"
+"""
+
+import json
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.controlplane.apiserver.running import Http, Running, device_class, is_refused_as_by_the_reference
+
+EXAMPLES = int(os.environ.get("NODEPLUG_EXAMPLES", "20"))
+DOCUMENTS = [
+    "/openapi/v2",
+    "/openapi/v3/api/v1",
+    "/openapi/v3/apis/apiextensions.k8s.io/v1",
+    "/openapi/v3/apis/devmgmtproto.k8s.io/v1alpha1",
+    "/openapi/v3/apis/resource.k8s.io/v1",
+    "/openapi/v3/apis/resource.k8s.io/v1beta1",
+    "/openapi/v3/apis/resource.k8s.io/v1beta2",
+]
+_AIM = {"name": "gpu", "namespace": "default"}
+
+
+@pytest.fixture(scope="module")
+def schemathesis() -> Any:
+    """The package, whose import takes a while."""
+    return pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+
+
+@pytest.mark.parametrize("is_aimed", [False, True], ids=["anywhere", "at-one-object"])
+@pytest.mark.parametrize("mode", ["positive", "negative"])
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_fault(schemathesis: Any, server: Running, api: Http, document: str, mode: str, is_aimed: bool) -> None:
+    """With data that fit the document and with data that do not; at random names, and at an object that is there."""
+    import requests
+    from schemathesis import GenerationMode
+
+    schema = schemathesis.openapi.from_dict(api.ok("GET", document))
+    headers = {"Authorization": f"Bearer {server.server.token}"}
+    aim = {"path_parameters": _AIM} if is_aimed else {}
+
+    with requests.Session() as session:
+
+        @given(case=schema.as_strategy(generation_mode=GenerationMode(mode), **aim))
+        @settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def send(case: Any) -> None:
+            request = case.as_transport_kwargs(base_url=server.url, headers=headers)
+            if is_aimed and isinstance(request.get("json"), dict):
+                _complete(case, request["json"])
+            with session.request(**request, stream=True, timeout=20) as answer:
+                if answer.status_code == 200 and "watch" in request.get("params", {}):
+                    return  # what it streams is another test's business
+                text = answer.text
+            if answer.headers["Content-Type"].startswith("text/plain"):  # a path below which nothing is served
+                assert (answer.status_code, text) == (404, "404 page not found\n"), request
+                return
+            assert answer.status_code < 500 or is_refused_as_by_the_reference(text), (request, text)
+            json.loads(text)
+
+        api.send("POST", "/apis/resource.k8s.io/v1/deviceclasses", device_class("gpu"))
+        send()
+
+
+def _complete(case: Any, body: dict[str, Any]) -> None:
+    """What an object must say of itself to be looked at any further."""
+    kind = case.operation.definition.raw.get("x-kubernetes-group-version-kind", {})
+    metadata = body.get("metadata")
+    body["apiVersion"] = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
+    body["kind"] = kind["kind"]
+    body["metadata"] = (metadata if isinstance(metadata, dict) else {}) | {"name": _AIM["name"]}
