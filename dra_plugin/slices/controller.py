@@ -1,26 +1,23 @@
-"""Publishes ResourceSlices: what the driver wants is on the API server, and stays there whatever others do to it."""
+"""Publishes ResourceSlices: what the driver wants is on the API server, and stays there whatever others do to it.
 
+One task looks at one pool after the other (`publisher`), when it is time to (`queue`), once the watch has told what
+there is (`watcher`). Source: DRA node specification, section 3.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable
-
-from msgspec import Struct
+import time
 
 from dra_plugin.slices.desired import DriverResources
 from dra_plugin.slices.owner import Owner
+from dra_plugin.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
+from dra_plugin.slices.queue import Limits, Queue
+from dra_plugin.slices.storage import ApiStorage
+from dra_plugin.slices.view import Noticed
+from dra_plugin.slices.watcher import SliceEvent, Watcher
 from resourceapi.client import Client
 
-logger = logging.getLogger(__name__)
-
-ErrorHandler = Callable[[Exception, str], None]
-"""Told of problems in the background, with a short message. All of them are retried: none is a reason to stop."""
-
-
-class Statistics(Struct, frozen=True):
-    """Successful writes since the start; a deletion of what was gone already is none."""
-
-    creates: int = 0
-    updates: int = 0
-    deletes: int = 0
+log = logging.getLogger("nodeplug.dra")
 
 
 class Controller:
@@ -28,8 +25,10 @@ class Controller:
 
     `owner` is normally the Node: then only slices of that node are looked at and written. With `reconcile_pool` the
     slices of exactly that pool are, and they carry no node name. `sync_delay` is the time in seconds from an event of
-    the watch to the look at its pool, but slices that others deleted come back at once. `mutation_ttl` is how long own
+    the watch to the look at its pool; slices that others deleted come back at once. `mutation_ttl` is how long own
     writes count more than an older view of the server, in seconds. Raises ValueError for an empty driver name.
+
+    Requests block threads: give the client a `wait` that ends early when the program stops.
     """
 
     def __init__(
@@ -43,18 +42,120 @@ class Controller:
         sync_delay: float = 30.0,
         mutation_ttl: float = 60.0,
         on_error: ErrorHandler | None = None,
-    ) -> None: ...
+        limits: Limits | None = None,
+    ) -> None:
+        if not driver:
+            raise ValueError("DRA driver name is empty")
+        storage = ApiStorage(client)
+        self._on_error = on_error or _log
+        self._publisher = Publisher(
+            storage, driver, owner, reconcile_pool=reconcile_pool, mutation_ttl=mutation_ttl, on_error=self._on_error
+        )
+        selector = f"spec.driver={driver},spec.nodeName={self._publisher.node_name}"
+        self._watcher = Watcher(storage.slices, selector, self._heard, self._watch_failed)
+        self._queue = Queue(limits or Limits())
+        self._sync_delay = sync_delay
+        self._listed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        if resources is not None:
+            self.update(resources)
 
     async def start(self) -> None:
         """Begin in the background; returns at once, also when no server can be reached."""
+        self._watcher.begin()
+        self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
         """End. What is published stays."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        await self._watcher.stop()
 
     def update(self, resources: DriverResources) -> None:
         """Replace the desired state; it is stored in the background."""
+        now = time.monotonic()
+        for name in self._publisher.desire(resources):
+            self._queue.add(name, now)
+            self._idle.clear()
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Return when everything desired so far has been looked at: it is stored, or a problem was told."""
+        await self._idle.wait()
 
     @property
     def statistics(self) -> Statistics:
         """How much was written."""
-        raise NotImplementedError
+        return self._publisher.statistics
+
+    async def _work(self) -> None:
+        while True:
+            await self._listed.wait()
+            name = self._queue.pop(time.monotonic())
+            if name is None:
+                self._idle.set()
+                await self._rest()
+            else:
+                self._idle.clear()
+                await self._look(name)
+
+    async def _rest(self) -> None:
+        """Wait until a pool is due."""
+        self._wake.clear()
+        due = self._queue.next_due()
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - time.monotonic())):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self, name: str) -> None:
+        try:
+            await self._publisher.sync(name)
+        except SyncFailed as error:
+            self._failed(name, error, error.retry_after)
+            if error.is_doubtful:
+                self._listed.clear()
+                self._watcher.begin()
+        except Exception as error:  # a server's nonsense must not end the publishing of everything else
+            self._failed(name, error, 0.0)
+        else:
+            self._queue.succeeded(name)
+        moment = self._publisher.recheck_at(name)
+        if moment is not None:
+            self._queue.add(name, moment)
+
+    def _failed(self, name: str, error: Exception, retry_after: float) -> None:
+        self._queue.failed(name, time.monotonic(), retry_after)
+        self._on_error(error, "processing ResourceSlice objects")
+
+    def _heard(self, event: SliceEvent) -> None:
+        match event.type:
+            case "LISTED":
+                noticed = self._publisher.listed(event.items, event.version)
+                self._listed.set()
+            case "DELETED":
+                noticed = self._publisher.removed(event.object)
+            case _:
+                noticed = self._publisher.changed(event.object)
+        self._plan(noticed)
+
+    def _plan(self, noticed: Noticed) -> None:
+        """Own writes come back as events: only what others took away is urgent."""
+        now = time.monotonic()
+        for name in noticed.touched:
+            self._queue.add(name, now + self._sync_delay)
+        for name in noticed.robbed:
+            if self._publisher.wants(name):
+                self._queue.robbed(name, now)
+        self._wake.set()
+
+    def _watch_failed(self, error: Exception) -> None:
+        self._on_error(error, "watching ResourceSlices")
+
+
+def _log(error: Exception, message: str) -> None:
+    log.warning("%s: %s; it is tried again", message, error)

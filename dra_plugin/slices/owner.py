@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Owner(Struct, frozen=True):
-    """An object of the cluster; normally the Node, whose slices then are local to it. The uid of a Node may be empty."""
+    """An object of the cluster, normally the Node; then the slices are local to it, and its uid may be left out."""
 
     api_version: str
     kind: str

@@ -1,0 +1,82 @@
+"""When to look at which pool. Pure: every method that depends on time is given the time, in seconds.
+
+A failure is followed by another look, later each time (and all failures together stay below a rate). Slices that were
+taken away are put back as soon as their taking away seems to be over; when that happens again and again, later each
+time, so that two writers who disagree do not keep a server busy. Source: DRA node specification, 3.3.
+"""
+
+from msgspec import Struct
+
+
+class Limits(Struct, frozen=True):
+    """Times in seconds. `rate` is in looks a second after failures, of which the first `burst` may come at once."""
+
+    first_retry: float = 0.005
+    longest_retry: float = 1000.0
+    rate: float = 10.0
+    burst: int = 100
+    settle: float = 0.02
+    longest_settle: float = 30.0
+    forget_after: float = 60.0
+
+
+class Queue:
+    """Names of pools, each at most once, with the time at which it is due."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._due: dict[str, float] = {}
+        self._settling: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._robberies: dict[str, tuple[int, float]] = {}
+        self._tokens, self._counted_at = float(limits.burst), 0.0
+
+    def add(self, name: str, due: float) -> None:
+        """Look at a pool at this time, or before."""
+        self._due[name] = min(due, self._due.get(name, due))
+
+    def robbed(self, name: str, now: float) -> None:
+        """Somebody took slices away: look when nothing more was taken for a moment."""
+        limits = self._limits
+        if name in self._settling:
+            self._settling[name] = max(self._settling[name], now + limits.settle)
+            return
+        count, last = self._robberies.get(name, (0, now))
+        count = 0 if now - last > limits.forget_after else count
+        self._settling[name] = now + min(limits.settle * 2.0 ** min(count, 64), limits.longest_settle)
+        self._robberies[name] = (count + 1, now)
+
+    def failed(self, name: str, now: float, retry_after: float = 0.0) -> None:
+        """A look failed; the server may have said when to come back."""
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        limits = self._limits
+        delay = min(limits.first_retry * 2.0 ** min(failures, 64), limits.longest_retry)
+        self.add(name, now + max(delay, retry_after, self._reserved(now)))
+
+    def succeeded(self, name: str) -> None:
+        """A look went well."""
+        self._failures.pop(name, None)
+
+    def pop(self, now: float) -> str | None:
+        """Return a pool that is due, the longest first, and forget it; None if there is none."""
+        name = min(self._due.keys() | self._settling.keys(), key=lambda each: (self._when(each), each), default=None)
+        if name is None or self._when(name) > now:
+            return None
+        self._due.pop(name, None)
+        self._settling.pop(name, None)
+        return name
+
+    def next_due(self) -> float | None:
+        """Return when the next pool is due; None if there is none."""
+        return min(map(self._when, self._due.keys() | self._settling.keys()), default=None)
+
+    def _when(self, name: str) -> float:
+        return min(self._due.get(name, float("inf")), self._settling.get(name, float("inf")))
+
+    def _reserved(self, now: float) -> float:
+        """Take a token; returns how long it takes until there is one, in seconds."""
+        rate, burst = self._limits.rate, float(self._limits.burst)
+        self._tokens = min(burst, self._tokens + (now - self._counted_at) * rate) - 1.0
+        self._counted_at = now
+        return max(0.0, -self._tokens / rate)
