@@ -15,6 +15,7 @@ from hostdevices.selector import AllOf, Attribute, Kinds
 from resourceapi.objects import from_dict, v1
 from resourceapi.objects.core import Node
 from tests.dra_plugin.offering import DRIVER, HALVES, NODE, SICK, as_slice, device, gpus, offering, pool, resource
+from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
 
@@ -67,16 +68,19 @@ def test_a_class_gives_the_devices_of_its_resource_and_no_others() -> None:
     assert Scheduler(resources, offers).give_all("x/a") == ["gpu-0000", "gpu-0001"]
 
 
+@scenario(236)
 def test_an_unhealthy_device_is_not_given_out() -> None:
     devices: list[Device] = [*gpus(1, SICK), device("gpu-1")]
     assert Scheduler([resource()], offering([resource()], {GPU: devices})).give_all(GPU) == ["gpu-1"]
 
 
+@scenario(232)
 def test_as_many_claims_as_shares() -> None:
     shared = resource(shares=3)
     assert Scheduler([shared], offering([shared], {GPU: gpus(1)})).give_all(GPU) == ["gpu-0000"] * 3
 
 
+@scenario(231)
 def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
     parts = resource(dra=HALVES)
     scheduler = Scheduler([parts], offering([parts], {GPU: [device("a"), device("b")]}))

@@ -7,6 +7,7 @@ from hostdevices import Version
 from hostdevices.resource import Capacity, DraOptions
 from resourceapi.objects import Quantity, QuantityError, v1
 from tests.dra_plugin.offering import HALVES, device, offering, published, resource
+from tests.dra_scenarios import scenario
 
 GPU = "example.com/gpu"
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -76,6 +77,7 @@ def test_memory_is_a_capacity_of_a_whole_device() -> None:
     assert not any(x.capacity for x in parts.values())
 
 
+@scenario(274)
 def test_shares_are_a_capacity_of_which_a_claim_gets_one_unless_it_asks_for_more() -> None:
     shared = published(offering([resource(shares=3)], {GPU: [device("gpu-1")]}))["gpu-1"]
     assert shared.allow_multiple_allocations is True
@@ -86,6 +88,7 @@ def test_shares_are_a_capacity_of_which_a_claim_gets_one_unless_it_asks_for_more
     assert shared.capacity == {"shares": v1.DeviceCapacity(value=Quantity.of(3), request_policy=policy)}
 
 
+@scenario(274)
 def test_a_part_has_the_attributes_of_its_device_and_its_own() -> None:
     known = device("gpu-1", attributes={"model": "A100", "profile": "whole"})
     parts = published(offering([resource(dra=HALVES)], {GPU: [known]}))

@@ -24,6 +24,7 @@ from tests.dra_plugin.offering import (
     published,
     resource,
 )
+from tests.dra_scenarios import scenario
 
 GPU = "example.com/gpu"
 ILL = v1.DeviceTaint(key=f"{DRIVER}/unhealthy", value="it-does-not-answer-on-the-PCI-bus", effect="NoSchedule")
@@ -105,6 +106,7 @@ def test_what_the_other_api_has_given_out_is_tainted() -> None:
     assert published(offers)["gpu-0000"].taints == (structs.replace(ILL, effect="NoExecute"), IN_USE)
 
 
+@scenario(274)
 def test_binding_conditions_are_those_of_the_resource() -> None:
     options = DraOptions(binding_conditions=("example.com/ready",), binding_failure_conditions=("example.com/failed",))
     shown = published(offering([resource(dra=options)], {GPU: gpus(1)}))["gpu-0000"]
@@ -113,6 +115,7 @@ def test_binding_conditions_are_those_of_the_resource() -> None:
     assert shown.allow_multiple_allocations is None
 
 
+@scenario(274)
 def test_parts_draw_on_their_devices_counters_which_stand_in_slices_of_their_own() -> None:
     offers = offering([resource(dra=HALVES)], {GPU: gpus(9)})
     slices = pool(offers).slices

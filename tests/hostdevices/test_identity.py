@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostdevices import device_id, is_device_id
+from tests.dra_scenarios import scenario
 
 FACTS = st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=5)
 
@@ -39,6 +40,7 @@ def test_long_facts_are_cut_and_kept_apart() -> None:
     assert len(first) == len(second) == 63
 
 
+@scenario(294)
 @given(FACTS)
 def test_any_facts_make_a_label(facts: list[str]) -> None:
     identity = device_id("usb", *facts)

@@ -5,6 +5,7 @@ import pytest
 from hostdevices import Device
 from hostdevices.readers.net import read
 from hostdevices.readers.uplinks import uplinks
+from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
 
@@ -106,6 +107,7 @@ def test_virtual_interfaces_say_so(tree: Tree) -> None:
     assert found["bond0"].attributes["devType"] == "bond"
 
 
+@scenario(293)
 def test_all_below_the_default_route_is_uplink(tree: Tree) -> None:
     slaves = [interface(tree, tree.pci(f"0000:00:0{n}.0"), f"eth{n}", mac=MAC) for n in (3, 4, 5)]
     bond = virtual(tree, "bond0")
@@ -119,6 +121,7 @@ def test_all_below_the_default_route_is_uplink(tree: Tree) -> None:
     assert marked == {"bond0.100", "bond0", "eth3", "eth4"}
 
 
+@scenario(293)
 def test_routes_that_are_no_way_out_do_not_count(tree: Tree) -> None:
     tree.file(
         "/proc/net/route",

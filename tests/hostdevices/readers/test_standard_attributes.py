@@ -13,11 +13,6 @@ from tests.hostdevices.tree import Tree
 ROOT, BUS_ID, NUMA = (f"resource.kubernetes.io/{name}" for name in ("pcieRoot", "pciBusID", "numaNode"))
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path / "root")
-
-
 def standard(host: Host) -> dict[str, dict[str, AttributeValue]]:
     """Return the standard attributes of every PCI function, by its name."""
     functions = (x for x in scan(host).devices.values() if x.kind == "pci")
