@@ -1,0 +1,148 @@
+"""Both neighbours of the gRPC side: the kubelet's end of its sockets, and a driver that waits where it is told to."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from controlplane.apiserver import Server
+from dra_plugin.claims import Fetched
+from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
+from grpcunix import Client, connect
+from kubeletapi.dra.v1 import api_pb2 as v1
+from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
+from resourceapi.client import Client as ApiClient
+from resourceapi.client.credentials import Credentials
+from resourceapi.objects import v1 as resource
+
+DRIVER = "nodeplug.dev"
+PATIENCE = 30.0  # seconds that a test waits for what must happen
+APIS: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
+
+
+class KubeletEnd:
+    """One connection to a driver's socket, as a kubelet keeps it."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    async def prepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, Any]:
+        """Return the entries of the answer by uid. Raises AioRpcError."""
+        return await self._call("Prepare", refs, version, limit)
+
+    async def unprepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, str]:
+        """Return the errors by uid. Raises AioRpcError."""
+        entries = await self._call("Unprepare", refs, version, limit)
+        return {uid: entry.error for uid, entry in entries.items()}
+
+    def health(self, api: Any) -> Any:
+        """Open a stream of a version of DRAResourceHealth."""
+        service = api.DESCRIPTOR.services_by_name["DRAResourceHealth"]
+        return Client(self._channel, service).stream("NodeWatchResources", api.NodeWatchResourcesRequest())
+
+    async def reconnected(self) -> None:
+        """Return when the connection has ended, and there is another one."""
+        await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        await asyncio.wait_for(self._channel.channel_ready(), PATIENCE)
+
+    async def _call(self, verb: str, refs: Sequence[ClaimRef], version: str, limit: float) -> dict[str, Any]:
+        api = APIS[version]
+        claims = [api.Claim(namespace=ref.namespace, name=ref.name, uid=ref.uid) for ref in refs]
+        request = getattr(api, f"Node{verb}ResourcesRequest")(claims=claims)
+        client = Client(self._channel, api.DESCRIPTOR.services_by_name["DRAPlugin"])
+        answer = await client.call(f"Node{verb}Resources", request, timeout=limit)
+        return dict(answer.claims)
+
+
+@asynccontextmanager
+async def kubelet_end(endpoint: Path) -> AsyncIterator[KubeletEnd]:
+    """Connect to a driver's socket, once that is possible."""
+    async with connect(endpoint) as channel, asyncio.timeout(PATIENCE):
+        await channel.channel_ready()
+        yield KubeletEnd(channel)
+
+
+class SteeredDriver:
+    """Notes what it is asked, answers what a test says, and waits for the gates that a test has closed."""
+
+    def __init__(self) -> None:
+        self.journal: list[str] = []  # `prepare A B`, `prepared A B`, `unprepare A`, ...
+        self.answers: dict[str, Prepared] = {}
+        self.refusals: dict[str, ClaimFailed] = {}
+        self.failure: Exception | None = None
+        self.silent_about: set[str] = set()
+        self.unasked: dict[str, Prepared] = {}
+        self._begun: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._gates: dict[str, asyncio.Event] = {}
+
+    def close(self, uid: str) -> asyncio.Event:
+        """Let calls with this claim wait until the returned gate opens."""
+        return self._gates.setdefault(uid, asyncio.Event())
+
+    async def begun(self, entry: str) -> None:
+        """Return when the journal has `entry`."""
+        await asyncio.wait_for(self._begun[entry].wait(), PATIENCE)
+
+    async def prepare(self, claims: Sequence[resource.ResourceClaim]) -> Mapping[str, Prepared]:
+        uids = [claim.metadata.uid for claim in claims]
+        await self._work("prepare", uids)
+        answers = {uid: self.answers.get(uid, (device_of(uid),)) for uid in uids if uid not in self.silent_about}
+        return answers | self.unasked
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
+        uids = [claim.uid for claim in claims]
+        await self._work("unprepare", uids)
+        return {uid: self.refusals.get(uid) for uid in uids if uid not in self.silent_about}
+
+    async def _work(self, verb: str, uids: Sequence[str]) -> None:
+        self._note(f"{verb} {' '.join(uids)}")
+        for uid in uids:
+            if uid in self._gates:
+                await self._gates[uid].wait()
+        if self.failure is not None:
+            raise self.failure
+        self._note(f"{verb}d {' '.join(uids)}")
+
+    def _note(self, entry: str) -> None:
+        self.journal.append(entry)
+        self._begun[entry].set()
+
+
+class NoClaims:
+    """No API server at all, for what needs none."""
+
+    async def fetch(self, ref: ClaimRef) -> Fetched:
+        raise AssertionError("nobody may ask")
+
+
+def device_of(uid: str) -> PreparedDevice:
+    """Return the device that a steered driver prepares for a claim."""
+    return PreparedDevice(("r",), "worker-1", f"device-of-{uid}", (f"nodeplug.dev/claim={uid}",))
+
+
+def api_client(server: Server, **options: Any) -> ApiClient:
+    """Return a client of the stand-in server; arguments are those of Client."""
+    return ApiClient(lambda: Credentials(server=server.url, token=server.token), **options)
+
+
+async def make_claim(server: Server, name: str, *, allocated: bool = True) -> ClaimRef:
+    """Make a claim on the server, with a device of ours if it is `allocated`."""
+    metadata = {"name": name, "namespace": "default"}
+    value: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+    }
+    if allocated:
+        result = {"request": "r", "driver": DRIVER, "pool": "worker-1", "device": "d"}
+        value["status"] = {"allocation": {"devices": {"results": [result]}}}
+    server.write(value)
+    client = api_client(server)
+    stored = await asyncio.to_thread(client.resource(resource.ResourceClaim).get, name, "default")
+    client.close()
+    return ClaimRef("default", name, stored.metadata.uid)

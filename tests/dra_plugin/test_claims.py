@@ -1,0 +1,174 @@
+"""Claims from API servers that have them, do not have them, speak older versions, hang, and are away."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+import pytest
+
+from controlplane.apiserver import Server
+from dra_plugin.claims import ApiClaims, why_malformed
+from dra_plugin.driver import ClaimFailed, ClaimRef
+from resourceapi.client import Client
+from resourceapi.client.credentials import Credentials
+from resourceapi.objects import v1
+from tests.dra_plugin.kubelet_end import api_client, make_claim
+
+ONE = ClaimRef("default", "one", "uid-1")
+
+
+@contextlib.asynccontextmanager
+async def claims_of(client: Client, patience: float = 30.0) -> AsyncIterator[ApiClaims]:
+    claims = ApiClaims(client, patience)
+    try:
+        yield claims
+    finally:
+        claims.close()
+        client.close()
+
+
+def client_of(url: str) -> Client:
+    return Client(lambda: Credentials(server=url), attempts=1)
+
+
+async def test_an_allocated_claim_is_the_whole_claim(server: Server) -> None:
+    ref = await make_claim(server, "one")
+    async with claims_of(api_client(server)) as claims:
+        claim = await claims.fetch(ref)
+        assert isinstance(claim, v1.ResourceClaim)
+        assert claim.status.allocation is not None
+        assert [result.device for result in claim.status.allocation.devices.results] == ["d"]
+
+
+async def test_why_there_is_no_claim(server: Server) -> None:
+    ready = await make_claim(server, "ready")
+    pending = await make_claim(server, "pending", allocated=False)
+    async with claims_of(api_client(server)) as claims:
+        for ref, reason in (
+            (ONE, 'retrieve claim default/one: resourceclaims.resource.k8s.io "one" not found'),
+            (pending, "claim default/pending not allocated"),
+            (ClaimRef("default", "ready", "uid-of-an-older-one"), "claim default/ready got replaced"),
+            (ClaimRef("kube-system", "ready", ready.uid), "retrieve claim kube-system/ready: "),
+        ):
+            failed = await claims.fetch(ref)
+            assert isinstance(failed, ClaimFailed)
+            assert failed.reason.startswith(reason)
+
+
+async def test_a_refusal_has_the_servers_words(server: Server) -> None:
+    async with claims_of(Client(lambda: Credentials(server=server.url, token="wrong"), attempts=1)) as claims:
+        assert await claims.fetch(ONE) == ClaimFailed("retrieve claim default/one: Unauthorized")
+
+
+class Scripted:
+    """An HTTP server that answers each path as a test says and knows no other; all answers wait for the gate."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self.asked: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                scripted.asked.append(self.path)
+                scripted.gate.wait()
+                status, body = 404, b"404 page not found\n"
+                if self.path in answers:
+                    found = answers[self.path]
+                    status, body = 200, found if isinstance(found, bytes) else msgspec.json.encode(found)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+                """Nothing."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = False  # closing waits for their ends
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+
+    def __enter__(self) -> "Scripted":
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+def path_of(version: str) -> str:
+    return f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims/one"
+
+
+def claim_in(version: str) -> dict[str, object]:
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one", "namespace": "default", "uid": "uid-1"},
+        "spec": {"devices": {}},
+        "status": {"allocation": {"devices": {"results": []}}},
+    }
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_claims_are_read_in_whichever_version_the_server_has(version: str) -> None:
+    with Scripted({path_of(version): claim_in(version)}) as scripted:
+        async with claims_of(client_of(scripted.url)) as claims:
+            for _ in range(2):
+                assert isinstance(await claims.fetch(ONE), v1.ResourceClaim)
+            assert scripted.asked[-2:] == [path_of(version)] * 2  # the second time nothing else is tried
+            assert claims.resource().path("default", "one") == path_of(version)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', {"kind": "ResourceClaim"}, claim_in("v1") | {"spec": 3}])
+async def test_an_answer_that_is_no_claim_is_a_failure_with_words(body: object) -> None:
+    with Scripted({path_of("v1"): body}) as scripted:
+        async with claims_of(client_of(scripted.url)) as claims:
+            failed = await claims.fetch(ONE)
+    assert isinstance(failed, ClaimFailed)
+    assert failed.reason.startswith("retrieve claim default/one: ")
+
+
+async def test_a_server_that_is_away_is_named() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        async with claims_of(client_of(url)) as claims:
+            failed = await claims.fetch(ONE)
+            assert isinstance(failed, ClaimFailed)
+            assert failed.reason.startswith("retrieve claim default/one: ")
+            assert url in failed.reason
+
+
+async def test_a_server_that_hangs_is_waited_for_only_so_long() -> None:
+    with Scripted({}) as scripted:
+        scripted.gate.clear()
+        async with claims_of(client_of(scripted.url), patience=0.05) as claims:
+            late = "retrieve claim default/one: no answer from the API server within 0.05 s"
+            # more than there are threads: those that wait in line are given up as well
+            assert set(await asyncio.gather(*(claims.fetch(ONE) for _ in range(20)))) == {ClaimFailed(late)}
+
+
+async def test_a_server_that_hangs_holds_up_no_other_thread() -> None:
+    with Scripted({}) as scripted:
+        scripted.gate.clear()
+        async with claims_of(client_of(scripted.url)) as claims:
+            waiting = [asyncio.create_task(claims.fetch(ONE)) for _ in range(40)]
+            assert await asyncio.to_thread(threading.current_thread)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+
+def test_what_a_real_claim_is_called_is_well_formed() -> None:
+    for name in ("gpu", "my.claim", "pod-1-extended-resources-x7k2p", "a" * 253):
+        assert why_malformed(ClaimRef("default", name, "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")) == ""
