@@ -72,6 +72,8 @@ class Offers:
         """Offer nothing yet; of `resources` those count that are offered through DRA."""
         self._resources = [resource for resource in resources if resource.api != "device-plugin"]
         self._offered: dict[str, Offered] = {}
+        self._present: Set[str] = frozenset()
+        self._seen: tuple[object, ...] = ()
         self._in_use: dict[str, str] = {}
         self._barred: frozenset[str] = frozenset()
         self._left_out: dict[str, str] = {}
@@ -128,7 +130,13 @@ class Offers:
         claims hold: they stay when their devices are gone. `obstacles` is what the other API has given out: such
         devices are tainted. `withheld` are devices that must not be given out, with the reason.
         """
-        offered, left_out = self._candidates(assigned)
+        # Every lease leads here; most of them are of devices that are there, and change nothing.
+        given = {name: tuple(devices) for name, devices in assigned.items()}
+        if self._seen == (given, leased - self._present, obstacles, withheld):
+            return False
+        offered, left_out = self._candidates(given)
+        self._present = frozenset(offered)
+        self._seen = (given, leased - self._present, obstacles, dict(withheld))
         barred: set[str] = set()
         for name in sorted(leased - offered.keys()):
             if (gone := self._offered.get(name)) is not None:
