@@ -1,0 +1,227 @@
+"""A DRA manager on real sockets, with drivers that tests steer, and no server above it."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from checkpoint.kubelet_claims import ClaimState, load
+from kubelet import FakeClock, MemoryCluster, Node, Timeouts
+from kubelet.dra_stub import DRAPluginStub, Prepare, claimed
+from kubelet.dramanager import DRAManager
+from kubelet.pods import Pod, container, pod
+from kubeletapi.dra.v1 import api_pb2 as api
+from resourceapi.objects import ObjectMeta, OwnerReference, v1
+
+DRIVER = "driver.example.com"
+POOL = "realnode"
+
+Wanted = tuple[str, str, str]  # request, driver, device
+
+
+def claim(
+    name: str,
+    *wanted: Wanted,
+    pods: Iterable[str] = ("p",),
+    uid: str = "",
+    owner: str = "",
+    allocated: bool = True,
+) -> v1.ResourceClaim:
+    """An allocated claim; its uid is `uid-<name>`. `pods` are its users' uids, `owner` is the pod that it is for."""
+    results = tuple(
+        v1.DeviceRequestAllocationResult(request=request, driver=driver, pool=POOL, device=device)
+        for request, driver, device in wanted or [("r1", DRIVER, "g0")]
+    )
+    allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=results))
+    users = tuple(v1.ResourceClaimConsumerReference(resource="pods", name=each, uid=each) for each in pods)
+    owners = (OwnerReference(api_version="v1", kind="Pod", name=owner, uid=owner, controller=True),) if owner else ()
+    return v1.ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default", uid=uid or f"uid-{name}", owner_references=owners),
+        status=v1.ResourceClaimStatus(allocation=allocation if allocated else None, reserved_for=users),
+    )
+
+
+def user(name: str, *claims: str, uid: str = "") -> Pod:
+    """A pod with one container that uses claims by their own names; its uid is its name."""
+    return pod(name, container("c", claims=claims), uid=uid or name, claims={each: each for each in claims})
+
+
+def giving(*devices: str, requests: Sequence[str] = ("r1",), kind: str = "vendor.test/up") -> Prepare:
+    """A driver that prepares these devices for every claim, with names as the recorded drivers gave them."""
+
+    def prepare(asked: api.Claim) -> list[api.Device]:
+        return [claimed(requests, POOL, device, f"{kind}={asked.uid}-{device}") for device in devices or ("g0",)]
+
+    return prepare
+
+
+def by_claim(devices: Mapping[str, Sequence[api.Device]]) -> Prepare:
+    """A driver that prepares these devices for claims of these names."""
+    return lambda asked: devices[asked.name]
+
+
+async def passing(clock: FakeClock, seconds: float, predicate: Callable[[], object]) -> None:
+    """Let a clock go on; between two steps everybody else has a turn."""
+    async with asyncio.timeout(20):
+        while not predicate():
+            await clock.advance(seconds)
+            await asyncio.sleep(0)
+
+
+class Kit:
+    """A manager that runs, and its drivers."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.cluster = MemoryCluster()
+        self.active: set[str] = set()
+        self.events: list[tuple[str, str, str]] = []
+        self._options = {"clock": self.clock, **options}
+        self._changed = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self.manager = self._new_manager()
+
+    async def __aenter__(self) -> Self:
+        await self.manager.start(lambda: self.active)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.manager.stop()
+        await self._stack.aclose()
+
+    async def restart(self, **options: Any) -> None:
+        """Another manager on the same folder; nobody is registered with it."""
+        await self.manager.stop()
+        self._options |= options
+        self.manager = self._new_manager()
+        await self.manager.start(lambda: self.active)
+
+    async def driver(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
+        """A driver whose plugin is registered and connected."""
+        stub = await self.serving(driver, prepare, **options)
+        await self.register(stub)
+        return stub
+
+    async def serving(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
+        """A driver whose plugin serves, and nobody knows it."""
+        stub = DRAPluginStub(self.folder, driver, prepare or giving(), **options)
+        return await self._stack.enter_async_context(stub)
+
+    async def register(self, stub: DRAPluginStub) -> None:
+        """Register a driver's plugin; return when it is connected."""
+        handler = self.manager.get_watcher_handler()
+        endpoint, versions = str(stub.socket), list(stub.info.supported_versions)
+        handler.validate_plugin(stub.info.name, endpoint, versions)
+        await handler.register_plugin(stub.info.name, endpoint, versions)
+        await self.connected(stub)
+
+    async def connected(self, stub: DRAPluginStub, is_connected: bool = True) -> None:
+        """Return when the connection to a plugin is there, or not."""
+        found = self.manager.plugins.instances(stub.info.name)
+        (plugin,) = [each for each in found if each.endpoint == str(stub.socket)]
+        await self.until(lambda: plugin.is_connected == is_connected)
+
+    async def until(self, predicate: Callable[[], object]) -> None:
+        """Return when `predicate` is true, looking after each change."""
+        async with asyncio.timeout(10):
+            while not predicate():
+                await self._changed.wait()
+
+    async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
+        """Let the clock go on, so many seconds at a time, until `predicate` is true."""
+        await passing(self.clock, seconds, predicate)
+
+    def put(self, *claims: v1.ResourceClaim) -> None:
+        """The cluster has these claims."""
+        for each in claims:
+            self.cluster.put(each)
+
+    def stored(self) -> dict[str, ClaimState]:
+        """The claims in the file, by name."""
+        found = load((self.folder / "dra_manager_state").read_bytes())
+        return {each.claim_name: each for each in found.claims or ()}
+
+    def _new_manager(self) -> DRAManager:
+        return DRAManager(self.folder, self.cluster, "realnode", on_change=self._notify, **self._options)
+
+    def _notify(self, kind: str, about: str, text: str) -> None:
+        self.events.append((kind, about, text))
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class Lab:
+    """A whole node on a clock that tests move, and its drivers."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.clock = FakeClock()
+        self.cluster = MemoryCluster()
+        options = {"timeouts": Timeouts(dial=0.5), **options}
+        self.node = Node(folder, clock=self.clock, cluster=self.cluster, node_name="realnode", **options)
+        self.events: list[str] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._watching = asyncio.create_task(self._watch())
+        await asyncio.sleep(0)  # it listens before anything happens
+        await self._stack.enter_async_context(self.node)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def driver(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
+        """A driver that the plugin watcher has found."""
+        stub = DRAPluginStub(self.node.plugins_registry, driver, prepare or giving(), **options)
+        await self._stack.enter_async_context(stub)
+        await self.found(stub)
+        return stub
+
+    async def found(self, stub: DRAPluginStub) -> None:
+        """Return when the plugin watcher has found a plugin, and it is connected."""
+        await self.clock.advance(1)
+        await self.node.until(
+            lambda: any(
+                plugin.is_connected and plugin.endpoint == str(stub.socket)
+                for plugin in self.node.dra_manager.plugins.instances(stub.info.name)
+            )
+        )
+
+    async def lost(self, driver: str) -> None:
+        """Return when no plugin of a driver is connected."""
+        await self.clock.advance(1)
+        await self.node.until(lambda: not self.node.dra_manager.plugins.is_usable(driver))
+
+    async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
+        """Let the clock go on, so many seconds at a time, until `predicate` is true."""
+        await passing(self.clock, seconds, predicate)
+
+    async def phase(self, name: str, phase: str) -> None:
+        """Return when a pod has a phase."""
+        await self.node.until(lambda: self.node.status(name).phase == phase)
+
+    async def gone(self, name: str) -> None:
+        """Return when a pod is no longer on the node."""
+        await self.node.until(lambda: name not in {each.metadata.name for each, _ in self.node.pods()})
+
+    def put(self, *claims: v1.ResourceClaim) -> None:
+        """The cluster has these claims."""
+        for each in claims:
+            self.cluster.put(each)
+
+    def failures(self) -> list[str]:
+        """What the pods' events said of claims that could not be prepared."""
+        return [text for text in self.events if text.startswith("Failed to prepare")]
+
+    async def _watch(self) -> None:
+        async for event in self.node.events():
+            self.events.append(event.text)

@@ -1,0 +1,146 @@
+"""The claims in memory and on disk."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice, encode, load
+from kubelet import ClaimError
+from kubelet.dramanager.claim_info import ClaimInfo, ClaimInfoCache
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, claim, user
+
+OTHER = "other.example.com"
+DEVICE = PreparedDevice(POOL, "g0", None, ["r1"], ["x.test/y=g0"])
+FRESH = (
+    b'{"Data":"{\\"kind\\":\\"DRACheckpoint\\",\\"apiVersion\\":\\"checkpoint.dra.kubelet.k8s.io/v1\\",'
+    b'\\"ClaimInfoStateList\\":null}","Checksum":4010664294}'
+)
+
+
+@scenario(140)
+def test_from_a_claim() -> None:
+    info = ClaimInfo.of_claim(claim("c1"))
+    assert (info.namespace, info.name, info.uid) == ("default", "c1", "uid-c1")
+    assert (info.devices, info.pods, info.is_prepared) == ({DRIVER: None}, set(), False)
+    two = ClaimInfo.of_claim(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0"), ("c", DRIVER, "g1")))
+    assert list(two.devices) == [DRIVER, OTHER]
+    usual = claim("c1")
+    status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())
+    assert ClaimInfo.of_claim(msgspec.structs.replace(usual, status=status)).devices == {}
+    with pytest.raises(ClaimError, match="claim c1 not allocated"):
+        ClaimInfo.of_claim(claim("c1", allocated=False))
+
+
+@scenario(141)
+def test_from_the_file() -> None:
+    drivers = {DRIVER: DriverState([DEVICE]), OTHER: DriverState()}
+    state = ClaimState("u", "c1", "default", {"p": {}, "q": {}}, drivers)
+    info = ClaimInfo.of_state(state)
+    assert (info.pods, info.devices, info.is_prepared) == ({"p", "q"}, {DRIVER: [DEVICE], OTHER: None}, False)
+    assert encode([info.state()]) == encode([state])
+
+
+@scenario(142)
+def test_devices_are_added() -> None:
+    info = ClaimInfo("default", "c1", "u", [DRIVER, OTHER])
+    info.add_device(DRIVER, DEVICE)
+    info.add_device(DRIVER, DEVICE)
+    info.add_device("third", DEVICE)
+    assert info.devices == {DRIVER: [DEVICE, DEVICE], OTHER: None, "third": [DEVICE]}
+    assert list(info.prepared_devices()) == [(DRIVER, DEVICE), (DRIVER, DEVICE), ("third", DEVICE)]
+
+
+@scenario(142, 143)
+async def test_the_cache(folder: Path) -> None:
+    """What the kubelet guards with locks needs none here: nothing happens between two waits."""
+    cache = ClaimInfoCache(folder)
+    await cache.load()
+    info = ClaimInfo("default", "c1", "u1", [DRIVER])
+    info.pods.add("p")
+    assert cache.add(info) is info
+    cache.add(ClaimInfo("elsewhere", "c1", "u2"))
+    assert cache.get("default", "c1") is info
+    assert cache.get("default", "c2") is None
+    assert (cache.of_pod("p"), cache.of_pod("q"), cache.pods()) == ([info], [], {"p"})
+    info.pods.discard("p")
+    assert cache.of_pod("p") == []
+    info.pods.add("p")
+    await cache.save()
+    another = ClaimInfoCache(folder)
+    await another.load()
+    assert [each.state() for each in another.claims()] == [each.state() for each in cache.claims()]
+    another.delete(info)
+    assert [each.namespace for each in another.claims()] == ["elsewhere"]
+
+
+@scenario(104, 149)
+async def test_a_new_folder_gets_a_file(folder: Path) -> None:
+    await ClaimInfoCache(folder).load()
+    path = folder / "dra_manager_state"
+    assert path.read_bytes() == FRESH
+    assert path.stat().st_mode & 0o777 == 0o600
+    cache = ClaimInfoCache(folder)
+    await cache.load()
+    await cache.save()
+    assert load(path.read_bytes()).checksum == 2361995144
+    assert b":[]}" in path.read_bytes()
+
+
+@scenario(104)
+async def test_a_folder_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ClaimError, match='failed to write checkpoint file "dra_manager_state"'):
+        await ClaimInfoCache(folder / "nowhere").load()
+
+
+@scenario(149)
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (FRESH.replace(b"4010664294", b"4010664295"), "checkpoint is corrupted"),
+        (b"{", "unexpected end of JSON input"),
+        (b"", "unexpected end of JSON input"),
+    ],
+)
+async def test_a_file_that_cannot_be_used(folder: Path, content: bytes, text: str) -> None:
+    path = folder / "dra_manager_state"
+    path.write_bytes(content)
+    with pytest.raises(ClaimError) as error:
+        await ClaimInfoCache(folder).load()
+    assert str(error.value) == (
+        "create ResourceClaim cache: GetOrCreate() on checkpoint state: failed to get checkpoint dra_manager_state:"
+        f" {text}"
+    )
+    assert path.read_bytes() == content
+
+
+async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit) -> None:
+    """The device is in the list twice then, as in a kubelet's."""
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    asking = user("p", "c1")
+    await kit.manager.prepare_resources(asking)
+    await kit.restart()
+    ids = kit.manager.get_resources(asking, asking.container("c"))
+    assert ids == ("vendor.test/up=uid-c1-g0",)
+    await kit.register(stub)
+    await kit.manager.prepare_resources(asking)
+    assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
+    devices = (kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()
+    assert [device.device_name for device in devices] == ["g0", "g0"]
+    await kit.manager.unprepare_resources("p")
+    assert load((kit.folder / "dra_manager_state").read_bytes()).claims == []
+
+
+@scenario(178)
+async def test_claims_in_use(kit: Kit) -> None:
+    await kit.driver()
+    await kit.driver(OTHER)
+    kit.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0")))
+    assert kit.manager.claims_in_use() == {"<any>": 0}
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert kit.manager.claims_in_use() == {"<any>": 1, DRIVER: 1, OTHER: 1}
+    await kit.manager.unprepare_resources("p")
+    assert kit.manager.claims_in_use() == {"<any>": 0}

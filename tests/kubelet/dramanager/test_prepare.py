@@ -1,0 +1,359 @@
+"""Preparing a pod's claims: what is checked before, one call per driver, what is remembered."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checkpoint.kubelet_claims import PreparedDevice
+from kubelet import ClaimError, Pod, Timeouts, container, pod
+from kubelet.dra_stub import claimed
+from kubelet.plugin import Gate, answering, failing
+from kubelet.pods import (
+    ExtendedResourceClaimStatus,
+    ExtendedResourceRequest,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodStatus,
+)
+from kubeletapi.dra.v1 import api_pb2 as api
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, by_claim, claim, giving, user
+
+OTHER = "other.example.com"
+PREPARE = "NodePrepareResources"
+
+
+def from_template(name: str, *statuses: tuple[str, str | None]) -> Pod:
+    """A pod with a claim `t` from a template, and the status that its claim controller wrote."""
+    made = user(name)
+    spec = msgspec.structs.replace(
+        made.spec, resource_claims=(PodResourceClaim("t", resource_claim_template_name="template"),)
+    )
+    status = PodStatus(resource_claim_statuses=tuple(PodResourceClaimStatus(*each) for each in statuses))
+    return msgspec.structs.replace(made, spec=spec, status=status)
+
+
+async def refused(kit: Kit, asking: Pod) -> str:
+    """The text after the words that every failure has."""
+    with pytest.raises(ClaimError) as error:
+        await kit.manager.prepare_resources(asking)
+    head = "prepare dynamic resources: "
+    assert str(error.value).startswith(head)
+    return str(error.value)[len(head) :]
+
+
+def response(**claims: api.NodePrepareResourceResponse) -> api.NodePrepareResourcesResponse:
+    return api.NodePrepareResourcesResponse(claims=claims)
+
+
+@scenario(117, 109)
+async def test_a_new_claim_is_prepared_though_no_container_uses_it(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(pod("p", container("c"), uid="p", claims={"mine": "c1"}))
+    ((asked,),) = [request.claims for request in stub.called(PREPARE)]
+    assert (asked.namespace, asked.name, asked.uid) == ("default", "c1", "uid-c1")
+    info = kit.manager.cache.get("default", "c1")
+    assert info is not None
+    assert info.is_prepared
+    stored = kit.stored()["c1"]
+    assert (stored.claim_uid, stored.namespace, stored.pod_uids) == ("uid-c1", "default", {"p": {}})
+    assert (stored.driver_state or {})[DRIVER].devices == [
+        PreparedDevice(POOL, "g0", None, ["r1"], ["vendor.test/up=uid-c1-g0"])
+    ]
+
+
+@scenario(106)
+async def test_a_claim_that_is_not_there(kit: Kit) -> None:
+    stub = await kit.driver()
+    text = await refused(kit, user("p", "c1"))
+    assert text == 'fetch ResourceClaim c1: resourceclaims.resource.k8s.io "c1" not found'
+    assert stub.called(PREPARE) == []
+    assert kit.stored() == {}
+
+
+@scenario(107)
+async def test_a_driver_that_is_not_there(kit: Kit) -> None:
+    kit.put(claim("c1"), claim("c2", ("r", "", "g0")))
+    assert await refused(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
+    assert await refused(kit, user("p", "c2")) == "DRA driver name is empty"
+    assert kit.stored() == {}
+
+
+@scenario(108)
+async def test_a_claim_that_is_not_allocated(kit: Kit) -> None:
+    await kit.driver()
+    kit.put(claim("c1", allocated=False))
+    assert await refused(kit, user("p", "c1")) == "claim c1 not allocated"
+
+
+@scenario(110)
+async def test_a_claim_that_was_not_needed(kit: Kit) -> None:
+    stub = await kit.driver()
+    asking = from_template("p", ("t", None))
+    await kit.manager.prepare_resources(asking)
+    assert stub.called(PREPARE) == []
+    assert kit.stored() == {}
+
+
+async def test_a_claim_from_a_template(kit: Kit) -> None:
+    await kit.driver()
+    kit.put(claim("p-t-1", owner="p"), claim("p-t-2", owner="q"))
+    assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+    foreign = "ResourceClaim default/p-t-2 was not created for Pod default/p (Pod is not owner)"
+    assert await refused(kit, from_template("p", ("t", "p-t-2"))) == foreign
+    await kit.manager.prepare_resources(from_template("p", ("t", "p-t-1")))
+    assert list(kit.stored()) == ["p-t-1"]
+
+
+@scenario(111)
+async def test_an_empty_answer_is_a_claim_without_devices(kit: Kit) -> None:
+    stub = await kit.driver()
+    stub.behaviours[PREPARE] = answering(response(**{"uid-c1": api.NodePrepareResourceResponse()}))
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert (kit.stored()["c1"].driver_state or {})[DRIVER].devices is None
+    assert kit.manager.get_resources(user("p", "c1"), container("c", claims=["c1"])) == ()
+
+
+@scenario(112, 122)
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (response(), "NodePrepareResources skipped 1 ResourceClaims"),
+        (
+            response(stranger=api.NodePrepareResourceResponse()),
+            "NodePrepareResources returned result for unknown claim UID stranger",
+        ),
+        (
+            response(**{"uid-c1": api.NodePrepareResourceResponse(error="no such gpu")}),
+            "NodePrepareResources failed for ResourceClaim c1: no such gpu",
+        ),
+    ],
+)
+async def test_answers_that_fail_the_pod(kit: Kit, answer: api.NodePrepareResourcesResponse, text: str) -> None:
+    stub = await kit.driver()
+    stub.behaviours[PREPARE] = answering(answer)
+    kit.put(claim("c1"))
+    assert await refused(kit, user("p", "c1")) == text
+    stored = kit.stored()["c1"]
+    assert stored.pod_uids == {"p": {}}
+    assert (stored.driver_state or {})[DRIVER].devices is None
+    del stub.behaviours[PREPARE]
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert len((kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()) == 1
+
+
+@scenario(155)
+async def test_an_error_of_the_call(kit: Kit) -> None:
+    stub = await kit.driver()
+    stub.behaviours[PREPARE] = failing("prepare broke")
+    kit.put(claim("c1"))
+    text = "NodePrepareResources: rpc error: code = Internal desc = prepare broke"
+    assert await refused(kit, user("p", "c1")) == text
+
+
+@scenario(155)
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_either_version_is_called(kit: Kit, version: str) -> None:
+    stub = await kit.driver(
+        prepare=lambda _: [claimed(["r1"], POOL, "g0", "x.test/y=g0", share_id="s1")],
+        versions=[f"{version}.DRAPlugin"],
+        services=[f"{version}.DRAPlugin"],
+    )
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    (device,) = (kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()
+    assert device.share_id == ("s1" if version == "v1" else None), "v1beta1 has no share ids"
+    await kit.manager.unprepare_resources("p")
+    assert [method for method, _ in stub.calls if method.startswith("Node") and "Watch" not in method] == [
+        PREPARE,
+        "NodeUnprepareResources",
+    ]
+
+
+@scenario(155)
+async def test_a_plugin_that_does_not_serve_what_it_announces(kit: Kit) -> None:
+    await kit.driver(versions=["v1beta1.DRAPlugin"], services=["v1.DRAPlugin"])
+    kit.put(claim("c1"))
+    text = await refused(kit, user("p", "c1"))
+    assert text.startswith("NodePrepareResources: rpc error: code = Unimplemented")
+
+
+@scenario(113, 114)
+async def test_a_claim_that_is_reserved_for_others(kit: Kit) -> None:
+    stub = await kit.driver()
+    group = v1.ResourceClaimConsumerReference(
+        api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="uid-g"
+    )
+    reserved = claim("c2", pods=())
+    status = msgspec.structs.replace(reserved.status, reserved_for=(group,))
+    kit.put(claim("c1", pods=["q"]), msgspec.structs.replace(reserved, status=status))
+    for name in ("c1", "c2"):
+        text = f"pod p (p) is not allowed to use ResourceClaim {name} (uid-{name})"
+        assert await refused(kit, user("p", name)) == text
+    assert stub.called(PREPARE) == []
+
+
+@scenario(115, 121)
+async def test_what_is_prepared_is_not_prepared_again(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1", pods=["p", "q"]), claim("c2", pods=["q"]))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert stub.claims(PREPARE) == [["c1"]]
+    await kit.manager.prepare_resources(user("q", "c1", "c2"))
+    assert stub.claims(PREPARE) == [["c1"], ["c2"]]
+    assert kit.stored()["c1"].pod_uids == {"p": {}, "q": {}}
+    devices = kit.manager.get_resources(user("q", "c1", "c2"), container("c", claims=["c1", "c2"]))
+    assert devices == ("vendor.test/up=uid-c1-g0", "vendor.test/up=uid-c2-g0")
+
+
+@scenario(116, 156)
+async def test_a_driver_that_takes_too_long(folder: Path) -> None:
+    async with Kit(folder, timeouts=Timeouts(claims=0.2)) as kit:
+        stub = await kit.driver()
+        stub.behaviours[PREPARE] = Gate(response())  # never opened
+        kit.put(claim("c1"))
+        text = "NodePrepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+        assert await refused(kit, user("p", "c1")) == text
+        info = kit.manager.cache.get("default", "c1")
+        assert info is not None
+        assert not info.is_prepared
+
+
+@scenario(118, 127)
+async def test_the_claim_of_extended_resources(kit: Kit) -> None:
+    stub = await kit.driver(prepare=giving("g0", "g1", requests=["container-0-request-0"]))
+    kit.put(claim("p-extended"))
+    mapping = ExtendedResourceRequest("c", "example.com/gpu", "container-0-request-0")
+    none = ExtendedResourceRequest("none", "example.com/gpu", "container-0-request-0")
+    status = PodStatus(extended_resource_claim_status=ExtendedResourceClaimStatus((mapping, none), "p-extended"))
+    uses = container("c", {"example.com/gpu": 2})
+    zero = container("none", {"example.com/gpu": 0})
+    asking = msgspec.structs.replace(pod("p", uses, zero, container("o"), uid="p"), status=status)
+    await kit.manager.prepare_resources(asking)
+    assert stub.claims(PREPARE) == [["p-extended"]]
+    ids = ("vendor.test/up=uid-p-extended-g0", "vendor.test/up=uid-p-extended-g1")
+    assert kit.manager.get_resources(asking, uses) == ids
+    assert kit.manager.get_resources(asking, zero) == ()
+    assert kit.manager.get_resources(asking, asking.container("o")) == ()
+    await kit.manager.unprepare_resources("p")
+    assert stub.claims("NodeUnprepareResources") == [["p-extended"]]
+
+
+@scenario(119)
+async def test_another_claim_of_the_same_name(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    kit.put(claim("c1", uid="uid-new", pods=["q"]))
+    assert await refused(kit, user("q", "c1")) == (
+        "old ResourceClaim with same name c1 and different UID uid-c1 still exists (previous pod force-deleted?!)"
+    )
+    assert stub.claims(PREPARE) == [["c1"]]
+    assert kit.stored()["c1"].pod_uids == {"p": {}}
+
+
+@scenario(120, 194)
+async def test_share_ids_are_kept(kit: Kit) -> None:
+    shares = [claimed(["r1"], POOL, "g0", share_id="s1"), claimed(["r1"], POOL, "g0", share_id="s2")]
+    await kit.driver(prepare=by_claim({"c1": shares, "c2": [claimed(["r1"], POOL, "g1")]}))
+    kit.put(claim("c1"), claim("c2"))
+    asking = user("p", "c1", "c2")
+    await kit.manager.prepare_resources(asking)
+    stored = {
+        name: [each.share_id for each in (state.driver_state or {})[DRIVER].devices or ()]
+        for name, state in kit.stored().items()
+    }
+    assert stored == {"c1": ["s1", "s2"], "c2": [None]}
+    told = kit.manager.get_dynamic_resources(asking, "c")
+    assert [[(it.HasField("share_id"), it.share_id) for it in each.claim_resources] for each in told] == [
+        [(True, "s1"), (True, "s2")],
+        [(False, "")],
+    ]
+
+
+async def test_one_call_per_driver_and_the_first_that_fails_ends_it(kit: Kit) -> None:
+    one, two = await kit.driver(), await kit.driver(OTHER)
+    kit.put(claim("c1"), claim("c2"), claim("d", ("r1", OTHER, "g0")))
+    asking = user("p", "c1", "c2", "d")
+    one.behaviours[PREPARE] = answering(
+        response(**{"uid-c1": api.NodePrepareResourceResponse(), "uid-c2": api.NodePrepareResourceResponse(error="x")})
+    )
+    await refused(kit, asking)
+    assert (one.claims(PREPARE), two.claims(PREPARE)) == ([["c1", "c2"]], [])
+    del one.behaviours[PREPARE]
+    two.behaviours[PREPARE] = failing("x")
+    await refused(kit, asking)
+    del two.behaviours[PREPARE]
+    await kit.manager.prepare_resources(asking)
+    assert one.claims(PREPARE) == [["c1", "c2"]] * 3
+    assert two.claims(PREPARE) == [["d"]] * 2
+    devices = {
+        name: len((state.driver_state or {})[DRIVER].devices or ())
+        for name, state in kit.stored().items()
+        if name != "d"
+    }
+    assert devices == {"c1": 2, "c2": 2}, "the attempt that failed later had added them already"
+
+
+@scenario(134)
+async def test_many_pods_at_once(kit: Kit) -> None:
+    stub = await kit.driver()
+    names = [f"c{number}" for number in range(30)]
+    kit.put(*(claim(name, pods=[f"p{name}"]) for name in names))
+
+    async def live(name: str) -> None:
+        await kit.manager.prepare_resources(user(f"p{name}", name))
+        assert name in kit.stored()
+        await kit.manager.unprepare_resources(f"p{name}")
+
+    await asyncio.gather(*map(live, names))
+    assert sorted(stub.claims(PREPARE)) == sorted([name] for name in names)
+    assert (kit.manager.cache.claims(), kit.stored()) == ([], {})
+
+
+async def test_a_write_that_fails(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    path = kit.folder / "dra_manager_state"
+    path.unlink()
+    (path / "in the way").mkdir(parents=True)
+    text = await refused(kit, user("p", "c1"))
+    assert text.startswith('failed to write checkpoint file "dra_manager_state": ')
+    assert stub.called(PREPARE) == []
+    (path / "in the way").rmdir()
+    path.rmdir()
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert list(kit.stored()) == ["c1"]
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+async def test_nobody_listens(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await stub.stop()
+    await kit.connected(stub, False)
+    path = str(stub.socket)
+
+    def dialled(reason: str) -> str:
+        return (
+            'NodePrepareResources: rpc error: code = Unavailable desc = connection error: desc = "transport: Error'
+            f' while dialing: dial unix {path}: connect: {reason}"'
+        )
+
+    assert await refused(kit, user("p", "c1")) == dialled("no such file or directory")
+    leave_socket(path)
+    assert await refused(kit, user("p", "c1")) == dialled("connection refused")
+
+
+def leave_socket(path: str) -> None:
+    """What a process that was killed leaves."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(path)

@@ -1,0 +1,166 @@
+"""Unpreparing: by what the cache knows, for the last pod of a claim only, and until it works."""
+
+import msgspec
+import pytest
+
+from kubelet import ClaimError, Timeouts, container, pod
+from kubelet.plugin import Gate, answering, failing
+from kubeletapi.dra.v1 import api_pb2 as api
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, Kit, claim, user
+
+UNPREPARE = "NodeUnprepareResources"
+NOTHING = api.NodeUnprepareResourcesResponse()
+
+
+async def refused(kit: Kit, uid: str) -> str:
+    """The text after the words that every failure has."""
+    with pytest.raises(ClaimError) as error:
+        await kit.manager.unprepare_resources(uid)
+    head = "unprepare dynamic resources: "
+    assert str(error.value).startswith(head)
+    return str(error.value)[len(head) :]
+
+
+@scenario(128, 132)
+async def test_a_prepared_claim(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    assert kit.manager.pod_might_need_to_unprepare_resources("p")
+    assert not kit.manager.pod_might_need_to_unprepare_resources("q")
+    kit.cluster.remove("c1")
+    await kit.manager.unprepare_resources("p")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert kit.stored() == {}
+    assert kit.manager.cache.claims() == []
+    assert not kit.manager.pod_might_need_to_unprepare_resources("p")
+
+
+async def test_a_claim_that_was_never_prepared(kit: Kit) -> None:
+    stub = await kit.driver()
+    stub.behaviours["NodePrepareResources"] = failing("x")
+    kit.put(claim("c1"))
+    with pytest.raises(ClaimError):
+        await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.unprepare_resources("p")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert kit.stored() == {}
+
+
+@scenario(123)
+async def test_a_driver_that_is_not_there(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(stub.socket))
+    assert await refused(kit, "p") == f"DRA driver {DRIVER} is not registered"
+    assert list(kit.stored()) == ["c1"]
+    assert stub.called(UNPREPARE) == []
+
+
+@scenario(124)
+async def test_a_claim_that_another_pod_uses(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1", pods=["p", "q"]))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.prepare_resources(user("q", "c1"))
+    await kit.manager.unprepare_resources("p")
+    assert stub.called(UNPREPARE) == []
+    assert kit.stored()["c1"].pod_uids == {"q": {}}
+    await kit.manager.unprepare_resources("q")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+
+
+@scenario(125, 156)
+async def test_a_driver_that_takes_too_long(kit: Kit) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.restart(timeouts=Timeouts(claims=0.2))
+    await kit.register(stub)
+    stub.behaviours[UNPREPARE] = Gate(NOTHING)  # never opened
+    text = "NodeUnprepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+    assert await refused(kit, "p") == text
+    assert list(kit.stored()) == ["c1"]
+
+
+@scenario(126)
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (NOTHING, "NodeUnprepareResources skipped 1 ResourceClaims"),
+        (
+            api.NodeUnprepareResourcesResponse(claims={"stranger": api.NodeUnprepareResourceResponse()}),
+            "NodeUnprepareResources returned result for unknown claim UID stranger",
+        ),
+        (
+            api.NodeUnprepareResourcesResponse(claims={"uid-c1": api.NodeUnprepareResourceResponse(error="busy")}),
+            "NodeUnprepareResources failed for ResourceClaim c1: busy",
+        ),
+    ],
+)
+async def test_answers_that_keep_the_claim(kit: Kit, answer: api.NodeUnprepareResourcesResponse, text: str) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    stub.behaviours[UNPREPARE] = answering(answer)
+    assert await refused(kit, "p") == text
+    assert list(kit.stored()) == ["c1"]
+    del stub.behaviours[UNPREPARE]
+    await kit.manager.unprepare_resources("p")
+    assert kit.stored() == {}
+
+
+@scenario(129, 131)
+async def test_a_pod_without_claims_in_the_cache(kit: Kit) -> None:
+    stub = await kit.driver()
+    await kit.manager.unprepare_resources("p")
+    assert stub.called(UNPREPARE) == []
+
+
+@scenario(130)
+async def test_nothing_but_the_cache_is_needed(kit: Kit) -> None:
+    """After a restart, without the pod's status and without the claim."""
+    stub = await kit.driver()
+    kit.put(claim("c1", owner="p"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.restart()
+    kit.cluster.remove("c1")
+    await kit.register(stub)
+    await kit.manager.unprepare_resources("p")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert kit.stored() == {}
+
+
+async def test_pods_that_went_unnoticed(kit: Kit) -> None:
+    """Every minute the claims of pods that the kubelet does not know are unprepared."""
+    stub = await kit.driver()
+    kit.put(claim("c1"), claim("c2", pods=["q"]))
+    kit.active = {"p"}
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await kit.manager.prepare_resources(user("q", "c2"))
+    stub.behaviours[UNPREPARE] = failing("not now")
+    await kit.clock.advance(59)
+    assert stub.called(UNPREPARE) == []
+    await kit.clock.advance(1)
+    await stub.until(lambda: len(stub.called(UNPREPARE)) == 1)
+    del stub.behaviours[UNPREPARE]
+    await kit.passing(60, lambda: ("unprepared", "q", "c2") in kit.events)
+    assert stub.claims(UNPREPARE) == [["c2"], ["c2"]]
+    assert list(kit.stored()) == ["c1"]
+
+
+async def test_both_ends_of_a_claim_without_devices(kit: Kit) -> None:
+    """A claim of which no driver has a device is known, and no driver is asked."""
+    stub = await kit.driver()
+    usual = claim("c1")
+    status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())
+    kit.put(msgspec.structs.replace(usual, status=status))
+    asking = pod("p", container("c", claims=["c1"]), uid="p", claims={"c1": "c1"})
+    await kit.manager.prepare_resources(asking)
+    assert kit.stored()["c1"].driver_state == {}
+    await kit.manager.unprepare_resources("p")
+    assert kit.stored() == {}
+    assert [method for method, _ in stub.calls if "prepare" in method.lower()] == []

@@ -1,0 +1,212 @@
+"""Which claimed devices reach a container, and how pod resources and the pod's status tell of them."""
+
+import pytest
+
+from checkpoint.kubelet_claims import PreparedDevice
+from kubelet import ClaimError, Pod, container, pod
+from kubelet.dramanager.claim_info import ClaimInfo
+from kubelet.dramanager.health_cache import DeviceHealth
+from kubelet.pods import (
+    ContainerStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodStatus,
+    ResourceHealth,
+    ResourceStatus,
+    decode_pod,
+)
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, user
+
+
+def known(kit: Kit, name: str, *devices: PreparedDevice, driver: str = DRIVER) -> ClaimInfo:
+    """A claim that was prepared."""
+    info = kit.manager.cache.add(ClaimInfo("default", name, f"uid-{name}", [driver]))
+    info.pods.add("p")
+    for device in devices:
+        info.add_device(driver, device)
+    return info
+
+
+def device(name: str, requests: list[str] | None, *cdi: str) -> PreparedDevice:
+    return PreparedDevice(POOL, name, None, requests, list(cdi) or None)
+
+
+ONE = device("g0", ["a"], "x.test/y=g0")
+TWO = device("g1", ["b"], "x.test/y=g1", "x.test/y=g1-extra")
+ALL = device("g2", None, "x.test/y=g2")
+
+
+@scenario(105)
+@pytest.mark.parametrize(
+    ("claims", "ids"),
+    [
+        ((), ()),
+        (["c1"], ("x.test/y=g0", "x.test/y=g1", "x.test/y=g1-extra", "x.test/y=g2")),
+        (["c1/a"], ("x.test/y=g0", "x.test/y=g2")),
+        (["c1/a", "c1/b"], ("x.test/y=g0", "x.test/y=g2", "x.test/y=g1", "x.test/y=g1-extra", "x.test/y=g2")),
+        (["c1/nothing"], ("x.test/y=g2",)),
+    ],
+)
+def test_the_ids_of_a_container(kit: Kit, claims: list[str], ids: tuple[str, ...]) -> None:
+    known(kit, "c1", ONE, TWO, ALL)
+    using = container("c", claims=claims)
+    assert kit.manager.get_resources(pod("p", using, claims={"c1": "c1"}), using) == ids
+
+
+@scenario(105, 133)
+def test_a_claim_that_is_not_known(kit: Kit) -> None:
+    asking = user("p", "c1")
+    text = "internal error: unable to get claim info for ResourceClaim c1 in namespace default"
+    with pytest.raises(ClaimError, match=text):
+        kit.manager.get_resources(asking, asking.container("c"))
+    with pytest.raises(ClaimError, match=text):
+        kit.manager.get_container_claim_infos(asking, asking.container("c"))
+    assert kit.manager.get_dynamic_resources(asking, "c") == []
+
+
+def templated(*statuses: PodResourceClaimStatus) -> Pod:
+    made = user("p", "t")
+    return Pod(
+        made.metadata,
+        type(made.spec)(made.spec.containers, resource_claims=(PodResourceClaim("t", None, "template"),)),
+        PodStatus(resource_claim_statuses=statuses),
+    )
+
+
+@scenario(133)
+def test_the_claims_of_a_container(kit: Kit) -> None:
+    one, two, made = known(kit, "c1"), known(kit, "c2"), known(kit, "made-for-p")
+    both = user("p", "c1", "c2")
+    infos = kit.manager.get_container_claim_infos
+    assert infos(both, both.container("c")) == [one, two]
+    assert infos(both, container("other", claims=["c2"])) == [two]
+    assert infos(both, container("none")) == []
+    from_template = templated(PodResourceClaimStatus("t", "made-for-p"))
+    assert infos(from_template, from_template.container("c")) == [made]
+    not_needed = templated(PodResourceClaimStatus("t", None))
+    assert infos(not_needed, not_needed.container("c")) == []
+    assert kit.manager.get_resources(not_needed, not_needed.container("c")) == ()
+
+
+def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit) -> None:
+    known(kit, "c1", ONE, TWO)
+    using = container("c", claims=["c1/b"])
+    (told,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
+    assert (told.claim_namespace, told.claim_name) == ("default", "c1")
+    assert [
+        (each.driver_name, each.pool_name, each.device_name, [cdi.name for cdi in each.cdi_devices])
+        for each in told.claim_resources
+    ] == [
+        (DRIVER, POOL, "g0", ["x.test/y=g0"]),
+        (DRIVER, POOL, "g1", ["x.test/y=g0", "x.test/y=g1", "x.test/y=g1-extra"]),
+    ]
+
+
+def health(kit: Kit, *claims: str, names: tuple[str, ...] = ("c1",)) -> dict[str, list[ResourceHealth]]:
+    """What the status of the only container shows."""
+    using = container("c", claims=claims)
+    asking = pod("p", using, uid="p", claims={name: name for name in names})
+    before = PodStatus(container_statuses=(ContainerStatus("c", "running"),))
+    (status,) = kit.manager.update_allocated_resources_status(asking, before).container_statuses
+    return {each.name: list(each.resources) for each in status.allocated_resources_status}
+
+
+@scenario(136, 138)
+async def test_health_in_the_status(kit: Kit) -> None:
+    bare = device("g3", ["d"])
+    known(kit, "c1", ONE, TWO, ONE, bare)
+    known(kit, "empty")
+    kit.manager.health.update(
+        DRIVER,
+        [DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g1", "Unhealthy", message="overheated")],
+    )
+    assert health(kit) == {}
+    assert health(kit, "c1", "empty", "unprepared", names=("c1", "empty", "unprepared")) == {
+        "claim:c1": [
+            ResourceHealth("x.test/y=g0", "Healthy"),
+            ResourceHealth("x.test/y=g1", "Unhealthy", "overheated"),
+            ResourceHealth(f"{DRIVER}/{POOL}/g3", "Unknown"),
+        ]
+    }
+
+
+@scenario(136, 138)
+async def test_health_of_one_request(kit: Kit) -> None:
+    known(kit, "c1", ONE, TWO, ALL, device("g4", ["a/large"], "x.test/y=g4"))
+    kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g4", "Healthy")])
+    assert health(kit, "c1/a", "c1/b", "c1/nothing") == {
+        "claim:c1/a": [
+            ResourceHealth("x.test/y=g0", "Unknown"),
+            ResourceHealth("x.test/y=g2", "Unknown"),
+            ResourceHealth("x.test/y=g4", "Healthy"),
+        ],
+        "claim:c1/b": [ResourceHealth("x.test/y=g1", "Unknown"), ResourceHealth("x.test/y=g2", "Unknown")],
+        "claim:c1/nothing": [ResourceHealth("x.test/y=g2", "Unknown")],
+    }
+
+
+@scenario(138)
+async def test_a_report_that_has_run_out_is_unknown(kit: Kit) -> None:
+    known(kit, "c1", ONE)
+    kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g0", "Unhealthy", 10, "overheated")])
+    await kit.clock.advance(10)
+    assert health(kit, "c1")["claim:c1"][0].health == "Unhealthy"
+    await kit.clock.advance(1)
+    assert health(kit, "c1") == {"claim:c1": [ResourceHealth("x.test/y=g0", "Unknown")]}
+
+
+@scenario(136)
+async def test_what_is_gone_is_taken_out_of_the_status(kit: Kit) -> None:
+    info = known(kit, "c1", ONE)
+    using = container("c", claims=["c1"])
+    asking = pod("p", using, uid="p", claims={"c1": "c1"})
+    device_plugin = ResourceStatus("example.com/k", (ResourceHealth("k1", "Healthy"),))
+    before = PodStatus(
+        container_statuses=(ContainerStatus("c", "running", allocated_resources_status=(device_plugin,)),)
+    )
+    shown = kit.manager.update_allocated_resources_status(asking, before)
+    assert [each.name for each in shown.container_statuses[0].allocated_resources_status] == [
+        "example.com/k",
+        "claim:c1",
+    ]
+    kit.manager.cache.delete(info)
+    assert kit.manager.update_allocated_resources_status(asking, shown) == before
+
+
+def test_a_pod_in_the_api_servers_form() -> None:
+    """A pod's claims, a container's uses, and what the cluster decided."""
+    found = decode_pod(
+        {
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {
+                "containers": [{"name": "c", "resources": {"claims": [{"name": "x"}, {"name": "y", "request": "r"}]}}],
+                "resourceClaims": [
+                    {"name": "x", "resourceClaimName": "cx"},
+                    {"name": "y", "resourceClaimTemplateName": "ty"},
+                ],
+            },
+            "status": {
+                "phase": "Running",
+                "resourceClaimStatuses": [{"name": "y", "resourceClaimName": "p-y-1"}],
+                "extendedResourceClaimStatus": {
+                    "resourceClaimName": "p-extended",
+                    "requestMappings": [
+                        {"containerName": "c", "resourceName": "example.com/g", "requestName": "container-0-request-0"}
+                    ],
+                },
+            },
+        },
+        "test",
+    )
+    assert found.spec.resource_claims == (PodResourceClaim("x", "cx"), PodResourceClaim("y", None, "ty"))
+    assert found.container("c") == container("c", claims=["x", "y/r"])
+    assert found.status.phase == "Pending", "what another kubelet observed says nothing here"
+    assert found.status.resource_claim_statuses == (PodResourceClaimStatus("y", "p-y-1"),)
+    extended = found.status.extended_resource_claim_status
+    assert extended is not None
+    assert (extended.resource_claim_name, extended.request_mappings[0].request_name) == (
+        "p-extended",
+        "container-0-request-0",
+    )
