@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from resourceapi.client.errors import ClientError
+from resourceapi.client.errors import ClientError, Refused
 from resourceapi.client.watch import Watch
 from resourceapi.objects import NAMESPACED, KubernetesObject, core, read_object, v1, write_object
 
@@ -115,11 +115,21 @@ class Resource(Generic[T]):
         self._client.request("DELETE", self.path(namespace, name), body)
 
     def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
-        """All objects, page by page, of one namespace or of all."""
+        """All objects, page by page, of one namespace or of all.
+
+        If the server forgets between two pages what was when the first one came, all come anew, in one.
+        """
         items: list[T] = []
-        query = selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
+        wanted = selectors(label_selector, field_selector)
+        query = wanted | {"limit": str(PAGE_SIZE)}
         while True:
-            found = self._client.request("GET", self.path(namespace), query=query)
+            try:
+                found = self._client.request("GET", self.path(namespace), query=query)
+            except Refused as error:
+                if not error.is_expired or "continue" not in query:
+                    raise
+                items, query = [], wanted
+                continue
             items.extend(self._item(value, found) for value in found.get("items") or ())
             metadata = found.get("metadata") or {}
             if not metadata.get("continue"):

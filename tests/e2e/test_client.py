@@ -1,9 +1,13 @@
-"""The client that the daemon uses, against a real API server: conflicts, watches that break, new tokens."""
+"""The client that the daemon uses, against a real API server.
+
+Conflicts, watches that break, history that is gone, new tokens, and a server that is busy.
+"""
 
 import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from resourceapi.client import Client, Event, Refused, from_kubeconfig
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import DeviceClass
 from tests.e2e.realnode import HOME, RealNode
+from tests.e2e.realserver import RealServer, why_not
 
 pytestmark = pytest.mark.e2e
 ADMIN = HOME / "run/conf/admin.kubeconfig"
@@ -152,3 +157,90 @@ def test_a_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: P
     finally:
         node.kubectl("delete", "clusterrolebinding/e2e-client")
         node.kubectl("delete", "serviceaccount/e2e-client")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[RealServer]:
+    """A server that asks etcd for all history, which can be made to forget it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with RealServer(tmp_path, "--watch-cache=false") as server:
+        yield server
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[RealServer]:
+    """A server that does one thing at a time, and refuses what comes meanwhile."""
+    if reason := why_not():
+        pytest.skip(reason)
+    flags = ("--max-requests-inflight=1", "--max-mutating-requests-inflight=1", "--enable-priority-and-fairness=false")
+    with RealServer(tmp_path, *flags) as server:
+        yield server
+
+
+def test_a_watch_whose_history_is_gone_lists_anew(forgetful: RealServer) -> None:
+    """410, as an event of the stream: what happened meanwhile is in the new list."""
+    proxy = Proxy("127.0.0.1", int(forgetful.url.rpartition(":")[2]))
+    through = forgetful.client(server=f"https://127.0.0.1:{proxy.port}", wait=lambda _: None)
+    classes = forgetful.client().resource(DeviceClass)
+    with through.resource(DeviceClass).watch() as watch:
+        events = iter(watch)
+        assert names(next(events)) == ("LISTED", [])
+        classes.create(device_class("e2e-watch-1"))
+        assert names(next(events)) == ("ADDED", ["e2e-watch-1"])
+        proxy.cut()
+        classes.delete("e2e-watch-1")
+        forgetful.compact(classes.create(device_class("e2e-watch-2")).metadata.resource_version)
+        proxy.mend()
+        assert names(next(events)) == ("LISTED", ["e2e-watch-2"])
+        classes.create(device_class("e2e-watch-3"))
+        assert names(next(events)) == ("ADDED", ["e2e-watch-3"])
+    proxy.close()
+
+
+def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """410 between two pages."""
+    monkeypatch.setattr("resourceapi.client.resource.PAGE_SIZE", 2)
+    admin = forgetful.client()
+    classes = admin.resource(DeviceClass)
+    for number in range(5):
+        last = classes.create(device_class(f"e2e-list-{number}"))
+    ask, pages = admin.request, []
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        page = ask(*arguments, **options)
+        pages.append(len(page["items"]))
+        if len(pages) == 1:
+            later = forgetful.client().resource(DeviceClass).create(device_class("e2e-list-5"))
+            forgetful.compact(later.metadata.resource_version)
+        return page
+
+    monkeypatch.setattr(admin, "request", request)
+    found = classes.list()
+    assert [each.metadata.name for each in found.items] == [f"e2e-list-{number}" for number in range(6)]
+    assert pages == [2, 6]
+    assert int(found.version) > int(last.metadata.resource_version)
+
+
+def test_a_busy_server_is_given_the_time_that_it_asks_for(busy: RealServer) -> None:
+    """429 to many of eight clients at once; all their requests succeed in the end."""
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        threading.Event().wait(seconds / 20)  # it asks for a second: the test has less patience
+
+    def work(worker: int) -> int:
+        client = busy.client("user", attempts=100, wait=wait)
+        classes = client.resource(DeviceClass)
+        for number in range(10):
+            classes.create(device_class(f"e2e-busy-{worker}-{number}"))
+        with classes.watch() as watch:
+            listed = next(iter(watch))
+        client.close()
+        return sum(each.metadata.name.startswith(f"e2e-busy-{worker}-") for each in listed.items)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [10] * 8
+    assert waits
+    assert set(waits) == {1.0}

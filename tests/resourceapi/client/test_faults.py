@@ -92,6 +92,34 @@ def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
     assert refused.value.code == 503
 
 
+def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
+    """410 between two pages: all in one; 410 to the first page is told."""
+    first = {"kind": "ThingList", "metadata": {"continue": "t"}, "items": [_thing("gone", 1)]}
+    whole = {"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": [_thing("a", 8), _thing("b", 9)]}
+    gone = (410, {}, _status(410, "Expired"))
+    answers: list[Answer] = [(200, {}, first), gone, (200, {}, whole), gone]
+    asked: list[str] = []
+
+    def script(request: BaseHTTPRequestHandler) -> Answer:
+        asked.append(request.path)
+        return answers.pop(0)
+
+    with _serving(script) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})))
+        things = client.raw("v1", "things", namespaced=False)
+        page = things.list(label_selector="x")
+        with pytest.raises(Refused):
+            things.list()
+        client.close()
+    assert ([item["metadata"]["name"] for item in page.items], page.version) == (["a", "b"], "9")
+    assert [path.partition("?")[2] for path in asked] == [
+        "labelSelector=x&limit=500",
+        "labelSelector=x&limit=500&continue=t",
+        "labelSelector=x",
+        "limit=500",
+    ]
+
+
 def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
     """The file has a new token; the request is sent once more, and only once."""
     token, seen = tmp_path / "token", []
