@@ -96,7 +96,7 @@ def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
     """410 between two pages: all in one; 410 to the first page is told."""
     first = {"kind": "ThingList", "metadata": {"continue": "t"}, "items": [_thing("gone", 1)]}
     whole = {"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": [_thing("a", 8), _thing("b", 9)]}
-    gone = (410, {}, _status(410, "Expired"))
+    gone: Answer = (410, {}, _status(410, "Expired"))
     answers: list[Answer] = [(200, {}, first), gone, (200, {}, whole), gone]
     asked: list[str] = []
 
