@@ -10,28 +10,21 @@ from functools import lru_cache
 
 from hostdevices import AttributeValue, Device, Version
 from hostdevices.attributes import STANDARD
+from hostdevices.readers.sysfs import TEXT_LIMIT
 from hostdevices.resource import Capacity, Partition, Resource
-from resourceapi.objects import Quantity, v1
+from resourceapi.objects import ErrorList, Quantity, v1
+from resourceapi.objects.field_rules import qualified_name
 
 MOST_TOGETHER = 32
 """Attributes and capacities of one device."""
 
-LONGEST_TEXT = 64  # bytes of a value
 RESOURCE, KIND, PARTITION_TYPE, SHARES = "resource", "kind", "partitionType", "shares"
 OWN_ATTRIBUTES = frozenset({RESOURCE, KIND, PARTITION_TYPE})
 """What a configuration cannot say of a partition."""
 
 MEMORY = "memory"  # an attribute of readers in bytes, which is what DRA calls a capacity
 
-_NAME = re.compile(
-    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)"
-)
-_LONGEST_DOMAIN, _LONGEST_IDENTIFIER = 63, 32
-_VERSION = re.compile(
-    r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}"
-    r"(-(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
-    r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
-)
+_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")  # as readers write them
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _STANDARD = frozenset(STANDARD.values())
 
@@ -58,8 +51,7 @@ def _attributes(
     wanted: dict[str, AttributeValue] = {RESOURCE: resource.name, KIND: device.kind}
     if partition is not None:
         wanted = {**wanted, PARTITION_TYPE: partition.name, **partition.attributes}
-    names = sorted(device.attributes, key=lambda name: (name not in _STANDARD, name))
-    for name in names:
+    for name in sorted(device.attributes, key=lambda name: (name not in _STANDARD, name)):
         wanted.setdefault(name, device.attributes[name])
     found = ((name, _attribute(value)) for name, value in wanted.items() if is_name(name))
     return dict([(name, value) for name, value in found if value is not None][:most])
@@ -92,12 +84,12 @@ def capacity(said: Capacity) -> v1.DeviceCapacity:
     return v1.DeviceCapacity(value=Quantity.parse(said.value), request_policy=policy)
 
 
+@lru_cache(maxsize=1024)
 def is_name(name: str) -> bool:
     """Tell whether attributes and capacities can have this name: an identifier, also with a domain in front."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return False
-    return len(found["identifier"]) <= _LONGEST_IDENTIFIER and len(name.rpartition("/")[0]) <= _LONGEST_DOMAIN
+    errors = ErrorList()
+    qualified_name(errors, "", name)
+    return not errors and name.count("/") <= 1  # the API takes more slashes, and nobody could select by them
 
 
 def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
@@ -107,15 +99,11 @@ def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
         case int():
             return v1.DeviceAttribute(int_value=value) if _LEAST <= value <= _MOST else None
         case Version(text):
-            fits = len(text) <= LONGEST_TEXT and _VERSION.fullmatch(text)
-            return v1.DeviceAttribute(version_value=text) if fits else None
+            return v1.DeviceAttribute(version_value=text) if _VERSION.fullmatch(text) and fits(text) else None
         case str():
-            return v1.DeviceAttribute(string_value=cut(value))
+            return v1.DeviceAttribute(string_value=value) if fits(value) else None
 
 
-def cut(text: str) -> str:
-    """Return as much of a text as an attribute can hold, with an ellipsis where it was cut."""
-    data = text.encode()
-    if len(data) <= LONGEST_TEXT:
-        return text
-    return data[: LONGEST_TEXT - len("…".encode())].decode(errors="ignore") + "…"
+def fits(text: str) -> bool:
+    """Tell whether an attribute can hold a text; what readers give is cut already."""
+    return len(text.encode()) <= TEXT_LIMIT

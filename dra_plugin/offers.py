@@ -18,6 +18,7 @@ from dra_plugin.attributes import describe
 from dra_plugin.counters import Counters, exclusion
 from dra_plugin.places import Places
 from hostdevices import Device, Health, device_id
+from hostdevices.readers.pci import pci_id
 from hostdevices.resource import Partition, Resource
 from resourceapi.objects import Quantity, v1
 
@@ -26,7 +27,7 @@ MOST_COUNTER_SETS = 8
 
 _UNOBSTRUCTED = Obstacles()
 _NOTHING: Mapping[str, str] = {}
-_GONE = Health(False, "it is gone, or not offered any more")
+_GONE = "it is gone, or not offered any more"
 _PHYSICAL = "pf"  # a virtual function's attribute: the address of its physical one
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Offers:
         self._present: Set[str] = frozenset()
         self._seen: tuple[object, ...] = ()
         self._in_use: dict[str, str] = {}
-        self._barred: frozenset[str] = frozenset()
+        self._barred: Set[str] = frozenset()
         self._left_out: dict[str, str] = {}
         self._described: dict[str, v1.Device] = {}
         self._counters = Counters()
@@ -137,27 +138,17 @@ class Offers:
         offered, left_out = self._candidates(given)
         self._present = frozenset(offered)
         self._seen = (given, leased - self._present, obstacles, dict(withheld))
-        barred: set[str] = set()
-        for name in sorted(leased - offered.keys()):
-            if (gone := self._offered.get(name)) is not None:
-                offered[name] = structs.replace(gone, device=structs.replace(gone.device, health=_GONE))
-                barred.add(name)
-        for name, x in offered.items() if withheld else ():
-            if reasons := [withheld[i] for i in sorted((x.occupies | x.touches) & withheld.keys())]:
-                offered[name] = structs.replace(x, device=structs.replace(x.device, health=Health(False, reasons[0])))
-                barred.add(name)
+        barred = self._kept(offered, leased) | _withheld(offered, withheld)
         excluding = exclusion(offered)
         for name in excluding.left_out:
             del offered[name]
         self._tell({**left_out, **excluding.left_out})
-        in_use = {}
-        if obstacles:
-            reasons_by_name = ((name, obstacles.why_not(x.occupies, x.touches)) for name, x in offered.items())
-            in_use = {name: reason for name, reason in reasons_by_name if reason}
+        reasons = ((x.name, obstacles.why_not(x.occupies, x.touches)) for x in offered.values() if obstacles)
+        in_use = {name: reason for name, reason in reasons if reason}
         if offered == self._offered and in_use == self._in_use and barred == self._barred:
             return False
         self._described = {x.name: self._description(x) for x in offered.values()}
-        self._offered, self._in_use, self._barred = offered, in_use, frozenset(barred)
+        self._offered, self._in_use, self._barred = offered, in_use, barred
         self._counters = _with_layouts(excluding, offered.values())
         self.slices = tuple(tuple(offered[name] for name in names) for names in self._places.settle(offered))
         sets = self._counters.sets
@@ -181,6 +172,12 @@ class Offers:
                     offered[name] = Offered(name, resource, device, partition, beside.get(device.id, frozenset()))
         return offered, left_out
 
+    def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
+        """Add what claims hold and is there no more, as unhealthy; return its names."""
+        gone = {name: before for name in leased - offered.keys() if (before := self._offered.get(name)) is not None}
+        offered.update((name, _unhealthy(before, _GONE)) for name, before in gone.items())
+        return gone.keys()
+
     def _description(self, offered: Offered) -> v1.Device:
         """Return what slices say of the device itself; it takes a while to find out, and it rarely changes."""
         before = self._offered.get(offered.name)
@@ -199,6 +196,18 @@ class Offers:
         self._left_out = dict(left_out)
 
 
+def _withheld(offered: dict[str, Offered], withheld: Mapping[str, str]) -> Set[str]:
+    """Make unhealthy what no lease would be granted for; return its names."""
+    reasons = ((x, sorted((x.occupies | x.touches) & withheld.keys())) for x in offered.values() if withheld)
+    barred = {x.name: _unhealthy(x, withheld[ids[0]]) for x, ids in reasons if ids}
+    offered.update(barred)
+    return barred.keys()
+
+
+def _unhealthy(offered: Offered, reason: str) -> Offered:
+    return structs.replace(offered, device=structs.replace(offered.device, health=Health(False, reason)))
+
+
 def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
     """Yield the names under which a device is offered, each with its partition."""
     if not resource.dra.partitions:
@@ -215,7 +224,7 @@ def _beside(assigned: Mapping[str, Sequence[Device]]) -> dict[str, frozenset[str
     virtual: dict[str, set[str]] = {}  # by the id of the physical function
     for device in (device for devices in assigned.values() for device in devices):
         if isinstance(address := device.attributes.get(_PHYSICAL), str):
-            virtual.setdefault(device_id("pci", address), set()).add(device.id)
+            virtual.setdefault(pci_id(address), set()).add(device.id)
     found: dict[str, set[str]] = {}
     for device in (device for devices in assigned.values() for device in devices) if virtual else ():
         for function in (device.ids | set(device.within)) & virtual.keys():

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from dra_plugin.attributes import LONGEST_TEXT, MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, is_name
+from dra_plugin.attributes import MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
 from dra_plugin.counters import MOST_COUNTERS
 from dra_plugin.device_class import class_name
 from hostdevices.attributes import STANDARD
+from hostdevices.readers.sysfs import TEXT_LIMIT
 from hostdevices.resource import Capacity, DraOptions, Partition
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.schema import CapacityEntry, DraEntry, PartitionEntry, ResourceEntry, Value
@@ -77,8 +78,8 @@ def check_classes(document: Document, entries: Mapping[int, ResourceEntry]) -> N
 
 
 def _check_name(document: Document, path: Path, name: str) -> None:
-    if len(name.encode()) > LONGEST_TEXT:
-        document.at(path, f"{name} is too long for DRA: an attribute has at most {LONGEST_TEXT} bytes")
+    if not fits(name):
+        document.at(path, f"{name} is too long for DRA: an attribute has at most {TEXT_LIMIT} bytes")
     elif "/" in name and dns_subdomain(class_name(name)):
         message = f"the DeviceClass of {name} cannot be named {class_name(name)}"
         document.at(path, message, "after the slash, begin and end words between dots with a letter or a digit")
@@ -152,8 +153,8 @@ def _check_attribute(document: Document, path: Path, name: str, value: Value) ->
     if name in OWN_ATTRIBUTES:
         document.at(path, f"the attribute {name} is not yours to set", "choose another name", key=True)
     elif _is_named(document, path, name):
-        if isinstance(value, str) and len(value.encode()) > LONGEST_TEXT:
-            document.at(path, f"an attribute has at most {LONGEST_TEXT} bytes")
+        if isinstance(value, str) and not fits(value):
+            document.at(path, f"an attribute has at most {TEXT_LIMIT} bytes")
         elif not isinstance(value, str) and value not in _NUMBERS:
             document.at(path, f"{value} has more than 64 bits")
 

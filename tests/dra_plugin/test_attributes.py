@@ -35,7 +35,7 @@ def test_each_type_has_its_member() -> None:
     }
 
 
-def test_what_the_api_would_refuse_is_left_out_or_cut() -> None:
+def test_what_the_api_would_refuse_is_left_out() -> None:
     odd = device(
         "gpu-1",
         attributes={
@@ -52,7 +52,6 @@ def test_what_the_api_would_refuse_is_left_out_or_cut() -> None:
     assert shown == {
         "resource": v1.DeviceAttribute(string_value=GPU),
         "kind": v1.DeviceAttribute(string_value="gpu"),
-        "long": v1.DeviceAttribute(string_value="é" * 30 + "…"),
     }
 
 
@@ -118,7 +117,7 @@ def test_a_policy_is_what_was_said() -> None:
         ("a.b/_c", True),
         ("a/", False),
         ("/a", False),
-        ("A/b", False),
+        ("A/b", True),
         ("1a", False),
         ("a/b/c", False),
         ("ab\n", False),
