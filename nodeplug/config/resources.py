@@ -27,6 +27,7 @@ _LONGEST_DRIVER, _LONGEST_NODE = 63, 253
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
+_DRIVER_SOCKET = 27  # /plugins_registry/DRIVER-reg.sock, or /plugins/DRIVER/dra-HASH.sock: as short as they can be
 _NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
 
 
@@ -48,6 +49,9 @@ def check_settings(document: Document, settings: Settings) -> None:
         message = f"{settings.driver_name} cannot be the name of a driver and the vendor of CDI devices"
         hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_DRIVER}, a letter first"
         document.at(("settings", "driverName"), message, hint)
+    elif (longest := len(f"{settings.kubelet_root}{settings.driver_name}".encode()) + _DRIVER_SOCKET) > _SOCKET_PATH:
+        message = f"socket paths of {settings.driver_name} may have {longest} bytes; the limit is {_SOCKET_PATH}"
+        document.at(("settings", "driverName"), message, f"shorten it by {longest - _SOCKET_PATH}")
     if (name := settings.node_name) and not (_DOMAIN.fullmatch(name) and len(name) <= _LONGEST_NODE):
         hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_NODE}"
         document.at(("settings", "nodeName"), f"{name} cannot be the name of a node", hint)

@@ -265,6 +265,13 @@ def test_settings_of_dra(text: str, message: str) -> None:
     assert message in found
 
 
+def test_the_longest_driver_name_has_room_in_the_usual_folder_and_not_in_a_longer_one() -> None:
+    text = f"settings: {{driverName: {'a' * 63}, kubeletRoot: %s}}\nresources: []\n"
+    assert loads((text % "/var/lib/kubelet").encode()).settings.driver_name == "a" * 63
+    (found,) = wrong(text % "/var/lib/kubelet-1")
+    assert found.endswith("may have 108 bytes; the limit is 107; shorten it by 1")
+
+
 AMOUNTS = st.integers(1, 8) | st.sampled_from(["1", "2k", "500m", "10e3", 2**63, 0, "x"])
 SMALL = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b"]) | st.sampled_from(["memory", "x.y/c", "a-b", "kind", "shares"])
