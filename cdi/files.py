@@ -86,7 +86,7 @@ class CdiDirectory:
         """Remove the file and tell whether it was there. Raises OSError of the disk."""
         try:
             self._file(name).unlink()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         _sync(self.path)
         return True
@@ -123,7 +123,7 @@ class CdiDirectory:
     def _entries(self) -> list[str]:
         try:
             return os.listdir(self.path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
 

@@ -153,8 +153,8 @@ class Preparer:
             await self._statuses.stop()
         while self._working:
             await asyncio.wait(self._working.values())
-        for threads in (self._host_threads, self._api_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._host_threads.shutdown)
+        self._api_threads.shutdown(wait=False, cancel_futures=True)  # a server that hangs is not waited for
 
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return every claim's outcome by uid."""
@@ -205,8 +205,9 @@ class Preparer:
         try:
             return await work
         except _REFUSALS as error:
-            log.warning("claim is not %s: %s", done, error, extra={"claim": str(claim)})
-            return ClaimFailed(str(error))
+            reason = _in_words(error)
+            log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
+            return ClaimFailed(reason)
         except Exception as error:  # a defect of ours: the other claims of the call must not suffer from it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
             return ClaimFailed(f"nodeplug failed: {error!r}; its log says where")
@@ -277,7 +278,7 @@ class Preparer:
                 self._sharing.resume(claim.uid, before.shared)
                 await self._on_host(partial(self._files.write, before, anew=True))
         except _REFUSALS as error:
-            log.error("claim is half prepared until it can be undone: %s", error, extra={"claim": str(claim)})
+            log.error("claim is half prepared until it can be undone: %s", _in_words(error), extra={"claim": str(claim)})
 
     async def _undo(self, claim: ClaimRef) -> None:
         """Remove what a claim has: files, then leases."""
@@ -372,3 +373,9 @@ class Preparer:
     def _has_worked(self, uid: str, task: "asyncio.Task[Any]") -> None:
         if self._working.get(uid) is task:
             del self._working[uid]
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; the claim is tried again"
+    return str(error)

@@ -36,7 +36,7 @@ class Sharing:
             asked = {each: limit for each, limit in {**others, uid: own}.items() if limit}
             if not asked:
                 continue
-            whose = min(asked, key=lambda each: asked[each])
+            whose = min(asked, key=lambda each: (asked[each], each != uid))
             holders = len(others) + self._pods(device)
             if holders + 1 > asked[whose]:
                 by = "this claim" if whose == uid else f"claim/{whose}"

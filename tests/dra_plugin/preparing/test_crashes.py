@@ -1,0 +1,221 @@
+"""Whatever moment the daemon dies at: afterwards nothing is half done, nothing is stale, nothing is lost."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dra_plugin.driver import ClaimRef
+from tests.dra_plugin.preparing.world import UID, World, claim, ref, resource, result, uid
+
+WANTED = claim(result("misc-fuse", "a"), result("misc-kvm", "b"))
+FILES = [
+    f"cdi/nodeplug-dra~nodeplug.dev~claim~{UID}.json",
+    f"cdi/nodeplug-dra~nodeplug.dev~metadata~{UID}.json",
+    "plugin/dra-device-metadata/default_mine/a/metadata.json",
+    "plugin/dra-device-metadata/default_mine/b/metadata.json",
+]
+SOME_FILES = [(), *((path,) for path in FILES), tuple(FILES[:2]), tuple(FILES)]
+
+
+def remove(world: World, files: tuple[str, ...]) -> None:
+    for path in files:
+        (world.folder / path).unlink()
+
+
+async def intend(world: World) -> None:
+    """Put the leases back to what they were while the host was changed."""
+    await world.ledger.grant([replace(lease, phase="intended") for lease in world.ledger.leases()])
+
+
+@pytest.mark.parametrize("missing", SOME_FILES, ids=str)
+async def test_death_while_preparing_is_undone_at_start(world: World, missing: tuple[str, ...]) -> None:
+    await world.prepare(WANTED)
+    assert world.files() == FILES
+    await intend(world)
+    remove(world, missing)
+    await world.restart()
+    assert (world.units(), world.files()) == ([], [])
+    await world.prepare(WANTED)
+    assert world.files() == FILES
+
+
+@pytest.mark.parametrize("missing", SOME_FILES, ids=str)
+async def test_what_was_done_is_whole_again_at_start(world: World, missing: tuple[str, ...]) -> None:
+    """That is death while unpreparing, too: files go first, so the kubelet's next try finds all of it again."""
+    answer = await world.prepare(WANTED)
+    before = {path: (world.folder / path).read_bytes() for path in FILES}
+    remove(world, missing)
+    await world.restart()
+    assert {path: (world.folder / path).read_bytes() for path in world.files()} == before
+    assert await world.prepare(WANTED) == answer
+    await world.unprepare(WANTED)
+    assert (world.units(), world.files()) == ([], [])
+
+
+async def test_death_after_the_leases_were_ended_leaves_nothing(world: World) -> None:
+    await world.prepare(WANTED)
+    await world.ledger.release(lambda _: True)  # as from a ledger that had to be set aside
+    (world.cdi / ".nodeplug-dra~x.json.12345678.tmp").write_text("{")
+    (world.cdi / "nvidia.yaml").write_text("somebody's")
+    await world.restart()
+    assert world.files() == ["cdi/nvidia.yaml"]
+
+
+async def test_half_done_without_a_restart_is_undone_by_the_next_call(world: World) -> None:
+    answer = await world.prepare(WANTED)
+    await intend(world)
+    assert await world.prepare(WANTED) == answer
+    assert {lease.phase for lease in world.ledger.leases()} == {"done"}
+    await intend(world)
+    await world.unprepare(WANTED)
+    assert (world.units(), world.files()) == ([], [])
+
+
+async def test_after_a_reboot_specs_are_back_and_claims_are_looked_at_anew(world: World) -> None:
+    answer = await world.prepare(WANTED)
+    for path in world.cdi.iterdir():
+        path.unlink()
+    await world.restart("next-boot")
+    assert world.files() == FILES
+    assert await world.prepare(WANTED) == answer
+    assert {lease.boot_id for lease in world.ledger.leases()} == {"next-boot"}
+    await world.end()
+    world.made_up.remove_node("fuse")
+    await world.begin("third-boot")
+    world.scan()
+    assert "misc-fuse is not offered on this node any more" in await world.refusal(WANTED)
+    assert world.units() == ["misc-fuse", "misc-kvm"]  # until the kubelet unprepares it
+
+
+async def test_a_device_that_the_reboot_moved_is_given_where_it_is_now(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    await world.prepare(wanted)
+    moved = replace(world.made_up.devices()["misc-kvm"], id="misc-fuse")  # /dev/kvm is the fuse device now
+    await world.restart("next-boot")
+    world.scan(fuse=moved)
+    answer = await world.prepare(wanted)
+    assert list(world.container(answer).nodes) == ["/dev/kvm"]
+
+
+async def test_another_versions_leases_and_files_are_left_alone(world: World) -> None:
+    await world.prepare(WANTED)
+    await world.ledger.grant([replace(lease, answer=b"\x00") for lease in world.ledger.leases()])
+    await world.restart()
+    assert (world.units(), world.files()) == (["misc-fuse", "misc-kvm"], FILES)
+    await world.prepare(WANTED)  # the kubelet asks: it is ours to answer now
+    await world.ledger.grant([replace(x, answer=b"\x00", phase="intended") for x in world.ledger.leases()])
+    await world.restart()
+    assert world.units() == []
+    assert not list(world.cdi.iterdir())
+
+
+async def test_a_directory_that_is_in_the_way_does_not_keep_others_from_their_files(world: World) -> None:
+    other = claim(result("misc-kvm"), name="other", uid=uid(2))
+    await world.prepare(claim(result("misc-fuse")))
+    await world.prepare(other)
+    remove(world, (FILES[0],))
+    (world.folder / FILES[0]).mkdir()
+    (world.folder / FILES[1].replace(UID, uid(2))).unlink()
+    await world.restart()
+    assert FILES[1].replace(UID, uid(2)) in world.files()
+    assert "Is a directory" in await world.refusal(claim(result("misc-fuse")))
+    (world.folder / FILES[0]).rmdir()
+    await world.prepare(claim(result("misc-fuse")))
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 3))
+async def test_death_at_any_turn_of_the_loop(world: World, turns: int) -> None:
+    """What dies in the middle is done or undone afterwards, never between."""
+    first = await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2)))
+    calls = [
+        asyncio.ensure_future(world.preparer.prepare([claim(result("misc-fuse"))])),
+        asyncio.ensure_future(world.preparer.unprepare([ClaimRef("default", "other", uid(2))])),
+    ]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    dying = [task for task in asyncio.all_tasks() if "Preparer" in getattr(task.get_coro(), "__qualname__", "")]
+    for task in dying:
+        task.cancel()
+    await asyncio.gather(*calls, *dying, return_exceptions=True)
+    await world.restart()
+    held = {lease.holder: lease.phase for lease in world.ledger.leases()}
+    assert set(held.values()) <= {"done"}
+    with_files = {path.split("~")[-1] for path in os.listdir(world.cdi)} if world.cdi.is_dir() else set()
+    assert with_files == {f"{holder.removeprefix('claim/')}.json" for holder in held}
+    await world.prepare(claim(result("misc-fuse")))
+    assert await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2))) == first
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no file system of its own: {made.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("full", ["cdi", "metadata"])
+async def test_a_full_disk_refuses_and_leaves_nothing(world: World, small_disk: Path, full: str) -> None:
+    if full == "cdi":
+        world.cdi = small_disk / "cdi"
+    else:
+        world.metadata = small_disk / "metadata"
+    await world.restart()
+    (small_disk / "ballast").write_bytes(bytes(60 * 1024))
+    with (small_disk / "rest").open("wb", buffering=0) as rest, contextlib.suppress(OSError):
+        while rest.write(bytes(512)):
+            pass
+    assert "No space left on device" in await world.refusal(WANTED)
+    assert world.units() == []
+    assert not list(world.cdi.glob("*"))
+    (small_disk / "ballast").unlink()
+    await world.prepare(WANTED)
+
+
+async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) -> None:
+    (database,) = world.state.glob("*.sqlite3")
+    with sqlite3.connect(database, isolation_level=None) as intruder:
+        intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
+        assert "no lease can be recorded" in await world.refusal(WANTED)
+        intruder.execute("rollback")
+    assert (world.units(), world.files()) == ([], [])
+    await world.prepare(WANTED)
+
+
+async def test_leases_that_could_not_be_read_at_start_are_read_before_anything_is_undone(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        answer = await world.prepare(WANTED)
+        await world.end()
+        state, hidden = world.state, tmp_path / "hidden"
+        state.rename(hidden)
+        state.write_text("a disk that is not mounted yet")
+        await world.begin()
+        assert "no lease can be recorded" in await world.refusal(WANTED)
+        (failed,) = (await world.preparer.unprepare([ref(WANTED)])).values()
+        assert failed is not None
+        assert world.files() == FILES
+        state.unlink()
+        hidden.rename(state)
+        assert await world.prepare(WANTED) == answer
+
+
+async def test_a_claim_of_the_same_name_is_not_robbed_of_its_metadata(world: World) -> None:
+    world.resources = [resource("fuse"), resource("kvm")]
+    old, new = claim(result("misc-fuse", "a")), claim(result("misc-kvm", "a"), uid=uid(2))
+    await world.prepare(old)
+    answer = await world.prepare(new)  # deleted and made again while the first still runs
+    await world.unprepare(old)
+    (mount,) = world.container(answer).mounts
+    assert world.container(answer).metadata(mount)[0]["metadata"]["uid"] == uid(2)

@@ -1,0 +1,406 @@
+"""Preparing and unpreparing, from claim to lease, files and answer."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import cdi
+from checkpoint import Lease
+from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
+from hostdevices import Health
+from hostdevices.resource import DraOptions, Partition
+from resourceapi.objects import v1
+from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, config, ref, resource, result, uid
+from tests.dra_scenarios import scenario
+
+
+async def test_a_claim_becomes_a_lease_a_spec_and_an_answer(world: World) -> None:
+    (device,) = await world.prepare(claim(result("misc-fuse")))
+    first, mounted = device.cdi_device_ids
+    assert device == PreparedDevice(("gpu",), NODE, "misc-fuse", (first, mounted))
+    assert first.startswith(f"{DRIVER}/claim={UID}_gpu_misc-fuse_")
+    assert mounted == f"{DRIVER}/metadata={UID}_gpu"
+    (lease,) = world.ledger.leases()
+    assert (lease.api, lease.resource, lease.unit, lease.holder, lease.phase) == (
+        "dra",
+        "example.com/fuse",
+        "misc-fuse",
+        f"claim/{UID}",
+        "done",
+    )
+    assert lease.occupies == frozenset({"misc-fuse"})
+    inside = world.container([device])
+    assert list(inside.nodes) == ["/dev/fuse"]
+    assert inside.env == {"NODEPLUG_MINE__GPU": "misc-fuse"}
+
+
+@scenario(268)
+async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
+    before = world.ledger.commits
+    devices = await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))
+    assert [(x.requests, x.device, x.share_id) for x in devices] == [
+        (("a",), "misc-fuse", None),
+        (("b",), "misc-kvm", None),
+    ]
+    assert world.ledger.commits - before == 2  # intended, done
+    assert len({lease.answer for lease in world.ledger.leases()}) == 1
+    assert world.container(devices, "a").env == {"NODEPLUG_MINE__A": "misc-fuse"}
+    assert world.container(devices).env == {"NODEPLUG_MINE__A": "misc-fuse", "NODEPLUG_MINE__B": "misc-kvm"}
+
+
+async def test_a_claim_without_a_device_of_ours_is_done_at_once(world: World) -> None:
+    assert await world.prepare(claim(result("other", driver="gpu.example.com"))) == ()
+    assert (world.units(), world.files()) == ([], [])
+
+
+async def test_every_claim_of_a_call_has_its_own_outcome(world: World) -> None:
+    good, bad = claim(result("misc-fuse")), claim(result("no-such"), name="other", uid=uid(2))
+    outcomes = await world.preparer.prepare([good, bad])
+    assert set(outcomes) == {UID, uid(2)}
+    assert isinstance(outcomes[uid(2)], ClaimFailed)
+    assert world.units() == ["misc-fuse"]
+
+
+async def test_what_cannot_be_had_is_refused_with_words(world: World) -> None:
+    assert "claim default/mine is not allocated" in await world.refusal(
+        replace(claim(result("misc-fuse")), status=v1.ResourceClaimStatus())
+    )
+    assert (
+        await world.refusal(claim(result("misc-none"))) == "request gpu: device misc-none is not offered on this node"
+        " any more; delete the pod to get another one"
+    )
+    assert "is in the pool worker-2, this node's is worker-1" in await world.refusal(
+        claim(result("misc-fuse", pool="worker-2"))
+    )
+    sick = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
+    world.scan(fuse=sick)
+    assert (
+        await world.refusal(claim(result("misc-fuse"))) == "request gpu: device misc-fuse is unhealthy: too hot: 105 C"
+    )
+    assert (world.units(), world.files()) == ([], [])
+
+
+async def test_a_withheld_device_is_refused_until_it_is_readmitted(world: World) -> None:
+    await world.ledger.withhold("misc-fuse", "broke twice")
+    assert "device misc-fuse: withheld (broke twice)" in await world.refusal(claim(result("misc-fuse")))
+    assert world.files() == []
+    await world.ledger.readmit("misc-fuse")
+    await world.prepare(claim(result("misc-fuse")))
+
+
+@pytest.mark.parametrize("change", ["gone", "renumbered"])
+async def test_a_node_that_is_another_devices_now_is_refused(world: World, change: str) -> None:
+    if change == "gone":
+        world.made_up.remove_node("fuse")
+    else:
+        world.made_up.renumber("fuse", 77)
+    assert "misc-fuse is no longer what was offered: /dev/fuse is" in await world.refusal(claim(result("misc-fuse")))
+
+
+async def test_another_claims_device_is_refused_by_its_holders_name(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
+    refusal = await world.refusal(claim(result("misc-fuse"), uid=uid(2)))
+    assert f"claim/{uid(1)}" in refusal
+    assert "unprepare that claim first" in refusal
+    assert [lease.holder for lease in world.ledger.leases()] == [f"claim/{uid(1)}"]
+
+
+async def test_what_the_device_plugin_side_gave_out_is_refused_unless_a_fresh_look_ends_it(world: World) -> None:
+    stale = Lease(
+        resource="example.com/both",
+        unit="misc-fuse",
+        api="device-plugin",
+        occupies=frozenset({"misc-fuse"}),
+        holder="pod/default/a/c",
+        boot_id="this-boot",
+        since=1.0,
+    )
+    await world.ledger.grant([stale])
+    assert "pod/default/a/c" in await world.refusal(claim(result("misc-fuse")))
+
+    async def look() -> None:
+        await world.ledger.release(lambda lease: lease.api == "device-plugin")
+
+    world.ledger.ask_before_refusing(look)
+    await world.prepare(claim(result("misc-fuse")))
+
+
+async def test_the_same_answer_again_without_writing_anything(world: World) -> None:
+    wanted = claim(result("misc-fuse"), result("misc-kvm", "other"))
+    first = await world.prepare(wanted)
+    files, commits = world.files(), world.ledger.commits
+    times = {path: (world.folder / path).stat().st_mtime_ns for path in files}
+    again = await asyncio.gather(*(world.prepare(wanted) for _ in range(20)))
+    assert all(answer == first for answer in again)
+    assert world.ledger.commits == commits
+    assert {path: (world.folder / path).stat().st_mtime_ns for path in world.files()} == times
+
+
+@pytest.mark.parametrize("since", ["unhealthy", "gone", "not offered"])
+async def test_a_prepared_claim_keeps_its_answer_whatever_becomes_of_the_device(world: World, since: str) -> None:
+    wanted = claim(result("misc-fuse"))
+    first = await world.prepare(wanted)
+    if since == "unhealthy":
+        world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot")))
+    elif since == "gone":
+        world.made_up.remove_node("fuse")
+        world.scan()
+    else:
+        world.resources = [resource("kvm")]
+        await world.restart()
+    for path in world.files():
+        (world.folder / path).unlink()
+    assert await world.prepare(wanted) == first
+    assert list(world.container(first).nodes) == ["/dev/fuse"]
+
+
+async def test_an_old_answer_never_names_a_node_that_another_device_has_now(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    first = await world.prepare(wanted)
+    world.made_up.renumber("fuse", 77)  # /dev/fuse opens something else
+    assert "no longer what was offered" in await world.refusal(wanted)
+    assert world.units() == ["misc-fuse"]  # still the claim's: a container may have it open
+    world.made_up.renumber("fuse", 0)
+    assert await world.prepare(wanted) == first
+
+
+async def test_a_claim_that_was_allocated_anew_is_prepared_anew(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse")))
+    (device,) = await world.prepare(claim(result("misc-kvm")))
+    assert (device.device, world.units()) == ("misc-kvm", ["misc-kvm"])
+    assert list(world.container([device]).nodes) == ["/dev/kvm"]
+    early, late = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2))
+    hot, cold = config(env={"MODE": "hot"}), config(env={"MODE": "cold"})
+    first = await world.prepare(claim(result("misc-kvm"), configs=[hot], allocation_timestamp=early))
+    assert world.container(first).env.get("MODE") is None  # nobody said that it is another allocation
+    await world.unprepare(claim())
+    await world.prepare(claim(result("misc-kvm"), configs=[hot], allocation_timestamp=early))
+    second = await world.prepare(claim(result("misc-kvm"), configs=[cold], allocation_timestamp=late))
+    assert world.container(second).env["MODE"] == "cold"
+
+
+async def test_unpreparing_needs_no_claim_and_can_be_repeated(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    first = await world.prepare(wanted)
+    for _ in range(2):
+        await world.unprepare(wanted)
+        assert (world.units(), world.files()) == ([], [])
+    assert await world.preparer.unprepare([ClaimRef("other", "unknown", uid(9))]) == {uid(9): None}
+    assert await world.prepare(wanted) == first
+
+
+async def test_claims_do_not_wait_for_one_another_but_calls_of_one_claim_do(tmp_path: Path) -> None:
+    names = [f"m{n}" for n in range(20)]
+    async with World(tmp_path, *names) as world:
+        claims = [claim(result(f"misc-{name}"), name=name, uid=uid(n)) for n, name in enumerate(names)]
+        calls = [world.preparer.prepare([each]) for each in claims for _ in range(2)]
+        calls += [world.preparer.unprepare([ref(claims[0])])]
+        await asyncio.gather(*calls)
+        assert world.units() == sorted(f"misc-{name}" for name in names[1:])
+        assert len([path for path in world.files() if "claim" in path]) == 19
+
+
+async def test_a_caller_that_gives_up_does_not_stop_the_work(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    call = asyncio.ensure_future(world.preparer.prepare([wanted]))
+    await asyncio.sleep(0)  # it has begun
+    call.cancel()
+    (device,) = await world.prepare(wanted)  # the kubelet's next try waits for the first and has its answer
+    assert device.device == "misc-fuse"
+    assert [lease.phase for lease in world.ledger.leases()] == ["done"]
+
+
+async def test_an_administrator_sees_what_others_hold_and_what_is_unhealthy(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse"), name="user", uid=uid(1)))
+    sick = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
+    world.scan(kvm=sick)
+    await world.ledger.withhold("misc-kvm", "broke")
+    looks = [result("misc-fuse", "look", admin_access=True), result("misc-kvm", "look", admin_access=True)]
+    devices = await world.prepare(claim(*looks, configs=[config(reset=True)]))  # which is never done for them
+    assert world.container(devices).env == {
+        "NODEPLUG_MINE__LOOK": "misc-fuse,misc-kvm",
+        "NODEPLUG_MINE__LOOK__ADMIN_ACCESS": "true",
+    }
+    assert world.units() == ["misc-fuse", f"misc-fuse@{UID}", f"misc-kvm@{UID}"]
+    await world.unprepare(claim(name="user", uid=uid(1)))
+    await world.prepare(claim(result("misc-fuse"), name="next", uid=uid(2)))  # nobody is in its way
+
+
+@scenario(194, 269)
+async def test_share_ids_pass_through(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.resources = [resource("fuse", shares=4), resource("kvm")]
+    async with world:
+        devices = await world.prepare(
+            claim(result("misc-kvm", "whole"), *(result("misc-fuse", "part", share_id=f"share-{n}") for n in range(2)))
+        )
+        assert [x.share_id for x in devices] == [None, "share-0", "share-1"]
+        names = [x.cdi_device_ids[0].partition("=")[2].rpartition("_")[0] for x in devices]
+        assert names == [
+            f"{UID}_whole_misc-kvm",
+            f"{UID}_part_misc-fuse_share-0",
+            f"{UID}_part_misc-fuse_share-1",
+        ]
+        assert world.units() == ["misc-fuse/share-0", "misc-fuse/share-1", "misc-kvm"]
+
+
+@scenario(270)
+async def test_shares_of_several_requests_and_claims_keep_their_own_environment(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.resources = [resource("fuse", shares=4)]
+    async with world:
+        one = result("misc-fuse", "one", share_id="s1", consumed={"shares": "1", "example.com/cpu": "1"})
+        three = result("misc-fuse", "three", share_id="s2", consumed={"shares": "3"})
+        devices = await world.prepare(claim(one, three))
+        assert world.container(devices).env == {
+            "NODEPLUG_MINE__ONE": "misc-fuse",
+            "NODEPLUG_MINE__ONE__CAPACITY_EXAMPLE_COM_CPU": "1",
+            "NODEPLUG_MINE__ONE__CAPACITY_SHARES": "1",
+            "NODEPLUG_MINE__THREE": "misc-fuse",
+            "NODEPLUG_MINE__THREE__CAPACITY_SHARES": "3",
+        }
+        other = await world.prepare(claim(result("misc-fuse", share_id="s3"), name="other", uid=uid(2)))
+        assert world.container(other).env == {"NODEPLUG_OTHER__GPU": "misc-fuse"}
+        assert len(world.units()) == 3
+
+
+async def test_a_class_can_limit_how_many_share_a_device(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.resources = [resource("fuse", shares=10)]
+    async with world:
+        two = config(source=v1.FROM_CLASS, sharing={"maximum": 2})
+
+        def sharer(number: int, *configs: v1.DeviceAllocationConfiguration) -> v1.ResourceClaim:
+            share = result("misc-fuse", share_id=f"s{number}")
+            return claim(share, configs=configs, name=f"c{number}", uid=uid(number))
+
+        await world.prepare(sharer(1))
+        await world.prepare(sharer(2, two))
+        refusal = "device misc-fuse: 2 use it already and the configuration of {} allows 2 at once (sharing.maximum)"
+        assert refusal.format("this claim") in await world.refusal(sharer(3, two))
+        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharer(3))
+        await world.restart()
+        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharer(3))
+        await world.unprepare(sharer(1))
+        await world.prepare(sharer(3))
+        await world.unprepare(sharer(2))
+        await asyncio.gather(*(world.prepare(sharer(number)) for number in range(4, 10)))
+        alone = config(source=v1.FROM_CLASS, sharing={"maximum": 1})
+        for number in (3, *range(4, 10)):
+            await world.unprepare(sharer(number))
+        outcomes = await world.preparer.prepare([sharer(1, alone), sharer(2, alone)])
+        assert sorted(isinstance(outcome, ClaimFailed) for outcome in outcomes.values()) == [False, True]
+
+
+async def test_a_device_is_reset_before_use_and_not_again(world: World) -> None:
+    address = "0000:00:05.0"
+    function = world.made_up.root / "sys/bus/pci/devices" / address
+    function.mkdir(parents=True)
+    (function / "reset").write_text("")
+    attributes = {"resource.kubernetes.io/pciBusID": address}
+    world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], attributes=attributes))
+    wanted = claim(result("misc-fuse"), configs=[config(reset=True)])
+    await world.prepare(wanted)
+    assert (function / "reset").read_text() == "1"
+    (function / "reset").write_text("")
+    await world.prepare(wanted)
+    assert (function / "reset").read_text() == ""
+
+
+async def test_what_cannot_be_reset_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.resources = [resource("fuse"), resource("kvm", shares=4)]
+    async with world:
+        resetting = [config(reset=True)]
+        assert "misc-fuse is not on a PCI bus and cannot be reset" in await world.refusal(
+            claim(result("misc-fuse"), configs=resetting)
+        )
+        assert "misc-kvm is shared, a reset would hit its other holders" in await world.refusal(
+            claim(result("misc-kvm", share_id="s"), configs=resetting)
+        )
+        assert (world.units(), world.files()) == ([], [])
+
+
+async def test_a_wrong_configuration_is_refused_with_its_place(world: World) -> None:
+    configs = [
+        config(driver="gpu.example.com", whatever=1),
+        config(env={"GOOD": "1"}),
+        config(env={"PATH": "/evil"}),
+        v1.DeviceAllocationConfiguration(source=v1.FROM_CLASS, requests=("gpu",)),
+    ]
+    assert await world.refusal(claim(result("misc-fuse"), configs=configs)) == (
+        "config[2] (from the claim): parameters.env.PATH: is not for a configuration to set; choose another name;"
+        " config[3] (from the class): only opaque parameters are understood"
+    )
+    assert world.units() == []
+
+
+async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: World) -> None:
+    world.cdi.write_text("no folder can be made here")  # as a disk without inodes
+    wanted = claim(result("misc-fuse"))
+    assert "File exists" in await world.refusal(wanted)
+    assert world.units() == []
+    assert world.metadata is not None
+    assert not list(world.metadata.rglob("*.json"))
+    world.cdi.unlink()
+    await world.prepare(wanted)
+
+
+async def test_without_metadata_there_are_no_files_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.metadata = None
+    async with world:
+        (device,) = await world.prepare(claim(result("misc-fuse")))
+        assert len(device.cdi_device_ids) == 1
+        (spec,) = world.specs().values()
+        assert spec.kind == f"{DRIVER}/claim"
+        await world.unprepare(claim())
+        assert world.files() == []
+
+
+async def test_a_device_without_edits_has_no_cdi_device(world: World) -> None:
+    bare = [replace(world.made_up.devices()[f"misc-{name}"], devnodes=()) for name in ("fuse", "kvm")]
+    world.scan(fuse=bare[0], kvm=bare[1])
+    world.metadata = None
+    first, second = await world.prepare(claim(result("misc-fuse"), result("misc-kvm")))
+    assert len(first.cdi_device_ids) == 2  # the request's environment, and its metadata
+    assert second.cdi_device_ids == ()
+    assert world.container([first, second]).env == {"NODEPLUG_MINE__GPU": "misc-fuse,misc-kvm"}
+
+
+async def test_a_partition_touches_its_device_and_occupies_itself(world: World) -> None:
+    halves = DraOptions(counters={"m": "2"}, partitions=(Partition("half", {"m": "1"}, count=2),))
+    world.resources = [resource("fuse", dra=halves), resource("kvm")]
+    await world.restart()
+    names = [x.name for x in world.offers if x.partition]
+    assert len(names) == 2
+    for number, name in enumerate(names):
+        await world.prepare(claim(result(name), name=f"c{number}", uid=uid(number)))
+    assert {x.unit: (x.occupies, x.touches) for x in world.ledger.leases()} == {
+        name: (frozenset({name}), frozenset({"misc-fuse"})) for name in names
+    }
+    assert "is shared, a reset" in await world.refusal(
+        claim(result(names[0]), name="c9", uid=uid(9), configs=[config(reset=True)])
+    )
+
+
+@scenario(201, 218)
+async def test_classes_and_claims_configure_the_right_requests(world: World) -> None:
+    configs = [
+        config(env={"admin_x": "y", "user_a": "class"}, source=v1.FROM_CLASS),
+        config("a", env={"claim_mine_a": "{ids}"}),
+        config(env={"user_a": "b"}),
+    ]
+    devices = await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b"), configs=configs))
+    own = {"admin_x": "y", "user_a": "b"}
+    assert world.container(devices, "a").env == own | {"claim_mine_a": "misc-fuse", "NODEPLUG_MINE__A": "misc-fuse"}
+    assert world.container(devices, "b").env == own | {"NODEPLUG_MINE__B": "misc-kvm"}
+
+
+async def test_cdi_files_need_no_more_than_the_runtime_has(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse")))
+    assert {spec.cdi_version for spec in world.specs().values()} == {"0.5.0"}  # the uid begins with a digit
+    assert all(cdi.required_version(spec) == spec.cdi_version for spec in world.specs().values())

@@ -1,0 +1,199 @@
+"""A node that prepares claims: a made-up host, a real ledger, real files; and claims as an allocator leaves them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cdi
+from checkpoint import Ledger
+from dra_plugin.device_status import ApiClaims
+from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
+from dra_plugin.offers import Offers
+from dra_plugin.prepare import Paths, Preparer
+from hostdevices import Device
+from hostdevices.resource import Resource
+from hostdevices.selector import Ids
+from resourceapi.objects import ObjectMeta, Quantity, v1
+from tests.deviceplugin.host import MadeUpHost
+
+DRIVER, NODE = "nodeplug.dev", "worker-1"
+UID = "0f8e2a10-0000-4000-8000-000000000001"
+CONFIG = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig"}
+
+
+def resource(name: str, **options: Any) -> Resource:
+    """A resource `example.com/NAME` of the misc device of that name."""
+    return Resource(f"example.com/{name}", Ids((f"misc-{name}",)), api="dra", **options)
+
+
+def result(device: str, request: str = "gpu", **options: Any) -> v1.DeviceRequestAllocationResult:
+    """What a request got."""
+    if "consumed" in options:
+        options["consumed_capacity"] = {k: Quantity.parse(x) for k, x in options.pop("consumed").items()}
+    return v1.DeviceRequestAllocationResult(
+        **({"request": request, "driver": DRIVER, "pool": NODE, "device": device} | options)
+    )
+
+
+def config(
+    *requests: str, source: str = v1.FROM_CLAIM, driver: str = DRIVER, **parameters: Any
+) -> v1.DeviceAllocationConfiguration:
+    """A DeviceConfig as it stands in an allocation."""
+    opaque = v1.OpaqueDeviceConfiguration(driver=driver, parameters=CONFIG | parameters)
+    return v1.DeviceAllocationConfiguration(source=source, requests=requests, opaque=opaque)
+
+
+def claim(
+    *results: v1.DeviceRequestAllocationResult,
+    configs: Sequence[v1.DeviceAllocationConfiguration] = (),
+    name: str = "mine",
+    uid: str = UID,
+    **allocation: Any,
+) -> v1.ResourceClaim:
+    """An allocated claim."""
+    annotations = allocation.pop("annotations", {})
+    devices = v1.DeviceAllocationResult(results=results, config=tuple(configs))
+    return v1.ResourceClaim(
+        metadata=ObjectMeta(namespace="default", name=name, uid=uid, annotations=annotations),
+        status=v1.ResourceClaimStatus(allocation=v1.AllocationResult(devices=devices, **allocation)),
+    )
+
+
+def uid(number: int) -> str:
+    """A claim's uid."""
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def ref(of: v1.ResourceClaim) -> ClaimRef:
+    """How the kubelet names a claim."""
+    return ClaimRef(of.metadata.namespace, of.metadata.name, of.metadata.uid)
+
+
+class World:
+    """One node's preparing side; entered, it runs."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder = folder
+        self.made_up = MadeUpHost(folder / "host", *(names or ("fuse", "kvm")))
+        self.resources: list[Resource] = [resource(name) for name in (names or ("fuse", "kvm"))]
+        self.metadata: Path | None = folder / "plugin/dra-device-metadata"
+        self.pod_resources = folder / "kubelet.sock"
+        self.claims: ApiClaims | None = None
+        self.allowed_mounts: tuple[str, ...] = ()
+        self.cdi = folder / "cdi"
+        self.state = folder / "state"
+
+    async def __aenter__(self) -> "World":
+        await self.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def begin(self, boot_id: str = "this-boot") -> None:
+        """Start as the daemon does."""
+        self.ledger = await Ledger.open(self.state, boot_id)
+        self.offers = Offers(self.resources)
+        self.preparer = Preparer(
+            DRIVER,
+            NODE,
+            self.made_up.host,
+            self.ledger,
+            Paths(cdi=self.cdi, pod_resources=self.pod_resources, metadata=self.metadata),
+            self.offers.find,
+            self.offers.attributes,
+            claims=self.claims,
+            allowed_mounts=self.allowed_mounts,
+        )
+        self.ledger.ask_before_refusing(self.preparer.reconcile)
+        await self.preparer.repair()
+        self.scan()
+
+    async def end(self) -> None:
+        """Stop as the daemon does."""
+        await self.preparer.stop()
+        await self.ledger.close()
+
+    async def restart(self, boot_id: str = "this-boot") -> None:
+        """Be another process."""
+        await self.end()
+        await self.begin(boot_id)
+
+    def scan(self, **devices: Device) -> None:
+        """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
+        found = self.made_up.devices() | {f"misc-{name}": device for name, device in devices.items()}
+        self.offer({r.name: [x for x in found.values() if not r.selector.why_not(x)] for r in self.resources})
+
+    def offer(self, assigned: Mapping[str, Sequence[Device]]) -> None:
+        """Offer these devices."""
+        leased = {x.unit.partition("@")[0].partition("/")[0] for x in self.ledger.leases()}
+        self.offers.update(assigned, leased=leased)
+        self.preparer.update(assigned)
+
+    async def prepare(self, wanted: v1.ResourceClaim) -> tuple[PreparedDevice, ...]:
+        """Prepare a claim, which must succeed."""
+        outcome = (await self.preparer.prepare([wanted]))[wanted.metadata.uid]
+        assert not isinstance(outcome, ClaimFailed), outcome.reason
+        return outcome
+
+    async def refusal(self, wanted: v1.ResourceClaim) -> str:
+        """Prepare a claim, which must fail, and return why."""
+        outcome: Prepared = (await self.preparer.prepare([wanted]))[wanted.metadata.uid]
+        assert isinstance(outcome, ClaimFailed)
+        return outcome.reason
+
+    async def unprepare(self, done: v1.ResourceClaim) -> None:
+        """Unprepare a claim, which must succeed."""
+        assert await self.preparer.unprepare([ref(done)]) == {done.metadata.uid: None}
+
+    def units(self) -> list[str]:
+        """The leased units."""
+        return sorted(lease.unit for lease in self.ledger.leases())
+
+    def specs(self) -> dict[str, cdi.Spec]:
+        """The CDI specs by kind, which must be sound."""
+        found = {}
+        for path in sorted(self.cdi.glob("*")):
+            spec = cdi.decode(path.read_bytes())
+            assert cdi.validate(spec) == []
+            found[f"{spec.kind} {path.name}"] = spec
+        return found
+
+    def devices(self) -> dict[str, cdi.ContainerEdits]:
+        """What a runtime finds in the CDI directory: edits by qualified name."""
+        return {
+            cdi.qualified_name(spec.kind, device.name): device.container_edits
+            for spec in self.specs().values()
+            for device in spec.devices
+        }
+
+    def container(self, prepared: Sequence[PreparedDevice], request: str = "") -> "Container":
+        """What a container gets that refers to a claim, or to one of its requests."""
+        named = [x for x in prepared if not request or request in {y.partition("/")[0] for y in x.requests}]
+        return Container([self.devices()[i] for i in dict.fromkeys(i for x in named for i in x.cdi_device_ids)])
+
+    def files(self) -> list[str]:
+        """All files of claims."""
+        folders = [self.cdi, *([self.metadata] if self.metadata else [])]
+        return sorted(str(x.relative_to(self.folder)) for folder in folders for x in folder.rglob("*") if x.is_file())
+
+
+class Container:
+    """What a runtime does with edits."""
+
+    def __init__(self, edits: Sequence[cdi.ContainerEdits]) -> None:
+        self.env = dict(each.split("=", 1) for one in edits for each in one.env)
+        self.nodes = {node.path: node for one in edits for node in one.device_nodes}
+        self.mounts = {mount.container_path: mount for one in edits for mount in one.mounts}
+        self.gids = {gid for one in edits for gid in one.additional_gids}
+
+    def metadata(self, path: str) -> list[Any]:
+        """The objects in a mounted metadata file."""
+        text = Path(self.mounts[path].host_path).read_text()
+        decoder, objects = json.JSONDecoder(), []
+        while text := text.lstrip():
+            value, length = decoder.raw_decode(text)
+            objects.append(value)
+            text = text[length:]
+        return objects
