@@ -55,10 +55,12 @@ def _image(folder: Path) -> Path:
 class DaemonProcess:
     """`nodeplug run` with its own state, started and stopped at will."""
 
-    def __init__(self, node: RealNode, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self, node: RealNode, folder: Path, resources: list[dict[str, Any]] | None = None, **settings: Any
+    ) -> None:
         self.state = folder / "state"
         self.log = folder / "daemon.log"
-        self._config = folder / "config.yaml"
+        self.config = folder / "config.yaml"
         MOUNTED.mkdir(exist_ok=True)
         (MOUNTED / "hello").write_text("from the host\n")
         base = {
@@ -67,13 +69,13 @@ class DaemonProcess:
             "cdiDirectory": str(node.cdi_dir),
             "allowedMounts": [str(MOUNTED)],
         }
-        self._config.write_text(json.dumps({"settings": base | settings, "resources": RESOURCES}))
+        self.config.write_text(json.dumps({"settings": base | settings, "resources": resources or RESOURCES}))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "nodeplug", "run", "--config", str(self._config)], stderr=log
+                [sys.executable, "-m", "nodeplug", "run", "--config", str(self.config)], stderr=log
             )
 
     def end(self, number: int = signal.SIGTERM) -> int:

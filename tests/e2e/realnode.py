@@ -9,13 +9,15 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 
+T = TypeVar("T")
 FOLDER = Path(os.environ.get("NODEPLUG_REALNODE", Path(__file__).resolve().parents[3] / "shared" / "realnode"))
 HOME = Path(os.environ.get("REALNODE_HOME", Path.home() / ".cache" / "realnode"))
 NODE = "realnode"
@@ -91,6 +93,19 @@ class RealNode:
     def wait_resource(self, resource: str, allocatable: int, timeout: int = 30) -> None:
         """Wait until the node has so many healthy devices of a resource."""
         self.wait(f"node/{NODE}", f".status.allocatable.{_escaped(resource)}", str(allocatable), timeout)
+
+    def until(self, predicate: Callable[[], T], what: str, seconds: float = 60.0) -> T:
+        """Ask until the answer is true, for what kubectl cannot wait for; return it."""
+        deadline = time.monotonic() + seconds
+        while not (found := predicate()):
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+            time.sleep(0.2)
+        return found
+
+    def until_event(self, pod: str, reason: str) -> None:
+        """Wait until there is an event about a pod."""
+        fields = f"--field-selector=involvedObject.name={pod},reason={reason}"
+        self.until(lambda: self.get("events", fields)["items"], f"{reason} of {pod}")
 
     def capacity(self, resource: str) -> tuple[str | None, str | None]:
         """Return the node's capacity and allocatable of a resource."""
