@@ -4,10 +4,13 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.rest import Rest, Target
 from controlplane.apiserver.status import bad_request, conflict
+from resourceapi.objects import format_time
+
+_SCHEDULED = "PodScheduled"
 
 
 def bind(rest: Rest, target: Target, binding: Plain) -> None:
-    """Put a pod on the node that a Binding names; raises ApiError if it is on another one."""
+    """Put a pod on the node that a Binding names, and say so in its status; raises ApiError if it is on another one."""
     where = binding.get("target") or {}
     node = where.get("name") if isinstance(where, dict) else None
     if not node:
@@ -18,7 +21,12 @@ def bind(rest: Rest, target: Target, binding: Plain) -> None:
         why = f'pod {target.name} is already assigned to node "{found}"'
         raise conflict("", "pods/binding", target.name, why)
     bound = {**pod, "spec": {**(pod.get("spec") or {}), "nodeName": node}}
-    rest.update(target._replace(subresource=""), bound, WriteOptions(), "binding")
+    bound = rest.update(target._replace(subresource=""), bound, WriteOptions(), "binding").object
+    status = bound.get("status") or {}
+    others = [each for each in status.get("conditions") or () if each.get("type") != _SCHEDULED]
+    scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": format_time(rest.clock())}
+    told = {**bound, "status": {**status, "conditions": [*others, scheduled]}}
+    rest.update(target._replace(subresource="status"), told, WriteOptions(), "binding")
 
 
 def review(question: Plain) -> Plain:

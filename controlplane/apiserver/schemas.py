@@ -4,6 +4,7 @@ What the structs do not say, the semantics of lists and maps on merging, is the 
 """
 
 import functools
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -12,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from controlplane.apiserver.descriptions import description
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects import Condition, KubernetesObject, ObjectMeta, OwnerReference, Quantity, Record, core, v1
 
+_PYTHON_NAME = re.compile(r"(?<=`)[a-z]+(_[a-z]+)+(?=`)")
 _SET = {"x-kubernetes-list-type": "set"}
 _MERGED_SET = _SET | {"x-kubernetes-patch-strategy": "merge"}
 ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
@@ -85,10 +88,18 @@ def _record(record: type[Record]) -> Schema:
         field = dict(_schema(hints[info.name]))
         if field.get("type") == "array":
             field |= _LISTS.get((record, info.name), ATOMIC_LIST)
+        about = description(record.__name__, info.encode_name) or field.get("items", {}).get("description")
+        if about and "description" not in field:
+            field["description"] = about
         properties[info.encode_name] = field
-    text = " ".join((record.__doc__ or "").split())
+    text = _PYTHON_NAME.sub(lambda match: _camel(match[0]), " ".join((record.__doc__ or "").split()))
     schema: Plain = {"type": "object", "description": text, "properties": properties}
     return schema | ATOMIC_MAP if record in _ATOMIC else schema
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
 
 
 def _schema(annotation: Any) -> Schema:

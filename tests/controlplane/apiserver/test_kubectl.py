@@ -38,6 +38,8 @@ def test_explain(kube: Kubectl) -> None:
     assert "GROUP:      resource.k8s.io" in text
     assert "extendedResourceName\t<string>" in text
     assert "selectors\t<[]Object>" in text
+    assert "suitableNodes" in text
+    assert "no description" not in text
     assert "FIELD: reservedFor <[]Object>" in kube.ok("explain", "resourceclaim.status.reservedFor")
     wrong = kube.run("explain", "deviceclass.spec.nope")
     assert 'field "nope" does not exist' in wrong.stderr
