@@ -52,7 +52,6 @@ class Binder:
         bound = await self._writes.bind(pod, node)
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
         await self._writes.tell(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
-        await self._writes.set_pod_condition(bound, "PodScheduled", "True")
 
     async def _reserve(self, pod: Pod, claim: ResourceClaim, allocations: Iterator[AllocationResult]) -> ResourceClaim:
         """The claim, allocated and reserved for the pod."""

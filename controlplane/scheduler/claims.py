@@ -66,9 +66,9 @@ class ClaimController:
             return
         is_unwanted = pod is not None and owner is not None and (pod.metadata.uid != owner.uid or is_done(pod))
         if users or claim.metadata.deletion_timestamp is not None:
-            await self._writes.deallocate(claim)
-        elif is_unwanted or is_stray:  # a pod that is gone takes its claims along, which is the collector's business
-            await self._writes.delete_claim(claim)
+            claim = await self._writes.deallocate(claim)
+        if (is_unwanted or is_stray) and claim.metadata.deletion_timestamp is None:
+            await self._writes.delete_claim(claim)  # those of pods that are gone are the garbage collector's
 
     def _has_claim(self, pod: Pod, reference: PodResourceClaim) -> bool:
         """Whether there is, or need not be, a claim for the pod's reference to a template."""
@@ -147,7 +147,6 @@ def generate_name(pod: str, reference: str) -> str:
 
 
 def _is_stray(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether a special claim was given up half made: its pod is not bound and does not know it."""
+    """Whether a special claim was given up half made: its pod does not know it."""
     known = pod.status.extended_resource_claim_status
-    is_known = known is not None and known.resource_claim_name == claim.metadata.name
-    return is_special(claim) and not pod.spec.node_name and not is_known
+    return is_special(claim) and (known is None or known.resource_claim_name != claim.metadata.name)

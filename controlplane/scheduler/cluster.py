@@ -37,6 +37,7 @@ class Cache(Generic[K]):
         self._objects: dict[Key, K] = {}
         self._watched = 0  # everything up to this version has been seen
         self.objects: Mapping[Key, K] = self._objects
+        self.revision = 0  # counts up with every change
         self.is_listed = False
 
     def get(self, namespace: str, name: str) -> K | None:
@@ -54,21 +55,27 @@ class Cache(Generic[K]):
         known = self._objects.get(key)
         if known is not None and _version(known) >= version:
             return False  # we wrote this, or something after it
+        if event.type == "DELETED" and known is None:
+            return False
+        self.revision += 1
         if event.type == "DELETED":
-            return self._objects.pop(key, None) is not None
-        self._objects[key] = obj
+            del self._objects[key]
+        else:
+            self._objects[key] = obj
         return True
 
     def written(self, obj: K) -> None:
         """Take over the answer to a write, unless the watch has gone past it."""
         if _version(obj) > self._watched:
             self._objects[key_of(obj)] = obj
+            self.revision += 1
 
     def deleted(self, obj: K) -> None:
         """An object is gone by our own doing."""
         known = self._objects.get(key_of(obj))
         if known is not None and known.metadata.uid == obj.metadata.uid:
             del self._objects[key_of(obj)]
+            self.revision += 1
 
     def _replace(self, items: tuple[K, ...], version: int) -> None:
         is_other_server = version < self._watched  # one that starts anew; what we wrote to the old one is gone
@@ -76,6 +83,7 @@ class Cache(Generic[K]):
         self._objects.clear()
         self._objects.update({key_of(obj): obj for obj in items} | ours)
         self._watched = version
+        self.revision += 1
         self.is_listed = True
 
 

@@ -20,7 +20,7 @@ from controlplane.scheduler.eviction import Evictor
 from controlplane.scheduler.nodes import Unschedulable, claims_of, look, place
 from controlplane.scheduler.pods import is_done, is_gated
 from controlplane.scheduler.writes import Outdated, Writes
-from controlplane.structured import AllocationError, Features, SliceIndex
+from controlplane.structured import AllocationError, Features, SliceIndex, patched
 from resourceapi.client import Client, ClientError, Refused
 from resourceapi.client.patience import pause
 from resourceapi.objects import KubernetesObject
@@ -68,6 +68,7 @@ class Scheduler:
         self._claims = ClaimController(self._cluster, self._writes)
         self._binder = Binder(self._cluster, self._writes, binding_timeout, now, self._wake_at)
         self._evictor = Evictor(self._cluster, self._writes, now, self._wake_at)
+        self._patched: tuple[tuple[int, int], tuple[ResourceSlice, ...]] = (-1, -1), ()
         self._due: datetime | None = None  # when time alone makes a difference
         self._failures = 0  # looks in a row that the server did not let us finish
         self._is_refused = False
@@ -190,7 +191,12 @@ class Scheduler:
 
     def _slices(self) -> Sequence[ResourceSlice]:
         """The slices in the order of their names, with the taints of rules."""
-        return tuple(sorted(self._cluster.slices.objects.values(), key=lambda each: each.metadata.name))
+        slices, rules = self._cluster.slices, self._cluster.rules
+        revisions = (slices.revision, rules.revision)
+        if revisions != self._patched[0]:
+            in_order = sorted(slices.objects.values(), key=lambda each: each.metadata.name)
+            self._patched = revisions, tuple(patched(in_order, rules.objects.values()))
+        return self._patched[1]
 
 
 def _queue_order(pod: Pod) -> tuple[datetime, Key]:

@@ -91,7 +91,7 @@ class Writes:
         )
         return await self.set_claim_status(replace(claim, status=status))
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Give a claim's devices back: nothing is reserved, allocated or protected afterwards.
 
         A claim that is being deleted goes with that. Raises Outdated, ClientError.
@@ -100,13 +100,13 @@ class Writes:
             claim = await self.set_claim_status(replace(claim, status=ResourceClaimStatus()))
         kept = tuple(each for each in claim.metadata.finalizers if each != FINALIZER)
         if kept == claim.metadata.finalizers:
-            return
+            return claim
         released = replace(claim, metadata=replace(claim.metadata, finalizers=kept))
         if kept or claim.metadata.deletion_timestamp is None:
-            await self._update_claim(released)
-        else:
-            await self._send(lambda: self._claims.update(released))
-            self._cluster.claims.deleted(claim)
+            return await self._update_claim(released)
+        await self._send(lambda: self._claims.update(released))
+        self._cluster.claims.deleted(claim)
+        return released
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
         """Delete a claim. Raises Outdated, ClientError."""
@@ -118,7 +118,15 @@ class Writes:
     async def delete_pod(self, pod: Pod) -> None:
         """Delete a pod; the kubelet ends it. Raises Outdated, ClientError."""
         metadata = pod.metadata
-        await self._send(lambda: self._pods.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+
+        def deleted() -> Pod:
+            self._pods.delete(metadata.name, metadata.namespace, uid=metadata.uid)
+            return self._pods.get(metadata.name, metadata.namespace)
+
+        try:
+            self._cluster.pods.written(await self._send(deleted))
+        except Outdated:
+            self._cluster.pods.deleted(pod)  # nobody wanted to end it gently, or it was gone before
 
     async def set_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> Pod:
         """A pod with these members of its status. Raises Outdated, ClientError."""

@@ -5,7 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
+from msgspec.structs import replace
+
 from controlplane.apiserver import Server
+from controlplane.apiserver.kinds import Kind
 from controlplane.scheduler import Scheduler
 from resourceapi.client import Client, Credentials, Refused
 
@@ -16,7 +19,7 @@ DRIVER = "gpu.example.com"
 SECONDS = 30.0  # that anything may take on a slow machine
 _PLURALS = {
     "DeviceClass": ("resource.k8s.io/v1", "deviceclasses", False),
-    "DeviceTaintRule": ("resource.k8s.io/v1", "devicetaintrules", False),
+    "DeviceTaintRule": ("resource.k8s.io/v1beta2", "devicetaintrules", False),
     "Event": ("v1", "events", True),
     "Namespace": ("v1", "namespaces", False),
     "Node": ("v1", "nodes", False),
@@ -28,11 +31,18 @@ _PLURALS = {
 
 
 class Stand:
-    """A cluster of one API server and one scheduler; `options` are the scheduler's. What is asked goes over HTTP."""
+    """A cluster of one API server and one scheduler; `options` are the scheduler's. What is asked goes over HTTP.
 
-    def __init__(self, **options: Any) -> None:
+    With a `version` the server has no other one of resource.k8s.io.
+    """
+
+    def __init__(self, version: str = "", **options: Any) -> None:
         self.server = Server(token="t", collect_after=0.0)
-        self.at = datetime(2026, 1, 1, tzinfo=UTC)
+        if version:
+            for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
+                served = tuple(each for each in kind.versions if each.name == version)
+                (self.server.registry.add if served else self._remove)(replace(kind, versions=served))
+        self.at = datetime(2100, 1, 1, tzinfo=UTC)  # what the server stamps is in the past
         self._options: Json = {"now": lambda: self.at} | options
 
     async def __aenter__(self) -> Self:
@@ -165,6 +175,9 @@ class Stand:
             return message in await self.events(reason)
 
         await self.until(told)
+
+    def _remove(self, kind: Kind) -> None:
+        self.server.registry.remove(kind.id)
 
     def _resource(self, kind: str) -> Any:
         api_version, plural, namespaced = _PLURALS[kind]

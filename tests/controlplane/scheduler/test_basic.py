@@ -39,7 +39,7 @@ async def test_a_claim_from_a_template() -> None:
         assert metadata["ownerReferences"] == [owner | {"controller": True, "blockOwnerDeletion": True}]
         assert devices(made) == ["n1/gpu-0"]
         assert users(made) == {"p"}
-        assert made["status"]["allocation"]["allocationTimestamp"] == "2026-01-01T00:00:00Z"
+        assert made["status"]["allocation"]["allocationTimestamp"] == "2100-01-01T00:00:00Z"
         assert await stand.events("Scheduled") == ["Successfully assigned default/p to n1"]
         await stand.finish("p")
         await stand.until_gone("ResourceClaim", metadata["name"])

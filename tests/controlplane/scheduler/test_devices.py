@@ -1,0 +1,171 @@
+"""What claims can say about devices, as pods show it."""
+
+from tests.controlplane.scheduler.kit import (
+    DRIVER,
+    Json,
+    Stand,
+    claim,
+    device_class,
+    devices,
+    node,
+    pod,
+    request,
+    slice_,
+    template,
+)
+from tests.dra_scenarios import scenario
+
+
+def attributed(name: str, **attributes: Json) -> Json:
+    return {"name": name, "attributes": attributes}
+
+
+@scenario(227)
+async def test_a_selector_that_cannot_be_evaluated() -> None:
+    async with Stand() as stand:
+        selector = f'device.attributes["{DRIVER}"].missing == "x"'
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim("c", request("r", 1, selector)))
+        await stand.create(pod("p", {"g": "c"}))
+        refused = await stand.until_refused("p", "CEL runtime error", "no such key: missing")
+        assert refused["reason"] == "SchedulerError"
+        await stand.until_event("FailedScheduling", refused["message"])
+
+
+@scenario(218)
+async def test_configuration_of_class_and_claim_comes_with_the_allocation() -> None:
+    async with Stand() as stand:
+        opaque = [{"opaque": {"driver": DRIVER, "parameters": {"who": who}}} for who in ("class", "claim")]
+        await stand.create(node(), device_class(config=opaque[:1]), slice_("n1", "a"))
+        await stand.create(claim("c", config=opaque[1:]), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        config = (await stand.get("ResourceClaim", "c"))["status"]["allocation"]["devices"]["config"]
+        assert [(x["source"], x["opaque"]["parameters"]["who"]) for x in config] == [
+            ("FromClass", "class"),
+            ("FromClaim", "claim"),
+        ]
+
+
+@scenario(229)
+async def test_the_first_available() -> None:
+    def alternative(name: str, size: int) -> Json:
+        expression = f'device.attributes["{DRIVER}"].size == {size}'
+        return {"name": name, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
+
+    async with Stand() as stand:
+        sizes = {"big": 3, "middle": 2}
+        config = [
+            {"requests": [f"r/{name}"], "opaque": {"driver": DRIVER, "parameters": {"size": name}}}
+            for name in ("large", "medium")
+        ]
+        wanted = {"name": "r", "firstAvailable": [alternative("large", 3), alternative("medium", 2)]}
+        found = [attributed(name, size={"int": size}) for name, size in sizes.items()]
+        await stand.create(node(), device_class(), slice_("n1", *found))
+        for number in range(3):
+            await stand.create(claim(f"c{number}", wanted, config=config), pod(f"p{number}", {"g": f"c{number}"}))
+        await stand.until_refused("p2", "cannot allocate all claims")
+        given = [(await stand.get("ResourceClaim", f"c{n}"))["status"]["allocation"]["devices"] for n in (0, 1)]
+        assert [(x["results"][0]["request"], x["results"][0]["device"]) for x in given] == [
+            ("r/large", "big"),
+            ("r/medium", "middle"),
+        ]
+        assert [x["config"][0]["opaque"]["parameters"]["size"] for x in given] == ["large", "medium"]
+
+
+@scenario(231)
+async def test_devices_that_share_counters() -> None:
+    drawn = {"consumesCounters": [{"counterSet": "set", "counters": {"memory": {"value": "4Gi"}}}]}
+    shared = [{"name": "set", "counters": {"memory": {"value": "6Gi"}}}]
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), template())
+        await stand.create(slice_("n1", name="s1", count=2, sharedCounters=shared))
+        await stand.create(slice_("n1", {"name": "a"} | drawn, {"name": "b"} | drawn, name="s2", count=2))
+        await stand.create(pod("p", templates={"g": "t"}))
+        await stand.until_bound("p")
+        await stand.create(pod("q", templates={"g": "t"}))
+        await stand.until_refused("q", "cannot allocate all claims")
+        await stand.finish("p")
+        await stand.until_bound("q")
+
+
+@scenario(232)
+async def test_a_capacity_that_claims_share() -> None:
+    async with Stand() as stand:
+        capacity = {"memory": {"value": "8Gi"}}
+        device = {"name": "a", "allowMultipleAllocations": True, "capacity": capacity}
+        half = request(capacity={"requests": {"memory": "4Gi"}})
+        await stand.create(node(), device_class(), slice_("n1", device), template("t", half))
+        await stand.create(pod("p", templates={"g": "t"}))
+        await stand.until_bound("p")
+        await stand.create(pod("q", templates={"g": "t"}))
+        await stand.until_bound("q")
+        whole = template("whole", request(capacity={"requests": {"memory": "8Gi"}}))
+        await stand.create(whole, pod("r", templates={"g": "whole"}))
+        await stand.until_refused("r", "cannot allocate all claims")
+        results = [(await stand.claims_of(name))["g"]["status"]["allocation"]["devices"]["results"][0] for name in "pq"]
+        assert [each["consumedCapacity"] for each in results] == [{"memory": "4Gi"}] * 2
+        assert results[0]["shareID"] != results[1]["shareID"]
+        await stand.finish("p")
+        await stand.finish("q")
+        await stand.until_bound("r")
+
+
+@scenario(203, 241)
+async def test_admin_access() -> None:
+    async with Stand() as stand:
+        await stand.create(node("n1"), node("n2"), device_class(), slice_("n1", "a"), slice_("n2", "b"), claim())
+        await stand.create(pod("user", {"g": "c"}, nodeSelector={}))
+        await stand.until_bound("user")
+        await stand.patch(
+            "Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        )
+        await stand.create(template("all", request(adminAccess=True, allocationMode="All", count=0)))
+        for name in ("n1", "n2"):
+            await stand.patch("Node", name, {"metadata": {"labels": {"host": name}}})
+            await stand.create(pod(f"daemon-{name}", templates={"g": "all"}, nodeSelector={"host": name}))
+        for name, device in (("n1", "n1/a"), ("n2", "n2/b")):
+            await stand.until_bound(f"daemon-{name}")
+            made = (await stand.claims_of(f"daemon-{name}"))["g"]
+            assert devices(made) == [device]
+            assert made["status"]["allocation"]["devices"]["results"][0]["adminAccess"] is True
+
+
+@scenario(241)
+async def test_admin_access_where_it_is_not_allowed() -> None:
+    async with Stand() as stand:
+        await stand.patch(
+            "Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        )
+        await stand.create(node(), device_class(), slice_("n1", "a"), template("t", request(adminAccess=True)))
+        await stand.patch(
+            "Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
+        )
+        await stand.create(pod("p", templates={"g": "t"}))
+        await stand.until_refused("p", "ResourceClaim not created yet")
+        (told,) = await stand.events("FailedResourceClaimCreation")
+        assert "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label" in told
+        assert "PodResourceClaim g: failed to create ResourceClaim" in told
+
+
+async def test_devices_that_several_nodes_can_use() -> None:
+    async with Stand() as stand:
+        await stand.create(node("n1"), node("n2", {"net": "yes"}), device_class())
+        await stand.create(
+            slice_(
+                "net",
+                "a",
+                nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [{"key": "net", "operator": "Exists"}]}]},
+            )
+        )
+        await stand.create(claim(), pod("p", {"g": "c"}))
+        assert (await stand.until_bound("p"))["spec"]["nodeName"] == "n2"
+        await stand.patch("Node", "n2", {"spec": {"unschedulable": True}})
+        await stand.create(pod("q", {"g": "c"}))
+        text = "1 node(s) were unschedulable, 1 resourceclaim not available on the node"
+        await stand.until_refused("q", f"0/2 nodes are available: {text}.")
+
+
+async def test_a_claim_that_wants_nothing_of_devices() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), claim("c") | {"spec": {"devices": {}}}, pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        assert (await stand.get("ResourceClaim", "c"))["status"]["reservedFor"]

@@ -1,0 +1,221 @@
+"""Servers as they are: older versions of the API, refusals, answers that do not come, other writers."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from controlplane.scheduler import Scheduler
+from resourceapi.client import Client, Credentials, Refused, Unreachable
+from tests.controlplane.scheduler.kit import (
+    Stand,
+    claim,
+    device_class,
+    devices,
+    node,
+    pod,
+    slice_,
+    template,
+    users,
+)
+from tests.dra_scenarios import scenario
+
+Fault = Callable[[str, str, Callable[[], Any]], Any]
+
+
+class FaultyClient(Client):
+    """A client on a bad line: `fault` gets method, path and what would send the request."""
+
+    def __init__(self, stand: Stand, fault: Fault) -> None:
+        credentials = Credentials(server=stand.server.url, token="t")
+        super().__init__(lambda: credentials, wait=lambda _: None)
+        self._fault = fault
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        def send() -> Any:
+            return super(FaultyClient, self).request(method, path, body, query=query, content_type=content_type)
+
+        return self._fault(method, path, send)
+
+
+class Once:
+    """A fault of the first request that goes to a path; `is_done` says whether it reaches the server."""
+
+    def __init__(self, method: str, ending: str, *, is_done: bool, error: Exception | None = None) -> None:
+        self._wanted = (method, ending)
+        self._is_done = is_done
+        self._error = error or Unreachable("the line is cut")
+        self.happened = False
+
+    def __call__(self, method: str, path: str, send: Callable[[], Any]) -> Any:
+        if self.happened or method != self._wanted[0] or not path.endswith(self._wanted[1]):
+            return send()
+        self.happened = True
+        if self._is_done:
+            send()
+        raise self._error
+
+
+@scenario(230)
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_older_versions(version: str) -> None:
+    async with Stand() as newest:
+        await newest.create(node(), device_class(), slice_("n1", "a"), template())
+        kept = [
+            each
+            for kind in ("Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate")
+            for each in await newest.all(kind)
+        ]
+    async with Stand(version) as stand:
+        for each in kept:  # stored objects are those of v1, whatever is served
+            each.setdefault("metadata", {}).pop("resourceVersion", None)
+        for kind, obj in zip(("nodes", "deviceclasses", "resourceslices", "resourceclaimtemplates"), kept, strict=True):
+            found = next(each for each in stand.server.registry if each.plural == kind)
+            key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+            stand.server.store.put(found.id, key, obj)
+        await stand.server.store.settle()
+        await stand.create(pod("p", templates={"g": "t"}))
+        bound = await stand.until_bound("p")
+        name = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+        path = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims/{name}"
+        made = await asyncio.to_thread(stand.client.request, "GET", path)
+        assert devices(made) == ["n1/a"]
+
+
+async def test_a_server_that_may_not_be_read() -> None:
+    async with Stand() as stand:
+        credentials = Credentials(server=stand.server.url, token="wrong")
+        client = Client(lambda: credentials)
+        scheduler = Scheduler(client)
+        with pytest.raises(Refused, match="401"):
+            await scheduler.start()
+        await scheduler.stop()
+        client.close()
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(
+    ("method", "ending"),
+    [
+        ("PUT", "/resourceclaims/c"),
+        ("PUT", "/resourceclaims/c/status"),
+        ("POST", "/pods/p/binding"),
+        ("PATCH", "/pods/p/status"),
+        ("POST", "/namespaces/default/resourceclaims"),
+    ],
+)
+async def test_an_answer_that_does_not_come(method: str, ending: str, is_done: bool) -> None:
+    async with Stand() as stand:
+        await stand.scheduler.stop()
+        fault = Once(method, ending, is_done=is_done)
+        client = FaultyClient(stand, fault)
+        async with Scheduler(client):
+            await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
+            await stand.create(pod("p", {"x": "c"}, {"y": "t"}))
+            await stand.until_bound("p")
+            assert fault.happened
+            held = devices(await stand.get("ResourceClaim", "c"))
+            held += devices((await stand.claims_of("p"))["y"])
+            assert sorted(held) == ["n1/a", "n1/b"]
+            await stand.delete("Pod", "p")
+            await stand.until_free("c")
+        client.close()
+
+
+async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() -> None:
+    """The write of c reaches the server late: after the scheduler has heard that the line was cut."""
+    late: list[Callable[[], Any]] = []
+
+    def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
+        if (method, path.rpartition("/resourceclaims/")[2]) != ("PUT", "c/status"):
+            return send()
+        if not late:
+            late.append(send)
+            raise Unreachable("the line is cut")
+        if len(late) == 1:
+            late.append(send)
+            late[0]()
+        return send()
+
+    async with Stand() as stand:
+        await stand.scheduler.stop()
+        client = FaultyClient(stand, fault)
+        async with Scheduler(client):
+            await stand.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
+            await stand.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
+            await stand.until_bound("p")
+            await stand.until_refused("q", "cannot allocate all claims")
+            assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
+            assert users(await stand.get("ResourceClaim", "c")) == {"p"}
+        client.close()
+
+
+async def test_a_server_with_a_fault_is_asked_again() -> None:
+    async with Stand() as stand:
+        await stand.scheduler.stop()
+        fault = Once("PUT", "/status", is_done=True, error=Refused(500, "InternalError", "timed out", {}, None))
+        client = FaultyClient(stand, fault)
+        async with Scheduler(client):
+            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+            await stand.until_bound("p")
+        assert fault.happened
+        client.close()
+
+
+async def test_somebody_else_writes_in_between() -> None:
+    async with Stand() as stand:
+        await stand.scheduler.stop()
+        done = []
+
+        def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
+            if method == "PUT" and path.endswith("/c") and not done:
+                done.append(path)
+                client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True).patch(
+                    "c", {"metadata": {"labels": {"a": "b"}}}, "default"
+                )
+            return send()
+
+        client = FaultyClient(stand, fault)
+        async with Scheduler(client):
+            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+            await stand.until_bound("p")
+            assert done
+            assert (await stand.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
+        client.close()
+
+
+async def test_a_pod_that_goes_while_it_is_bound() -> None:
+    async with Stand() as stand:
+        await stand.scheduler.stop()
+
+        def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
+            if path.endswith("/pods/p/binding"):
+                client.raw("v1", "pods", namespaced=True).delete("p", "default")
+            return send()
+
+        client = FaultyClient(stand, fault)
+        async with Scheduler(client):
+            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+            await stand.until_gone("Pod", "p")
+            await stand.until_free("c")
+            await stand.create(pod("q", {"x": "c"}))
+            await stand.until_bound("q")
+        client.close()
+
+
+async def test_a_cluster_with_controllers_of_its_own() -> None:
+    async with Stand(with_controllers=False) as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), template())
+        await stand.create(pod("p", {"x": "c"}), pod("q", templates={"y": "t"}))
+        await stand.until_bound("p")
+        await stand.until_refused("q", 'pod "default/q": ResourceClaim not created yet')
+        assert [each["metadata"]["name"] for each in await stand.all("ResourceClaim")] == ["c"]

@@ -1,0 +1,208 @@
+"""What takes its time: binding conditions, taints and tolerations that run out."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.controlplane.scheduler.kit import (
+    DRIVER,
+    Json,
+    Stand,
+    claim,
+    condition,
+    device_class,
+    devices,
+    node,
+    pod,
+    request,
+    slice_,
+)
+from tests.dra_scenarios import scenario
+
+CONDITIONED = {"name": "a", "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+
+
+def told(type_: str, device: str = "a") -> list[Json]:
+    """A device status with a condition."""
+    at = "2026-01-01T00:00:00Z"
+    state = {"type": type_, "status": "True", "reason": "Why", "message": "because", "lastTransitionTime": at}
+    return [{"driver": DRIVER, "pool": "n1", "device": device, "conditions": [state]}]
+
+
+def taint(effect: str, key: str = "example.com/ill") -> Json:
+    return {"key": key, "effect": effect}
+
+
+def rule(effect: str, **selector: str) -> Json:
+    return {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "rule"},
+        "spec": {"deviceSelector": selector, "taint": taint(effect)},
+    }
+
+
+async def until_allocated(stand: Stand, name: str, *wanted: str) -> None:
+    async def allocated() -> bool:
+        return devices(await stand.get("ResourceClaim", name)) == list(wanted)
+
+    await stand.until(allocated)
+
+
+async def test_binding_waits_for_conditions() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a")
+        await stand.create(pod("other"))
+        await stand.until_bound("other")
+        assert not (await stand.get("Pod", "p"))["spec"].get("nodeName")
+        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.until_bound("p")
+
+
+async def test_a_scheduler_that_starts_again_goes_on_waiting() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a")
+        await stand.restart()
+        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.until_bound("p")
+
+
+async def test_a_failed_condition_gives_the_device_back() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED, "b"), claim(), pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a")
+        await stand.patch(
+            "ResourceSlice",
+            "n1-slice",
+            {"spec": {"devices": [CONDITIONED | {"taints": [taint("NoSchedule")]}, {"name": "b"}]}},
+        )
+        await stand.set_status("ResourceClaim", "c", devices=told("broken"))
+        await stand.until_bound("p")
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/b"]
+        failed = "claim c binding failed: broken, reason=Why, message='because'"
+        await stand.until_event("FailedScheduling", failed)
+
+
+async def test_conditions_are_not_waited_for_endlessly() -> None:
+    async with Stand(binding_timeout=60.0) as stand:
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a")
+        first = (await stand.get("ResourceClaim", "c"))["status"]["allocation"]["allocationTimestamp"]
+        await stand.pass_time(61)
+        await stand.until_event("FailedScheduling", "claim c binding timeout")
+
+        async def again() -> bool:
+            status = (await stand.get("ResourceClaim", "c")).get("status", {})
+            return status.get("allocation", {}).get("allocationTimestamp", first) != first
+
+        assert await stand.until(again)
+
+
+async def test_a_device_that_another_pod_runs_with_is_not_taken_away() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await until_allocated(stand, "c", "n1/a")
+        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.until_bound("p")
+        await stand.set_status("ResourceClaim", "c", devices=told("broken"))
+        await stand.create(pod("q", {"g": "c"}))
+        await stand.until_refused("q", "claim c binding failed")
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
+
+
+@scenario(236, 238)
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+async def test_a_tainted_device_needs_a_toleration(effect: str) -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", {"name": "a", "taints": [taint(effect)]}))
+        tolerations = [{"key": "example.com/ill", "operator": "Exists"}]
+        await stand.create(claim("no"), claim("yes", request(tolerations=tolerations)))
+        await stand.create(pod("p", {"g": "no"}))
+        await stand.until_refused("p", "cannot allocate all claims")
+        await stand.create(pod("q", {"g": "yes"}))
+        await stand.until_bound("q")
+
+
+@scenario(237)
+async def test_a_taint_evicts() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim("c"), claim("d"))
+        await stand.create(pod("p", {"g": "c"}), pod("q", {"g": "d"}))
+        await stand.until_bound("p")
+        await stand.until_bound("q")
+        given = devices(await stand.get("ResourceClaim", "c"))[0].partition("/")[2]
+        (kept,) = {"a", "b"} - {given}
+        ill = [{"name": given, "taints": [taint("NoExecute")]}, {"name": kept}]
+        await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": ill}})
+        await stand.until_gone("Pod", "p")
+        await stand.until_free("c")
+        assert await stand.events("DeviceTaintManagerEviction") == ["Marking for deletion Pod default/p"]
+        assert await stand.get("Pod", "q")
+
+
+@scenario(239)
+async def test_a_rule_evicts_all_who_share_a_claim() -> None:
+    async with Stand() as stand:
+        await stand.create(
+            node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}), pod("q", {"g": "c"})
+        )
+        await stand.until_bound("p")
+        await stand.until_bound("q")
+        await stand.create(rule("NoExecute", driver=DRIVER, device="a"))
+        await stand.until_gone("Pod", "p")
+        await stand.until_gone("Pod", "q")
+        await stand.until_free("c")
+        await stand.create(pod("r", {"g": "c"}))
+        await stand.until_refused("r", "cannot allocate all claims")
+        await stand.delete("DeviceTaintRule", "rule")
+        await stand.until_bound("r")
+
+
+async def test_a_pod_that_has_to_go_is_told_why() -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim())
+        held = pod("p", {"g": "c"})
+        held["metadata"]["finalizers"] = ["example.com/wait"]
+        await stand.create(held)
+        await stand.until_bound("p")
+        await stand.create(rule("NoExecute"))
+
+        async def going() -> Json:
+            found = await stand.get("Pod", "p")
+            return found if found["metadata"].get("deletionTimestamp") else {}
+
+        reason = condition(await stand.until(going), "DisruptionTarget")
+        assert reason["reason"] == "DeletionByDeviceTaintManager"
+
+
+@scenario(239)
+async def test_a_toleration_runs_out() -> None:
+    async with Stand() as stand:
+        tolerations = [
+            {"key": "example.com/ill", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+            for seconds in (100, 300)
+        ]
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim("c", request(tolerations=tolerations)))
+        await stand.create(pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        added = stand.at - timedelta(seconds=50)
+        tainted = {"name": "a", "taints": [taint("NoExecute") | {"timeAdded": added.strftime("%Y-%m-%dT%H:%M:%SZ")}]}
+        await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": [tainted]}})
+        await stand.pass_time(49)
+        await stand.create(pod("later"))
+        await stand.until_bound("later")
+        assert await stand.get("Pod", "p")
+        await stand.pass_time(2)
+        await stand.until_gone("Pod", "p")
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "None"])
+async def test_other_taints_evict_nobody(effect: str) -> None:
+    async with Stand() as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}))
+        await stand.until_bound("p")
+        await stand.create(rule(effect), pod("later"))
+        await stand.until_bound("later")
+        assert await stand.get("Pod", "p")
