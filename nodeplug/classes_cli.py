@@ -14,7 +14,8 @@ from nodeplug.config import ConfigError, load
 from resourceapi.objects import v1, write_object
 
 CONFIGURATION = 2
-_GROUP_VERSIONS = {version: f"{v1.GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1")}
+_VERSIONS = ("v1", "v1beta2", "v1beta1")
+_WIDTH = 1000  # of a line: expressions stay in one piece
 
 
 @click.command()
@@ -23,7 +24,7 @@ _GROUP_VERSIONS = {version: f"{v1.GROUP}/{version}" for version in ("v1", "v1bet
     "--api-version",
     default="v1",
     show_default=True,
-    type=click.Choice(list(_GROUP_VERSIONS)),
+    type=click.Choice(_VERSIONS),
     help="What the cluster serves: v1 since Kubernetes 1.34.",
 )
 def classes(file: Path, api_version: str) -> None:
@@ -41,5 +42,6 @@ def classes(file: Path, api_version: str) -> None:
         click.echo(f"{file}: no resource has `api: dra` or `api: both`", err=True)
         sys.exit(CONFIGURATION)
     made = (device_class(resource, config.settings.driver_name) for resource in offered)
-    documents = [write_object(x, _GROUP_VERSIONS[api_version]) for x in made]
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+    wanted = f"{v1.GROUP}/{api_version}"
+    documents = [{"apiVersion": wanted, **write_object(x, wanted)} for x in made]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=_WIDTH), nl=False)
