@@ -66,6 +66,8 @@ class FakeClock:
 
     async def advance(self, seconds: float) -> None:
         """Move the clock; sleepers wake at their own moments, in order, and each acts before the next wakes."""
+        for _ in range(2):
+            await asyncio.sleep(0)  # what was begun gets to its first wait
         end = self._now + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
             self._now, _, woken = heapq.heappop(self._sleepers)

@@ -316,11 +316,12 @@ class PodWorkers:
             run.ending = self._spawn(self._end_until_done(run, FIRST_UNPREPARE_RETRY))
 
     async def _end_until_done(self, run: PodRun, wait: float = 0.0) -> None:
-        if wait:
-            await self._clock.sleep(wait)
-        while not await self._unprepare(run):
-            await self._clock.sleep(wait or FIRST_UNPREPARE_RETRY)
-            wait = UNPREPARE_RETRY_PERIOD
+        while True:
+            if wait:
+                await self._clock.sleep(wait)
+            if await self._unprepare(run):
+                return
+            wait = UNPREPARE_RETRY_PERIOD if wait else FIRST_UNPREPARE_RETRY
 
     async def _unprepare(self, run: PodRun) -> bool:
         try:

@@ -1,6 +1,7 @@
 """A DRA manager on real sockets, with drivers that tests steer, and no server above it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -67,7 +68,6 @@ async def passing(clock: FakeClock, seconds: float, predicate: Callable[[], obje
     async with asyncio.timeout(20):
         while not predicate():
             await clock.advance(seconds)
-            await asyncio.sleep(0)
 
 
 class Kit:
@@ -163,7 +163,10 @@ class Lab:
         self.cluster = MemoryCluster()
         options = {"timeouts": Timeouts(dial=0.5), **options}
         self.node = Node(folder, clock=self.clock, cluster=self.cluster, node_name="realnode", **options)
-        self.events: list[str] = []
+        self._failures: list[str] = []
+        self._unprepare_failures = 0
+        self._registrations: Counter[DRAPluginStub] = Counter()
+        self._told = asyncio.Event()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -187,8 +190,10 @@ class Lab:
         return stub
 
     async def found(self, stub: DRAPluginStub) -> None:
-        """Return when the plugin watcher has found a plugin, and it is connected."""
+        """Return when the plugin watcher has found a plugin, once more than before, and it is connected."""
+        self._registrations[stub] += 1
         await self.clock.advance(1)
+        await stub.until(lambda: stub.notified.count((True, "")) >= self._registrations[stub])
         await self.node.until(
             lambda: any(
                 plugin.is_connected and plugin.endpoint == str(stub.socket)
@@ -218,10 +223,23 @@ class Lab:
         for each in claims:
             self.cluster.put(each)
 
-    def failures(self) -> list[str]:
-        """What the pods' events said of claims that could not be prepared."""
-        return [text for text in self.events if text.startswith("Failed to prepare")]
+    async def unprepare_failed(self, count: int) -> None:
+        """Return when that has happened so often."""
+        async with asyncio.timeout(10):
+            while self._unprepare_failures < count:
+                await self._told.wait()
+
+    async def failures(self, count: int) -> list[str]:
+        """What the pods' events said of claims that could not be prepared, when there are so many."""
+        async with asyncio.timeout(10):
+            while len(self._failures) < count:
+                await self._told.wait()
+        return self._failures
 
     async def _watch(self) -> None:
         async for event in self.node.events():
-            self.events.append(event.text)
+            if event.kind == "FailedPrepareDynamicResources":
+                self._failures.append(event.text)
+            self._unprepare_failures += event.kind == "unprepare failed"
+            told, self._told = self._told, asyncio.Event()
+            told.set()

@@ -1,0 +1,253 @@
+"""Health: what drivers report, how long that holds, and the file."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+
+from kubelet import FakeClock
+from kubelet.dra_stub import DRAPluginStub
+from kubelet.dramanager import Release
+from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
+from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
+from kubelet.plugin import failing
+from kubeletapi.dra.v1 import api_pb2 as dra
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, claim, user
+
+V1, ALPHA = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
+SERVING = ("v1.DRAPlugin", ALPHA)
+
+
+def report(device: str, health: int = api.HEALTHY, seconds: int = 0, message: str = "") -> api.DeviceHealth:
+    return api.DeviceHealth(
+        device=api.DeviceIdentifier(pool_name=POOL, device_name=device),
+        health=api.HealthStatus.Name(health),
+        health_check_timeout_seconds=seconds,
+        message=message,
+    )
+
+
+async def watched(kit: Kit, versions: Sequence[str] = ("v1.DRAPlugin",)) -> DRAPluginStub:
+    """A driver whose health stream is open, and whose claim `c1` of pod `p` is prepared."""
+    stub = await kit.driver(services=SERVING, versions=versions)
+    kit.put(claim("c1"))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    await stub.until(lambda: stub.streams == 1)
+    return stub
+
+
+def read(kit: Kit, device: str = "g0") -> tuple[str, str]:
+    return kit.manager.health.get(DRIVER, POOL, device)
+
+
+async def until(kit: Kit, health: str, device: str = "g0") -> None:
+    await kit.until(lambda: read(kit, device)[0] == health)
+
+
+@scenario(135)
+async def test_reports_reach_the_pods_of_a_device(kit: Kit) -> None:
+    stub = await watched(kit)
+    updates = kit.manager.updates()
+    stub.report(report("g0"), report("stranger"))
+    assert await updates.get() == ["p"]
+    assert read(kit) == ("Healthy", "")
+    stub.report(report("g0", api.UNHEALTHY, message="overheated"))
+    assert await updates.get() == ["p"]
+    assert read(kit) == ("Unhealthy", "overheated")
+    stub.report(report("g0", api.UNHEALTHY, message="burning"))
+    assert await updates.get() == ["p"]
+    assert read(kit) == ("Unhealthy", "burning")
+    stub.report(report("stranger", api.UNHEALTHY))
+    await until(kit, "Unhealthy", "stranger")
+    assert updates.empty(), "no pod has it"
+    assert read(kit) == ("Unhealthy", "burning"), "a device that is left out keeps its health"
+    stub.send(api.NodeWatchResourcesResponse(devices=[api.DeviceHealth(health=api.HealthStatus.UNHEALTHY)]))
+    stub.report(report("g0"))
+    await until(kit, "Healthy")
+
+
+@scenario(135, 191)
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+async def test_the_end_of_a_stream(folder: Path, release: Release) -> None:
+    async with Kit(folder, release=release) as kit:
+        stub = await watched(kit, versions=SERVING)
+        updates = kit.manager.updates()
+        stub.report(report("g0"))
+        assert await updates.get() == ["p"]
+        stub.end_streams()
+        await stub.until(lambda: stub.streams == 0)
+        await kit.passing(5, lambda: stub.streams_opened == 2)
+        assert read(kit) == ("Unknown", "")
+        assert updates.qsize() == (0 if release == "1.36" else 1), "1.36 leaves the pods' statuses as they are"
+        stub.report(report("g0"))
+        await until(kit, "Healthy")
+
+
+async def test_bytes_that_are_no_report_end_a_stream(kit: Kit) -> None:
+    stub = await watched(kit)
+    stub.send(b"\xff\xff")
+    await kit.passing(5, lambda: stub.streams_opened == 2)
+
+
+async def test_a_plugin_without_health_service_is_asked_for_ever(kit: Kit) -> None:
+    """1.36 asks every plugin, whatever it announces."""
+    stub = await kit.serving(services=SERVING, versions=("v1.DRAPlugin",))
+    stub.behaviours["NodeWatchResources"] = failing("unknown service", grpc.StatusCode.UNIMPLEMENTED)
+    await kit.register(stub)
+    await kit.passing(5, lambda: len(stub.called("NodeWatchResources")) == 3)
+    del stub.behaviours["NodeWatchResources"]
+    await kit.passing(5, lambda: stub.streams == 1)
+
+
+@scenario(150)
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        ([], None),
+        ([V1], V1),
+        ([ALPHA], ALPHA),
+        ([ALPHA, V1], V1),
+        (["v9.DRAResourceHealth", "v1.DRAPlugin"], None),
+    ],
+)
+def test_the_service_that_is_called(versions: list[str], chosen: str | None) -> None:
+    assert choose_health_service("1.37", versions) == chosen
+    assert choose_health_service("1.36", versions) == ALPHA
+
+
+@scenario(152)
+async def test_one_stream_per_driver_from_1_37_on(folder: Path) -> None:
+    both = ("v1.DRAPlugin", V1)
+    async with Kit(folder, release="1.37") as kit:
+        old = await kit.driver(name="old.sock", services=both, versions=both)
+        await old.until(lambda: old.streams == 1)
+        old.report(report("g0"))
+        await until(kit, "Healthy")
+        new = await kit.driver(name="new.sock", services=both, versions=both)
+        await old.until(lambda: old.streams == 0)
+        await new.until(lambda: new.streams == 1)
+        new.report(report("g0", api.UNHEALTHY))
+        await until(kit, "Unhealthy")
+        without = await kit.driver(name="without.sock", services=both, versions=("v1.DRAPlugin",))
+        await new.until(lambda: new.streams == 0)
+        assert read(kit) == ("Unknown", "")
+        assert without.streams_opened == 0, "and the older one is not asked again"
+        await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(without.socket))
+        await new.until(lambda: new.streams == 1)
+        await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(new.socket))
+        await new.until(lambda: new.streams == 0)
+
+
+@scenario(152)
+async def test_a_plugin_without_health_service_is_left_alone_from_1_37_on(folder: Path) -> None:
+    async with Kit(folder, release="1.37") as kit:
+        stub = await kit.serving(services=SERVING, versions=SERVING)
+        stub.behaviours["NodeWatchResources"] = failing("unknown service", grpc.StatusCode.UNIMPLEMENTED)
+        await kit.register(stub)
+        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() == f"health {stub.socket}"])
+        assert len(stub.called("NodeWatchResources")) == 1
+
+
+@scenario(137)
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("", ""), ("hot", "hot"), ("x" * 1024, "x" * 1024), ("x" * 1025, "x" * 1021 + "...")],
+)
+def test_long_messages_are_cut(message: str, shown: str) -> None:
+    assert shortened(message) == shown
+
+
+@scenario(139)
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [
+        (report("g", api.HEALTHY), DeviceHealth(POOL, "g", "Healthy", 30)),
+        (report("g", api.UNHEALTHY, 7), DeviceHealth(POOL, "g", "Unhealthy", 7)),
+        (report("g", api.UNKNOWN, -5), DeviceHealth(POOL, "g", "Unknown", 30)),
+    ],
+)
+def test_what_a_report_says(sent: api.DeviceHealth, taken: DeviceHealth, caplog: pytest.LogCaptureFixture) -> None:
+    assert reports(api.NodeWatchResourcesResponse(devices=[sent])) == [taken]
+    assert ("health_check_timeout_seconds is -5" in caplog.text) == (sent.health_check_timeout_seconds < 0)
+
+
+@scenario(145, 147)
+async def test_only_changes_count(folder: Path) -> None:
+    cache = HealthCache(folder, FakeClock())
+    well = DeviceHealth(POOL, "g0", "Healthy")
+    assert cache.update(DRIVER, [well]) == [well]
+    assert cache.update(DRIVER, [well]) == []
+    for changed in (DeviceHealth(POOL, "g0", "Healthy", 30, "fine"), DeviceHealth(POOL, "g0", "Healthy", 60, "fine")):
+        assert cache.update(DRIVER, [changed]) == [changed]
+    assert cache.get(DRIVER, POOL, "g0") == ("Healthy", "fine")
+    assert cache.get(DRIVER, POOL, "g1") == cache.get("x", POOL, "g0") == ("Unknown", "")
+    await cache.close()
+
+
+@scenario(146, 147)
+async def test_reports_run_out(folder: Path) -> None:
+    clock = FakeClock()
+    cache = HealthCache(folder, clock)
+    short, long = DeviceHealth(POOL, "g0", "Healthy", 10, "m"), DeviceHealth(POOL, "g1", "Healthy", 100)
+    cache.update(DRIVER, [short, long])
+    await clock.advance(10)
+    assert cache.update(DRIVER, []) == []
+    await clock.advance(1)
+    assert cache.get(DRIVER, POOL, "g0") == ("Unknown", "")
+    assert cache.update(DRIVER, []) == [DeviceHealth(POOL, "g0", "Unknown", 10)]
+    assert cache.update(DRIVER, []) == []
+    assert cache.get(DRIVER, POOL, "g1") == ("Healthy", "")
+    await cache.close()
+
+
+@scenario(144, 148)
+async def test_the_file(folder: Path) -> None:
+    clock = FakeClock()
+    cache = HealthCache(folder, clock)
+    await cache.load()
+    await clock.advance(1.25)
+    cache.update(DRIVER, [DeviceHealth(POOL, "g1", "Healthy"), DeviceHealth(POOL, "g0", "Unhealthy", 10, "hot")])
+    cache.update("other", [DeviceHealth(POOL, "g0", "Healthy")])
+    assert cache.clear_driver("other") == [DeviceHealth(POOL, "g0", "Healthy")]
+    await cache.close()
+    path = folder / "dra_health_state"
+    assert path.read_text() == (
+        '{"driver.example.com":{"Devices":{'
+        '"realnode/g0":{"PoolName":"realnode","DeviceName":"g0","Health":"Unhealthy",'
+        '"LastUpdated":"2026-01-01T00:00:01.25Z","HealthCheckTimeout":10000000000,"Message":"hot"},'
+        '"realnode/g1":{"PoolName":"realnode","DeviceName":"g1","Health":"Healthy",'
+        '"LastUpdated":"2026-01-01T00:00:01.25Z","HealthCheckTimeout":30000000000,"Message":""}}}}'
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = HealthCache(folder, clock)
+    await again.load()
+    assert again.get(DRIVER, POOL, "g0") == ("Unhealthy", "hot")
+    await clock.advance(11)
+    assert again.get(DRIVER, POOL, "g0") == ("Unknown", "")
+
+
+@scenario(144)
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"d":{"Devices":{"p/d":{"LastUpdated":"yesterday"}}}}'])
+async def test_a_broken_file_is_an_empty_cache(folder: Path, content: bytes) -> None:
+    (folder / "dra_health_state").write_bytes(content)
+    cache = HealthCache(folder, FakeClock())
+    await cache.load()
+    assert cache.get("d", "p", "d") == ("Unknown", "")
+    cache.update(DRIVER, [DeviceHealth(POOL, "g0", "Healthy")])
+    await cache.close()
+    assert b"g0" in (folder / "dra_health_state").read_bytes()
+
+
+async def test_pods_are_told_once_the_devices_are_theirs(kit: Kit) -> None:
+    """A report about a device that no claim has yet is kept for later."""
+    stub = await kit.driver(services=SERVING, prepare=lambda _: [dra.Device(pool_name=POOL, device_name="g0")])
+    await stub.until(lambda: stub.streams == 1)
+    stub.report(report("g0", api.UNHEALTHY, message="m"))
+    await until(kit, "Unhealthy")
+    assert kit.manager.updates().empty()
+    with pytest.raises(asyncio.QueueEmpty):
+        kit.manager.updates().get_nowait()

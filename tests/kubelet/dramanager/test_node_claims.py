@@ -1,0 +1,571 @@
+"""Pods with claims on a node over time: prepared before the sandbox, unprepared at the end, through every failure."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checkpoint.kubelet_claims import encode
+from kubelet import Node, NodeError, Pod, Timeouts, container, pod
+from kubelet.devicemanager import Device
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.plugin import DevicePluginStub, Gate, answering, failing
+from kubelet.pods import ResourceHealth
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
+from kubeletapi.dra.v1 import api_pb2 as api
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_api
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Lab, by_claim, claim, giving, user
+
+PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
+OTHER = "other.example.com"
+PREPARE_RETRY = 80  # seconds
+HEALTHY, UNHEALTHY = health_api.HealthStatus.HEALTHY, health_api.HealthStatus.UNHEALTHY
+
+
+def state(lab: Lab, name: str) -> tuple[str, str, str]:
+    """Phase, and the first container's state and reason."""
+    status = lab.node.status(name)
+    first = status.container_statuses[0]
+    return status.phase, first.state, first.reason
+
+
+async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
+    """Return when the retry of a pod that could not be prepared has come."""
+    calls = len(stub.called(PREPARE))
+    await lab.clock.advance(PREPARE_RETRY)
+    await stub.until(lambda: len(stub.called(PREPARE)) > calls)
+    name = asking.metadata.name
+    await lab.node.until(lambda: lab.node.status(name).container_statuses[0].state == "running")
+
+
+@scenario(196, 164, 117)
+async def test_a_claim_from_the_pod_to_its_containers(lab: Lab) -> None:
+    stub = await lab.driver()
+    assert stub.notified == [(True, "")]
+    lab.put(claim("c1"))
+    status = await lab.node.admit(user("p", "c1"))
+    assert status.phase == "Running"
+    assert lab.node.claimed_devices("p", "c") == ("vendor.test/up=uid-c1-g0",)
+    await lab.node.remove("p")
+    assert lab.node.pods() == []
+    assert (stub.claims(PREPARE), stub.claims(UNPREPARE)) == ([["c1"]], [["c1"]])
+
+
+async def test_devices_of_plugins_and_claims_reach_the_runtime_together(lab: Lab) -> None:
+    await lab.driver()
+    lab.put(claim("c1"))
+    socket = lab.node.device_plugins / "p.sock"
+    async with DevicePluginStub(socket, "example.com/device", [Device("a")]) as plugin:
+        answer = device_api.ContainerAllocateResponse(cdi_devices=[device_api.CDIDevice(name="x.test/d=a")])
+        plugin.behaviours["Allocate"] = answering(device_api.AllocateResponse(container_responses=[answer]))
+        await plugin.register(lab.node.kubelet_socket)
+        await lab.node.until(lambda: lab.node.capacity().get("example.com/device") == 1)
+        both = container("c", {"example.com/device": 1}, claims=["c1"])
+        await lab.node.admit(pod("p", both, container("other"), uid="p", claims={"c1": "c1"}))
+        options = await lab.node.run_container_options("p", "c")
+        assert options is not None
+        assert [each.name for each in options.cdi_devices] == ["vendor.test/up=uid-c1-g0", "x.test/d=a"]
+        assert await lab.node.run_container_options("p", "other") is None
+
+
+@scenario(164, 197)
+async def test_prepare_fails_and_then_works(lab: Lab) -> None:
+    stub = await lab.driver()
+    stub.behaviours[PREPARE] = failing("prepare broke")
+    lab.put(claim("c1"))
+    asking = user("p", "c1")
+    await lab.node.admit(asking)
+    assert state(lab, "p") == ("Pending", "waiting", "ContainerCreating")
+    text = "prepare dynamic resources: NodePrepareResources: rpc error: code = Internal desc = prepare broke"
+    assert await lab.failures(1) == [f"Failed to prepare dynamic resources: {text}"]
+    del stub.behaviours[PREPARE]
+    await lab.clock.advance(PREPARE_RETRY - 1)
+    assert len(stub.called(PREPARE)) == 1, "nothing is tried earlier"
+    await lab.clock.advance(1)
+    await lab.phase("p", "Running")
+    assert state(lab, "p") == ("Running", "running", "")
+    assert len(stub.called(PREPARE)) == 2
+
+
+@scenario(213)
+async def test_a_pod_that_is_there_before_its_driver(lab: Lab) -> None:
+    lab.put(claim("c1"))
+    status = await lab.node.admit(
+        pod("p", container("c", claims=["c1"]), init=(container("i"),), uid="p", claims={"c1": "c1"})
+    )
+    assert await lab.failures(1) == [
+        f"Failed to prepare dynamic resources: prepare dynamic resources: DRA driver {DRIVER} is not registered"
+    ]
+    assert {each.reason for each in (*status.container_statuses, *status.init_container_statuses)} == {
+        "PodInitializing"
+    }
+    stub = await lab.driver()
+    await prepared(lab, stub, user("p", "c1"))
+
+
+@scenario(198)
+async def test_a_claim_that_is_not_ready(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1", pods=()))
+    await lab.node.admit(user("p", "c1"))
+    await lab.clock.advance(20)
+    assert (state(lab, "p")[0], stub.called(PREPARE)) == ("Pending", [])
+    lab.put(claim("c1"))
+    await prepared(lab, stub, user("p", "c1"))
+
+
+@scenario(163)
+async def test_a_driver_that_takes_too_long(folder: Path) -> None:
+    async with Lab(folder, timeouts=Timeouts(claims=0.2)) as lab:
+        stub = await lab.driver()
+        stub.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
+        lab.put(claim("c1"))
+        await lab.node.admit(user("p", "c1"))
+        assert state(lab, "p")[0] == "Pending"
+        (text,) = await lab.failures(1)
+        assert text.endswith("rpc error: code = DeadlineExceeded desc = context deadline exceeded")
+        await lab.clock.advance(PREPARE_RETRY)
+        await stub.until(lambda: len(stub.called(PREPARE)) == 2)
+
+
+@scenario(165, 168)
+async def test_unprepare_fails_and_then_works(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    stub.behaviours[UNPREPARE] = failing("unprepare broke")
+    await lab.node.remove("p")
+    assert state(lab, "p") == ("Running", "terminated", "Error")
+    await lab.clock.advance(1)
+    await lab.unprepare_failed(2)
+    await lab.clock.advance(11)
+    assert len(stub.called(UNPREPARE)) == 2
+    del stub.behaviours[UNPREPARE]
+    await lab.clock.advance(1)
+    await lab.gone("p")
+    assert len(stub.called(UNPREPARE)) == 3
+    assert await lab.failures(0) == [], "pods do not hear of it"
+
+
+@scenario(210)
+async def test_a_pod_that_completes_is_succeeded_when_its_claim_is_unprepared(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"), claim("c2", pods=["q"]))
+    once = msgspec.structs.replace(user("p", "c1").spec, restart_policy="Never")
+    await lab.node.admit(msgspec.structs.replace(user("p", "c1"), spec=once))
+    gate = stub.behaviours[UNPREPARE] = Gate(
+        api.NodeUnprepareResourcesResponse(claims={"uid-c1": api.NodeUnprepareResourceResponse()})
+    )
+    ending = asyncio.create_task(lab.node.exit_container("p", "c"))
+    await stub.until(lambda: stub.claims(UNPREPARE) == [["c1"]])
+    assert lab.node.status("p").phase == "Running"
+    gate.open()
+    assert (await ending).phase == "Succeeded"
+    del stub.behaviours[UNPREPARE]
+    await lab.node.admit(user("q", "c2"))
+    assert lab.node.finish("q").phase == "Running"
+    await lab.phase("q", "Succeeded")
+    assert stub.claims(UNPREPARE) == [["c1"], ["c2"]]
+
+
+@scenario(166, 162)
+async def test_the_kubelet_restarts_while_prepare_fails(lab: Lab) -> None:
+    stub = await lab.driver()
+    stub.behaviours[PREPARE] = failing("x")
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.stop()
+    del stub.behaviours[PREPARE]
+    await lab.node.start()
+    await lab.found(stub)
+    await prepared(lab, stub, user("p", "c1"))
+    assert len(stub.called(PREPARE)) == 2
+
+
+@scenario(167, 169)
+async def test_the_kubelet_restarts_while_unprepare_fails(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    stub.behaviours[UNPREPARE] = failing("x")
+    await lab.node.remove("p")
+    await lab.node.restart()
+    assert [each.metadata.name for each, _ in lab.node.pods()] == ["p"]
+    await lab.found(stub)
+    del stub.behaviours[UNPREPARE]
+    await lab.passing(1, lambda: lab.node.pods() == [])
+
+
+@scenario(170, 199)
+async def test_a_pod_deleted_by_force(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    stub.behaviours[UNPREPARE] = failing("x")
+    await lab.node.remove("p", force=True)
+    assert lab.node.pods() == []
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    del stub.behaviours[UNPREPARE]
+    await lab.clock.advance(1)
+    await lab.node.until(lambda: lab.node.dra_manager.cache.claims() == [])
+
+
+@scenario(170)
+async def test_a_pod_deleted_by_force_while_the_kubelet_is_down(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.stop()
+    await lab.node.remove("p", force=True)
+    assert lab.node.pods() == []
+    await lab.node.start()
+    await lab.found(stub)  # takes a second
+    await lab.clock.advance(58)
+    assert stub.called(UNPREPARE) == []
+    await lab.clock.advance(1)
+    await lab.node.until(lambda: lab.node.dra_manager.cache.claims() == [])
+    assert stub.claims(UNPREPARE) == [["c1"]]
+
+
+@scenario(171)
+async def test_a_pod_deleted_before_it_was_prepared_while_the_kubelet_is_down(lab: Lab) -> None:
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.stop()
+    await lab.node.remove("p")
+    stub = DRAPluginStub(lab.node.plugins_registry, DRIVER)
+    async with stub:
+        await lab.node.start()
+        await lab.found(stub)
+        await lab.gone("p")
+        await lab.clock.advance(300)
+        assert [method for method, _ in stub.calls if method in (PREPARE, UNPREPARE)] == []
+
+
+async def test_a_pod_deleted_while_the_kubelet_is_down(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.stop()
+    await lab.node.remove("p")
+    assert len(lab.node.pods()) == 1, "its claims have to be unprepared first"
+    await lab.node.start()
+    await lab.found(stub)
+    await lab.passing(1, lambda: lab.node.pods() == [])
+    assert stub.claims(UNPREPARE) == [["c1"]]
+
+
+async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
+    stub = await lab.driver()
+    stub.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
+    lab.put(claim("c1"))
+    admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
+    await stub.until(lambda: len(stub.called(PREPARE)) == 1)
+    await lab.node.remove("p")
+    assert (await admitting).phase == "Pending"
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert lab.node.pods() == []
+    assert await lab.failures(0) == []
+
+
+async def test_after_a_failed_prepare_the_claim_is_unprepared(lab: Lab) -> None:
+    stub = await lab.driver()
+    stub.behaviours[PREPARE] = failing("x")
+    lab.put(claim("c1"), claim("c2", ("r", OTHER, "g0"), pods=["q"]))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.admit(user("q", "c2"))
+    await lab.node.remove("p")
+    await lab.node.remove("q")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert lab.node.pods() == []
+
+
+@scenario(63, 220)
+async def test_a_claim_of_two_pods(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1", pods=["p", "q"]))
+    for name in ("p", "q"):
+        await lab.node.admit(user(name, "c1"))
+    assert stub.claims(PREPARE) == [["c1"]]
+    await lab.node.remove("p")
+    assert stub.claims(UNPREPARE) == []
+    assert lab.node.claimed_devices("q", "c") == ("vendor.test/up=uid-c1-g0",)
+    await lab.node.remove("q")
+    assert stub.claims(UNPREPARE) == [["c1"]]
+
+
+@scenario(202, 119)
+async def test_a_claim_of_the_same_name_waits_for_the_old_one(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("fd"))
+    await lab.node.admit(user("p", "fd"))
+    stub.behaviours[UNPREPARE] = failing("x")
+    await lab.node.remove("p", force=True)
+    lab.put(claim("fd", uid="uid-new", pods=["q"]))
+    await lab.node.admit(user("q", "fd"))
+    assert await lab.failures(1) == [
+        "Failed to prepare dynamic resources: prepare dynamic resources: old ResourceClaim with same name fd"
+        " and different UID uid-fd still exists (previous pod force-deleted?!)"
+    ]
+    del stub.behaviours[UNPREPARE]
+    await lab.passing(1, lambda: lab.node.status("q").phase == "Running")
+    assert lab.node.claimed_devices("q", "c") == ("vendor.test/up=uid-new-g0",)
+
+
+@scenario(159)
+async def test_a_running_pod_over_a_restart_of_the_kubelet(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.restart()
+    assert lab.node.claimed_devices("p", "c") == ("vendor.test/up=uid-c1-g0",), "they come from the file"
+    status = await lab.node.exit_container("p", "c", code=1)
+    assert (status.phase, status.container_statuses[0].restart_count) == ("Running", 1)
+    await lab.found(stub)
+    assert stub.notified == [(True, "")] * 2
+    await lab.node.sync("p")
+    assert len(stub.called(PREPARE)) == 1
+
+
+async def test_a_new_sandbox_has_the_claim_prepared_again_only_after_a_restart(lab: Lab) -> None:
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    await lab.node.admit(user("p", "c1"))
+    status = await lab.node.lose_sandbox("p")
+    assert (status.phase, status.container_statuses[0].restart_count) == ("Running", 1)
+    assert len(stub.called(PREPARE)) == 1
+    await lab.node.stop()
+    await lab.node.lose_sandbox("p")
+    await lab.node.start()
+    assert state(lab, "p")[1] == "waiting"
+    await lab.found(stub)
+    await prepared(lab, stub, user("p", "c1"))
+    assert len(stub.called(PREPARE)) == 2
+    assert lab.node.claimed_devices("p", "c") == ("vendor.test/up=uid-c1-g0",) * 2, "the device is listed twice now"
+
+
+@scenario(160, 174)
+async def test_a_plugin_restarts(lab: Lab) -> None:
+    stub = await lab.driver()
+    await stub.stop()
+    await lab.lost(DRIVER)
+    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await stub.start()
+    await lab.found(stub)
+    assert stub.notified == [(True, "")] * 2
+    lab.put(claim("c1"))
+    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
+
+
+@scenario(161)
+async def test_who_cannot_say_what_it_is_at_first(lab: Lab) -> None:
+    stub = DRAPluginStub(lab.node.plugins_registry, DRIVER)
+    stub.behaviours["GetInfo"] = failing("not yet")
+    async with stub:
+        await lab.passing(1, lambda: len(stub.called("GetInfo")) == 2)
+        assert stub.notified == []
+        del stub.behaviours["GetInfo"]
+        await lab.passing(1, lambda: lab.node.dra_manager.plugins.is_usable(DRIVER))
+
+
+@scenario(157)
+async def test_a_plugin_that_is_refused_is_told_why(lab: Lab) -> None:
+    stub = DRAPluginStub(lab.node.plugins_registry, DRIVER, versions=["v1alpha3"])
+    async with stub:
+        await lab.passing(1, lambda: len(stub.notified) == 1)
+    assert stub.notified == [
+        (
+            False,
+            "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver"
+            f" plugin {DRIVER} at endpoint {stub.socket}: none of services supported by the plugin"
+            ' (["v1alpha3"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])',
+        )
+    ]
+
+
+async def test_a_second_socket_with_the_endpoint_of_the_first(lab: Lab) -> None:
+    service = lab.node.directory / "dra.sock"
+    first = await lab.driver(socket=service)
+    second = DRAPluginStub(lab.node.plugins_registry, DRIVER, name="second.sock", services=())
+    second.info.endpoint = str(service)
+    async with second:
+        await lab.passing(1, lambda: len(second.notified) == 1)
+        text = f"endpoint {service} already registered for DRA driver plugin {DRIVER}"
+        assert second.notified == [(False, f"RegisterPlugin error -- plugin registration failed with err: {text}")]
+    await lab.clock.advance(5)
+    lab.put(claim("c1"))
+    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
+    assert first.claims(PREPARE) == [["c1"]]
+
+
+@scenario(172, 173)
+@pytest.mark.parametrize("has_own_socket", [False, True])
+async def test_one_socket_or_two(lab: Lab, has_own_socket: bool) -> None:
+    stub = await lab.driver(socket=lab.node.directory / "dra.sock" if has_own_socket else None)
+    lab.put(claim("c1"))
+    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
+    assert stub.claims(PREPARE) == [["c1"]]
+
+
+@scenario(214, 216)
+async def test_a_rolling_update(lab: Lab) -> None:
+    old = await lab.driver(name="old.sock")
+    lab.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(3)))
+    await lab.node.admit(user("p0", "c0"))
+    new = await lab.driver(name="new.sock")
+    await lab.node.admit(user("p1", "c1"))
+    await lab.node.remove("p0")
+    await new.stop()
+    await lab.passing(1, lambda: len(lab.node.dra_manager.plugins.instances(DRIVER)) == 1)
+    await lab.node.admit(user("p2", "c2"))
+    await lab.node.remove("p1")
+    assert (old.claims(PREPARE), old.claims(UNPREPARE)) == ([["c0"], ["c2"]], [["c1"]])
+    assert (new.claims(PREPARE), new.claims(UNPREPARE)) == ([["c1"]], [["c0"]])
+    assert lab.cluster.deleted_slices == [("realnode", None)]
+
+
+@scenario(177, 179, 180)
+async def test_two_drivers(lab: Lab) -> None:
+    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
+    lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
+    two.behaviours[PREPARE] = failing("x")
+    await lab.node.admit(user("p", "c1"))
+    assert state(lab, "p")[0] == "Pending"
+    del two.behaviours[PREPARE]
+    await prepared(lab, two, user("p", "c1"))
+    assert set(lab.node.claimed_devices("p", "c")) == {"vendor.test/up=uid-c1-g0", "vendor.test/other=uid-c1-h0"}
+    two.behaviours[UNPREPARE] = failing("x")
+    await lab.node.remove("p")
+    assert [each.metadata.name for each, _ in lab.node.pods()] == ["p"]
+    del two.behaviours[UNPREPARE]
+    await lab.passing(1, lambda: lab.node.pods() == [])
+    assert one.claims(UNPREPARE) == two.claims(UNPREPARE) == [["c1"]] * 2
+
+
+@scenario(181, 182)
+async def test_the_kubelet_restarts_while_two_drivers_work(lab: Lab) -> None:
+    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
+    lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
+    two.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
+    admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
+    await two.until(lambda: len(two.called(PREPARE)) == 1)
+    await lab.node.stop()
+    assert (await admitting).phase == "Pending"
+    del two.behaviours[PREPARE]
+    await lab.node.start()
+    for stub in (one, two):
+        await lab.found(stub)
+    await lab.passing(10, lambda: lab.node.status("p").phase == "Running")
+    two.behaviours[UNPREPARE] = Gate(api.NodeUnprepareResourcesResponse())  # never opened
+    removing = asyncio.create_task(lab.node.remove("p"))
+    await two.until(lambda: len(two.called(UNPREPARE)) == 1)
+    await lab.node.stop()
+    await removing
+    del two.behaviours[UNPREPARE]
+    await lab.node.start()
+    for stub in (one, two):
+        await lab.found(stub)
+    await lab.passing(1, lambda: lab.node.pods() == [])
+
+
+@scenario(183, 184, 185, 187, 217)
+async def test_slices(lab: Lab) -> None:
+    stub = await lab.driver(socket=lab.node.directory / "dra.sock")
+    deleted = lab.cluster.deleted_slices
+    assert deleted == [("realnode", None)]
+    await stub.stop()
+    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await lab.clock.advance(10)
+    await stub.start()
+    await lab.found(stub)
+    await lab.clock.advance(60)
+    assert deleted == [("realnode", None)], "it was back in time"
+    await stub.stop_service()
+    await lab.node.until(lambda: not lab.node.dra_manager.plugins.is_usable(DRIVER))
+    await lab.passing(5, lambda: len(deleted) == 2)
+    assert deleted[1] == ("realnode", DRIVER), "a process that died leaves its registration socket"
+    await lab.node.restart()
+    await lab.passing(0, lambda: len(deleted) == 3)
+    assert deleted[2] == ("realnode", None)
+
+
+def shown(lab: Lab, name: str) -> list[tuple[str, str, str]]:
+    """Entry, health and message of the first container's devices."""
+    first = lab.node.status(name).container_statuses[0]
+    return [(each.name, it.health, it.message) for each in first.allocated_resources_status for it in each.resources]
+
+
+def report(device: str, health: health_api.HealthStatus, message: str = "") -> health_api.DeviceHealth:
+    identifier = health_api.DeviceIdentifier(pool_name=POOL, device_name=device)
+    return health_api.DeviceHealth(device=identifier, health=health, message=message)
+
+
+@scenario(188, 190, 191, 192, 249)
+async def test_health_in_the_status_of_the_pods_that_it_concerns(lab: Lab) -> None:
+    devices = {f"c{n}": [claimed(["r1"], POOL, f"g{n}", f"x.test/y=g{n}")] for n in range(3)}
+    stub = await lab.driver(prepare=by_claim(devices), services=("v1.DRAPlugin", "v1alpha1.DRAResourceHealth"))
+    await stub.until(lambda: stub.streams == 1)
+    names = [f"p{number}" for number in range(3)]
+    lab.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(3)))
+    await asyncio.gather(*(lab.node.admit(user(f"p{number}", f"c{number}")) for number in range(3)))
+    assert [shown(lab, name)[0][1] for name in names] == ["Unknown"] * 3
+    stub.report(*(report(f"g{number}", HEALTHY) for number in range(3)))
+    await lab.node.until(lambda: [shown(lab, name)[0][1] for name in names] == ["Healthy"] * 3)
+    stub.report(report("g1", UNHEALTHY, "x" * 2000))
+    await lab.node.until(lambda: shown(lab, "p1") == [("claim:c1", "Unhealthy", "x" * 1021 + "...")])
+    stub.report(report("g1", HEALTHY))
+    await lab.node.until(lambda: shown(lab, "p1") == [("claim:c1", "Healthy", "")])
+    assert shown(lab, "p0") == [("claim:c0", "Healthy", "")]
+    stub.end_streams()
+    await lab.passing(5, lambda: stub.streams_opened == 2)
+    assert shown(lab, "p0") == [("claim:c0", "Healthy", "")], "1.36 does not look at the pods then"
+    await lab.node.sync("p0")
+    assert shown(lab, "p0") == [("claim:c0", "Unknown", "")]
+    stub.report(report("g0", HEALTHY))
+    await lab.node.until(lambda: shown(lab, "p0") == [("claim:c0", "Healthy", "")])
+
+
+@scenario(104, 149)
+async def test_a_kubelet_does_not_start_with_a_state_that_it_cannot_use(folder: Path) -> None:
+    good = encode(None)
+    for content, text in (
+        (good[:-1] + b"1}", "checkpoint is corrupted"),
+        (b"{", "unexpected end of JSON input"),
+    ):
+        (folder / "dra_manager_state").write_bytes(content)
+        node = Node(folder)
+        with pytest.raises(NodeError) as error:
+            await node.start()
+        assert str(error.value) == (
+            "failed to run Kubelet: create ResourceClaim cache: GetOrCreate() on checkpoint state: failed to get"
+            f" checkpoint dra_manager_state: {text}"
+        )
+        assert not node.is_running
+    (folder / "dra_manager_state").unlink()
+    async with Node(folder):
+        assert (folder / "dra_manager_state").read_bytes() == good
+
+
+async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
+    """A pod whose device is gone after a restart; nobody but the minute's look is left to care for its claim."""
+    stub = await lab.driver()
+    lab.put(claim("c1"))
+    socket = lab.node.device_plugins / "p.sock"
+    async with DevicePluginStub(socket, "example.com/device", [Device("a")]) as plugin:
+        await plugin.register(lab.node.kubelet_socket)
+        await lab.node.until(lambda: lab.node.capacity().get("example.com/device") == 1)
+        both = container("c", {"example.com/device": 1}, claims=["c1"])
+        await lab.node.admit(pod("p", both, uid="p", claims={"c1": "c1"}))
+        await lab.node.stop()
+    await lab.node.exit_container("p", "c")
+    await lab.node.start()
+    assert lab.node.status("p").reason == "UnexpectedAdmissionError"
+    assert stub.called(UNPREPARE) == []
+    await lab.found(stub)
+    await lab.passing(10, lambda: stub.claims(UNPREPARE) == [["c1"]])
+
+
+def test_the_message_is_left_out_where_there_is_none() -> None:
+    assert msgspec.to_builtins(ResourceHealth("i", "Healthy")) == {"resourceID": "i", "health": "Healthy"}

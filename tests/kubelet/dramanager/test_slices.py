@@ -1,0 +1,97 @@
+"""ResourceSlices are deleted when the kubelet starts and when a driver is gone for half a minute."""
+
+import pytest
+
+from kubelet import ClusterError
+from kubelet.dramanager.slices import SliceWiper
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+from tests.kubelet.dramanager.kit import DRIVER, Kit, passing
+
+NODE = "realnode"
+
+
+def deletions(kit: Kit) -> list[tuple[str, str | None]]:
+    return kit.cluster.deleted_slices
+
+
+@scenario(158)
+async def test_all_of_the_node_at_the_start(kit: Kit) -> None:
+    await kit.passing(0, lambda: deletions(kit))
+    assert deletions(kit) == [(NODE, None)]
+    await kit.restart()
+    await kit.passing(0, lambda: len(deletions(kit)) == 2)
+    assert deletions(kit) == [(NODE, None), (NODE, None)]
+
+
+@scenario(158)
+async def test_a_drivers_half_a_minute_after_it_signed_off(kit: Kit) -> None:
+    stub, other = await kit.driver(), await kit.driver("other.example.com")
+    handler = kit.manager.get_watcher_handler()
+    await handler.deregister_plugin(DRIVER, str(stub.socket))
+    await kit.clock.advance(29)
+    assert deletions(kit) == [(NODE, None)]
+    await kit.passing(1, lambda: len(deletions(kit)) == 2)
+    assert deletions(kit) == [(NODE, None), (NODE, DRIVER)]
+    assert kit.clock.now() == 30
+    assert kit.manager.plugins.is_usable(other.info.name)
+
+
+@scenario(158)
+async def test_a_driver_that_is_back_in_time_keeps_its_slices(kit: Kit) -> None:
+    stub = await kit.driver()
+    await stub.stop()
+    await kit.connected(stub, False)
+    await kit.clock.advance(29)
+    await stub.start()
+    await kit.connected(stub)
+    await kit.clock.advance(300)
+    assert deletions(kit) == [(NODE, None)]
+
+
+async def test_a_process_that_died_and_one_that_never_served(kit: Kit) -> None:
+    stub = await kit.driver()
+    await stub.stop()
+    await kit.connected(stub, False)
+    await kit.manager.get_watcher_handler().register_plugin("never", str(kit.folder / "nobody"), ["v1.DRAPlugin"])
+    await kit.passing(10, lambda: len(deletions(kit)) == 3)
+    assert deletions(kit) == [(NODE, None), (NODE, DRIVER), (NODE, "never")]
+    assert kit.clock.now() == 30
+
+
+async def test_another_instance_keeps_them(kit: Kit) -> None:
+    old, new = await kit.driver(name="old.sock"), await kit.driver(name="new.sock")
+    await new.stop()
+    await kit.connected(new, False)
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(new.socket))
+    await kit.clock.advance(300)
+    assert deletions(kit) == [(NODE, None)]
+    assert kit.manager.plugins.get(DRIVER).endpoint == str(old.socket)
+
+
+class Unwilling:
+    """A cluster that refuses a number of deletions."""
+
+    def __init__(self, kit: Kit, failures: int) -> None:
+        self.times: list[float] = []
+        self._kit = kit
+        self._failures = failures
+
+    async def get_claim(self, namespace: str, name: str) -> v1.ResourceClaim:
+        raise ClusterError("there are none")
+
+    async def delete_slices(self, node: str, driver: str | None = None) -> None:
+        self.times.append(self._kit.clock.now())
+        if len(self.times) <= self._failures:
+            raise ClusterError("not now")
+
+
+async def test_it_is_tried_again_and_again(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Unwilling(kit, 11)
+    wiper = SliceWiper(cluster, NODE, kit.clock)
+    wiper.wipe_all()
+    await passing(kit.clock, 1, lambda: len(cluster.times) == 12)
+    waits = [after - before for before, after in zip(cluster.times, cluster.times[1:], strict=False)]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert "not now" in caplog.text
+    await wiper.stop()
