@@ -1,15 +1,12 @@
 """The JSON schema and the examples of CDI itself."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from referencing import Registry, Resource
 
 from cdi import (
     ContainerEdits,
@@ -24,18 +21,14 @@ from cdi import (
     encode,
     validate,
 )
-
-CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[3] / "shared" / "cases")) / "cdi"
+from tests.cdi.schema import CASES, validator
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"no recorded cases in {CASES}")
 
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    definitions = json.loads((CASES / "defs.json").read_text())
-    definitions["$schema"] = "http://json-schema.org/draft-07/schema#"
-    registry: Any = Registry().with_resource("defs.json", Resource.from_contents(definitions))
-    return jsonschema.Draft7Validator(json.loads((CASES / "schema.json").read_text()), registry=registry)
+    return validator()
 
 
 def examples(folder: str) -> list[Any]:

@@ -197,8 +197,7 @@ async def test_claims_do_not_wait_for_one_another_but_calls_of_one_claim_do(tmp_
     async with World(tmp_path, *names) as world:
         claims = [claim(result(f"misc-{name}"), name=name, uid=uid(n)) for n, name in enumerate(names)]
         calls = [world.preparer.prepare([each]) for each in claims for _ in range(2)]
-        calls += [world.preparer.unprepare([ref(claims[0])])]
-        await asyncio.gather(*calls)
+        await asyncio.gather(*calls, world.preparer.unprepare([ref(claims[0])]))
         assert world.units() == sorted(f"misc-{name}" for name in names[1:])
         assert len([path for path in world.files() if "claim" in path]) == 19
 
@@ -343,7 +342,6 @@ async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: Worl
     wanted = claim(result("misc-fuse"))
     assert "File exists" in await world.refusal(wanted)
     assert world.units() == []
-    assert world.metadata is not None
     assert not list(world.metadata.rglob("*.json"))
     world.cdi.unlink()
     await world.prepare(wanted)
@@ -351,7 +349,7 @@ async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: Worl
 
 async def test_without_metadata_there_are_no_files_of_it(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.metadata = None
+    world.has_metadata = False
     async with world:
         (device,) = await world.prepare(claim(result("misc-fuse")))
         assert len(device.cdi_device_ids) == 1
@@ -364,7 +362,6 @@ async def test_without_metadata_there_are_no_files_of_it(tmp_path: Path) -> None
 async def test_a_device_without_edits_has_no_cdi_device(world: World) -> None:
     bare = [replace(world.made_up.devices()[f"misc-{name}"], devnodes=()) for name in ("fuse", "kvm")]
     world.scan(fuse=bare[0], kvm=bare[1])
-    world.metadata = None
     first, second = await world.prepare(claim(result("misc-fuse"), result("misc-kvm")))
     assert len(first.cdi_device_ids) == 2  # the request's environment, and its metadata
     assert second.cdi_device_ids == ()

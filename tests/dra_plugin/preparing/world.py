@@ -77,7 +77,8 @@ class World:
         self.folder = folder
         self.made_up = MadeUpHost(folder / "host", *(names or ("fuse", "kvm")))
         self.resources: list[Resource] = [resource(name) for name in (names or ("fuse", "kvm"))]
-        self.metadata: Path | None = folder / "plugin/dra-device-metadata"
+        self.metadata = folder / "plugin/dra-device-metadata"
+        self.has_metadata = True
         self.pod_resources = folder / "kubelet.sock"
         self.claims: ApiClaims | None = None
         self.allowed_mounts: tuple[str, ...] = ()
@@ -100,7 +101,9 @@ class World:
             NODE,
             self.made_up.host,
             self.ledger,
-            Paths(cdi=self.cdi, pod_resources=self.pod_resources, metadata=self.metadata),
+            Paths(
+                cdi=self.cdi, pod_resources=self.pod_resources, metadata=self.metadata if self.has_metadata else None
+            ),
             self.offers.find,
             self.offers.attributes,
             claims=self.claims,
@@ -175,8 +178,8 @@ class World:
 
     def files(self) -> list[str]:
         """All files of claims."""
-        folders = [self.cdi, *([self.metadata] if self.metadata else [])]
-        return sorted(str(x.relative_to(self.folder)) for folder in folders for x in folder.rglob("*") if x.is_file())
+        found = (x for folder in (self.cdi, self.metadata) for x in folder.rglob("*") if x.is_file())
+        return sorted(str(x.relative_to(self.folder)) for x in found)
 
 
 class Container:

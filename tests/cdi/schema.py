@@ -1,0 +1,19 @@
+"""CDI's own JSON schema, read in place."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # has no types of its own
+from referencing import Registry, Resource
+
+CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[3] / "shared" / "cases")) / "cdi"
+
+
+def validator() -> Any:
+    """What validates a spec; there must be `CASES`."""
+    definitions = json.loads((CASES / "defs.json").read_text())
+    definitions["$schema"] = "http://json-schema.org/draft-07/schema#"
+    registry: Any = Registry().with_resource("defs.json", Resource.from_contents(definitions))
+    return jsonschema.Draft7Validator(json.loads((CASES / "schema.json").read_text()), registry=registry)

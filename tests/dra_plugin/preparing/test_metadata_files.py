@@ -1,0 +1,192 @@
+"""Metadata files: what preparing writes, how it is updated, and that it goes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dra_plugin.driver import ClaimRef
+from dra_plugin.metadata import DeviceEntry, DeviceMetadata, MetadataError
+from dra_plugin.metadata_files import POD_CLAIM_NAME, MetadataFolder, describe
+from hostdevices import Device
+from resourceapi.objects import from_dict, v1
+from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, ref, resource, result
+from tests.dra_scenarios import scenario
+
+INSIDE = "/var/run/kubernetes.io/dra-device-attributes"
+MINE = ref(claim())
+
+
+def entry(name: str = "misc-fuse", **attributes: str) -> DeviceEntry:
+    return DeviceEntry(
+        driver=DRIVER,
+        pool=NODE,
+        name=name,
+        attributes={key: v1.DeviceAttribute(string_value=value) for key, value in attributes.items()},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MetadataFolder:
+    return MetadataFolder(tmp_path / "dra-device-metadata", DRIVER)
+
+
+def write(folder: MetadataFolder, *requests: str, devices: tuple[DeviceEntry, ...] = (entry(),)) -> None:
+    for each in describe(claim(), [(request, device) for request in requests for device in devices]):
+        folder.write(MINE, each.request, from_dict(DeviceMetadata, dict(each.content)))
+
+
+@scenario(21)
+async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
+    devices = await world.prepare(claim(result("misc-fuse")))
+    path = f"{INSIDE}/resourceclaims/mine/gpu/{DRIVER}-metadata.json"
+    inside = world.container(devices, "gpu")
+    mount = inside.mounts[path]
+    assert mount.host_path == str(world.metadata / "default_mine/gpu/metadata.json")
+    assert mount.options == ("ro", "bind")
+    first, second = inside.metadata(path)
+    assert first == {
+        "kind": "DeviceMetadata",
+        "apiVersion": "metadata.resource.k8s.io/v1beta1",
+        "metadata": {"name": "mine", "namespace": "default", "uid": UID, "generation": 1},
+        "requests": [
+            {
+                "name": "gpu",
+                "devices": [
+                    {
+                        "driver": DRIVER,
+                        "pool": NODE,
+                        "name": "misc-fuse",
+                        "attributes": {
+                            "bus": {"string": "virtual"},
+                            "kind": {"string": "misc"},
+                            "name": {"string": "fuse"},
+                            "resource": {"string": "example.com/fuse"},
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+    assert second == first | {"apiVersion": "metadata.resource.k8s.io/v1alpha1"}
+    specs = {spec.kind: spec for spec in world.specs().values()}
+    (device,) = specs[f"{DRIVER}/metadata"].devices
+    assert (device.name, specs[f"{DRIVER}/metadata"].cdi_version) == (f"{UID}_gpu", "0.5.0")
+    assert Path(mount.host_path).stat().st_mode & 0o777 == 0o644
+
+
+@scenario(22)
+def test_a_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
+    write(folder, "gpu")
+    text = folder.file(MINE, "gpu").read_text()
+    first = json.JSONDecoder().raw_decode(text)[0]
+    assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "misc-fuse"}]
+
+
+@scenario(23)
+async def test_a_nic_has_its_network_data(world: World) -> None:
+    world.resources = [resource("fuse")]
+    await world.restart()
+    nic = Device("misc-fuse", "nic", "eth0", attributes={"mac": "02:00:00:00:00:01"})
+    world.scan(fuse=nic)
+    devices = await world.prepare(claim(result("misc-fuse", "nic")))
+    inside = world.container(devices)
+    (stream,) = (inside.metadata(path) for path in inside.mounts)
+    assert stream[0]["requests"][0]["devices"][0]["networkData"] == {
+        "interfaceName": "eth0",
+        "hardwareAddress": "02:00:00:00:00:01",
+    }
+
+
+@scenario(24)
+async def test_each_request_has_its_own_file_on_its_first_device(world: World) -> None:
+    results = (
+        result("misc-fuse", "gpu-request"),
+        result("misc-kvm", "gpu-request"),
+        result("misc-fuse", "nic-request"),
+    )
+    devices = await world.prepare(claim(*results))
+    mounting = [[x for x in device.cdi_device_ids if "/metadata=" in x] for device in devices]
+    assert mounting == [[f"{DRIVER}/metadata={UID}_gpu-request"], [], [f"{DRIVER}/metadata={UID}_nic-request"]]
+    paths = [
+        f"{INSIDE}/resourceclaims/mine/{request}/{DRIVER}-metadata.json" for request in ("gpu-request", "nic-request")
+    ]
+    assert list(world.container(devices, "nic-request").mounts) == [paths[1]]
+    first = world.container(devices, "gpu-request").metadata(paths[0])[0]["requests"]
+    assert [(x["name"], [y["name"] for y in x["devices"]]) for x in first] == [
+        ("gpu-request", ["misc-fuse", "misc-kvm"])
+    ]
+
+
+@scenario(25)
+async def test_a_subrequest_lies_at_its_request(world: World) -> None:
+    devices = await world.prepare(claim(result("misc-fuse", "req/sub")))
+    assert devices[0].cdi_device_ids[1] == f"{DRIVER}/metadata={UID}_req"
+    inside = world.container(devices, "req")
+    stream = inside.metadata(f"{INSIDE}/resourceclaims/mine/req/{DRIVER}-metadata.json")
+    assert stream[0]["requests"][0]["name"] == "req/sub"
+
+
+@scenario(26)
+async def test_a_claim_from_a_template_lies_at_the_pods_name_for_it(world: World) -> None:
+    wanted = claim(result("misc-fuse"), name="pod-my-gpu-x7k2p", annotations={POD_CLAIM_NAME: "my-gpu"})
+    inside = world.container(await world.prepare(wanted))
+    (path,) = inside.mounts
+    assert path == f"{INSIDE}/resourceclaimtemplates/my-gpu/gpu/{DRIVER}-metadata.json"
+    assert inside.metadata(path)[0]["podClaimName"] == "my-gpu"
+
+
+async def test_a_hostile_annotation_leads_nowhere(world: World) -> None:
+    wanted = claim(result("misc-fuse"), annotations={POD_CLAIM_NAME: "../../../etc"})
+    (path,) = world.container(await world.prepare(wanted)).mounts
+    assert path == f"{INSIDE}/resourceclaims/mine/gpu/{DRIVER}-metadata.json"
+
+
+@scenario(27, 28, 29, 30)
+async def test_unpreparing_removes_everything_and_can_be_repeated(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b/c")))
+    assert len(world.files()) == 4
+    for _ in range(2):
+        await world.unprepare(claim())
+        assert world.files() == []
+        assert list(world.metadata.iterdir()) == []
+    await world.preparer.unprepare([ClaimRef("default", "unknown", "u")])
+
+
+@scenario(31, 34, 35)
+async def test_an_update_replaces_the_devices_and_counts_up(world: World) -> None:
+    await world.prepare(claim(result("misc-fuse", "req/sub")))
+    for number in range(3):
+        await world.preparer.update_metadata(MINE, "req/sub", [entry(ip=f"10.0.0.{number}")])
+    folder = MetadataFolder(world.metadata, DRIVER)
+    found = folder.read(MINE, "req")
+    assert found is not None
+    assert found.metadata.generation == 4
+    assert (found.requests[0].name, found.requests[0].devices) == ("req/sub", (entry(ip="10.0.0.2"),))
+    await world.restart()
+    await world.prepare(claim(result("misc-fuse", "req/sub")))  # what was updated stays
+    assert folder.read(MINE, "req") == found
+
+
+@scenario(32, 33)
+async def test_what_is_not_prepared_cannot_be_updated(world: World) -> None:
+    with pytest.raises(MetadataError, match='request "gpu" not found in prepared claim default/mine'):
+        await world.preparer.update_metadata(MINE, "gpu", [])
+    await world.prepare(claim(result("misc-fuse")))
+    with pytest.raises(MetadataError, match='request "other" not found in prepared claim default/mine'):
+        await world.preparer.update_metadata(MINE, "other", [])
+    world.has_metadata = False
+    await world.restart()
+    with pytest.raises(MetadataError, match="device metadata is not enabled"):
+        await world.preparer.update_metadata(MINE, "gpu", [])
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", ".hidden"])
+def test_names_that_lead_elsewhere_are_refused(folder: MetadataFolder, name: str) -> None:
+    for claim_ref, request in (
+        (ClaimRef("default", name, "u"), "gpu"),
+        (MINE, name),
+        (ClaimRef(name, "a", "u"), "gpu"),
+    ):
+        with pytest.raises(MetadataError, match="cannot be a part of a path"):
+            folder.file(claim_ref, request)
