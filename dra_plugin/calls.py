@@ -151,14 +151,14 @@ async def _work(turn: AsyncExitStack, work: Awaitable[T], result: asyncio.Future
     async with turn:
         try:
             outcome = await work
-        except asyncio.CancelledError:
-            result.cancel()
-            raise
         except Exception as error:
             # a bug of the driver's: the caller is told, and if it has gone nobody else would say so
             log.exception("the driver failed")
             if not result.done():
                 result.set_exception(error)
+        except BaseException:
+            result.cancel()
+            raise
         else:
             if not result.done():
                 result.set_result(outcome)

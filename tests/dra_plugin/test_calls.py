@@ -1,15 +1,19 @@
 """Calls that meet: of one claim, of different claims, given up, waiting for a driver, and at the end."""
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.apiserver import Server
 from dra_plugin.calls import ClaimCalls
-from dra_plugin.driver import ClaimRef, Driver
+from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
+from resourceapi.objects import ObjectMeta, v1
 from tests.dra_plugin.conftest import StartPlugin
 from tests.dra_plugin.kubelet_end import (
     PATIENCE,
@@ -207,3 +211,65 @@ async def test_stopping_ends_calls_that_wait_for_a_driver(server: Server, start:
         assert await kubelet.prepare() == {}  # so the one that waits has arrived, too
         await plugin.stop()
         await given_up(waits)
+
+
+class RestlessDriver:
+    """Takes its time with everything, and never works twice at once for a claim."""
+
+    def __init__(self, pauses: random.Random) -> None:
+        self.pauses = pauses
+        self.busy: set[str] = set()
+
+    async def pause(self) -> None:
+        for _ in range(self.pauses.randrange(4)):
+            await asyncio.sleep(0)
+
+    async def fetch(self, ref: ClaimRef) -> v1.ResourceClaim | ClaimFailed:
+        await self.pause()
+        if ref.name == "missing":
+            return ClaimFailed("missing")
+        return v1.ResourceClaim(metadata=ObjectMeta(uid=ref.uid))
+
+    async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
+        await self.work([claim.metadata.uid for claim in claims])
+        return {claim.metadata.uid: () for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
+        await self.work([claim.uid for claim in claims])
+        return {claim.uid: None for claim in claims}
+
+    async def work(self, uids: Sequence[str]) -> None:
+        assert not self.busy & set(uids)
+        self.busy |= set(uids)
+        await self.pause()
+        self.busy -= set(uids)
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sets(st.sampled_from(["a", "b", "c", "missing"]), min_size=1), st.booleans()),
+        max_size=10,
+    ),
+    st.integers(0, 2**32),
+)
+def test_any_calls_at_once_are_all_answered_and_never_overlap(
+    calls: list[tuple[bool, set[str], bool]], seed: int
+) -> None:
+    async def run() -> None:
+        driver = RestlessDriver(random.Random(seed))
+        under_test = ClaimCalls(driver, driver)
+        tasks = []
+        for prepares, names, is_given_up in calls:
+            refs = [ClaimRef("default", name, f"uid-of-{name}") for name in names]
+            call = under_test.prepare(refs) if prepares else under_test.unprepare(refs)
+            task: asyncio.Task[Mapping[str, object]] = asyncio.create_task(call)
+            tasks.append((task, {ref.uid for ref in refs}))
+            await driver.pause()
+            if is_given_up:
+                task.cancel()
+        await asyncio.wait_for(asyncio.gather(*(task for task, _ in tasks), return_exceptions=True), PATIENCE)
+        await under_test.finish(PATIENCE)
+        assert all(task.cancelled() or task.result().keys() == uids for task, uids in tasks)
+        assert not driver.busy
+
+    asyncio.run(run())
