@@ -1,6 +1,7 @@
 """An API server, and controllers beside it. What is looked at and done goes over HTTP."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar, cast
@@ -8,6 +9,7 @@ from typing import Any, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
+from controlplane.apiserver.app import Application
 from controlplane.apiserver.kinds import Decoded, Rules
 from dra_plugin.slices import Controller, DriverResources, Owner, Statistics
 from resourceapi.client import Client, Credentials
@@ -25,6 +27,8 @@ class Stand:
 
     def __init__(self) -> None:
         self.server = Server(token="t", collect_after=None)
+        self.faults = Faults(self.server.application)
+        self.server.application = cast("Application", self.faults)
         self.errors: list[str] = []
 
     async def __aenter__(self) -> Self:
@@ -109,6 +113,44 @@ class Stand:
 
     def _kind(self) -> Any:
         return next(kind for kind in self.server.registry if kind.plural == "resourceslices")
+
+
+class Faults:
+    """Stands before the server: counts requests, and has some of them go wrong, in the order in which it was told."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._planned: list[tuple[str, int, dict[str, str], bool]] = []
+        self.requests: list[str] = []
+
+    def refuse(self, method: str, code: int, **headers: str) -> None:
+        """The next request with this method is answered like that, and not done."""
+        self._planned.append((method, code, headers, False))
+
+    def do_and_garble(self, method: str) -> None:
+        """The next request with this method is done, but its answer cannot be read."""
+        self._planned.append((method, 200, {}, True))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        self.requests.append(f"{scope['method']} {scope['path']}")
+        if not self._planned or self._planned[0][0] != scope["method"]:
+            await self._application(scope, receive, send)
+            return
+        _, code, headers, is_done = self._planned.pop(0)
+        if is_done:
+            await self._application(scope, receive, _nowhere)
+        status = {"kind": "Status", "code": code, "reason": "Scripted", "message": "scripted"}
+        body = b"no JSON" if is_done else json.dumps(status).encode()
+        shown = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": code, "headers": shown})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _nowhere(message: Any) -> None:
+    """Nobody hears it."""
 
 
 class _Dropping:

@@ -1,0 +1,143 @@
+"""ResourceSlices of one node against an API server in another process: what is written, and how soon.
+
+Devices as a node has them, 64 in a slice (the API's limit where devices have taints).
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+import urllib.parse
+from http.client import HTTPConnection
+from typing import Any
+
+from msgspec.structs import replace
+
+from bench.table import show
+from dra_plugin.slices import Controller, DriverResources, Limits, Owner, Pool, Slice, Statistics
+from resourceapi.client import Client, Credentials
+from resourceapi.objects import ObjectMeta, Quantity, core, v1
+
+DRIVER, NODE = "nodeplug.dev", "worker-1"
+DEVICES, FEW = 2_000, 100
+PER_SLICE = 64
+CHANGES = 300
+WIPES = 10
+PATH = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def run() -> dict[str, Any]:
+    """Measure, and print what was measured."""
+    command = [sys.executable, "-m", "nodeplug", "apiserver", "--no-token"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[-1]
+        try:
+            many, few = asyncio.run(_measure(url, DEVICES)), asyncio.run(_measure(url, FEW))
+        finally:
+            server.terminate()
+    rows = []
+    for count, found in ((DEVICES, many), (FEW, few)):
+        rows += [
+            (f"{count} devices published, writes", "", found["writes"]),
+            (f"{count} devices published", "ms", found["publish"]),
+            ("one health change stored, p50", "ms", found["change_p50"]),
+            ("one health change stored, p99", "ms", found["change_p99"]),
+            (f"{CHANGES} health changes, writes", "", found["change_writes"]),
+            ("all back after a wipe, p50", "ms", found["wipe_p50"]),
+            ("all back after a wipe, longest", "ms", found["wipe_longest"]),
+            ("a wipe, writes", "", found["wipe_writes"]),
+        ]
+    show(("what", "unit", "measured"), rows)
+    return {f"{DEVICES} devices": many, f"{FEW} devices": few}
+
+
+async def _measure(url: str, count: int) -> dict[str, float]:
+    credentials = Credentials(server=url)
+    client = Client(lambda: credentials)
+    nodes = client.resource(core.Node)
+    await asyncio.to_thread(nodes.create, core.Node(metadata=ObjectMeta(name=NODE)))
+    devices = [_device(number) for number in range(count)]
+    found: dict[str, float] = {}
+
+    begin = time.perf_counter()
+    limits = Limits(longest_settle=Limits().settle)  # every wipe is met like the first one in a minute
+    controller = Controller(client, DRIVER, Owner.node(NODE), resources=_resources(devices), limits=limits)
+    await controller.start()
+    await controller.settled()
+    found["publish"] = 1e3 * (time.perf_counter() - begin)
+    found["writes"] = _sum(controller.statistics)
+
+    before, took = _sum(controller.statistics), []
+    for number in range(CHANGES):
+        place = number * 37 % count
+        devices[place] = _with_health(devices[place], is_healthy=bool(devices[place].taints))
+        wanted = _resources(devices)
+        begin = time.perf_counter()
+        controller.update(wanted)
+        await controller.settled()
+        took.append(1e3 * (time.perf_counter() - begin))
+    found |= {"change_p50": _quantile(took, 0.5), "change_p99": _quantile(took, 0.99)}
+    found["change_writes"] = _sum(controller.statistics) - before
+
+    before, took = _sum(controller.statistics), []
+    slices = -(-count // PER_SLICE)
+    for _ in range(WIPES):
+        goal = controller.statistics.creates + slices
+        took.append(await _wipe(url, controller, goal))
+        await controller.settled()
+    found |= {"wipe_p50": _quantile(took, 0.5), "wipe_longest": max(took)}
+    found["wipe_writes"] = (_sum(controller.statistics) - before) / WIPES
+
+    controller.update(DriverResources())
+    await controller.settled()
+    await controller.stop()
+    await asyncio.to_thread(nodes.delete, NODE)
+    client.close()
+    return found
+
+
+async def _wipe(url: str, controller: Controller, goal: int) -> float:
+    """Milliseconds from the end of the wiping until every slice is stored again."""
+    await asyncio.to_thread(_delete_all, url)
+    begin = time.perf_counter()
+    while controller.statistics.creates < goal:  # noqa: ASYNC110 - a statistic is no event, and this is precise enough
+        await asyncio.sleep(0.0005)
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def _delete_all(url: str) -> None:
+    """As the kubelet does at its start."""
+    connection = HTTPConnection(urllib.parse.urlsplit(url).netloc)
+    connection.request("DELETE", f"{PATH}?fieldSelector=spec.nodeName%3D{NODE}")
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 200, response.status
+    connection.close()
+
+
+def _resources(devices: list[v1.Device]) -> DriverResources:
+    groups = (devices[start : start + PER_SLICE] for start in range(0, len(devices), PER_SLICE))
+    return DriverResources({NODE: Pool(slices=tuple(Slice(devices=tuple(group)) for group in groups))})
+
+
+def _device(number: int) -> v1.Device:
+    texts = {"resource": "example.com/nic", "kind": "net", "model": "a card", "mac": f"02:00:00:00:{number:04x}"}
+    attributes = {name: v1.DeviceAttribute(string_value=text) for name, text in texts.items()}
+    attributes["resource.kubernetes.io/pciBusID"] = v1.DeviceAttribute(string_value=f"0000:{number % 256:02x}:00.0")
+    attributes["numaNode"] = v1.DeviceAttribute(int_value=number % 2)
+    capacity = {"bandwidth": v1.DeviceCapacity(value=Quantity.parse("100G"))}
+    return v1.Device(name=f"net-{number}", attributes=attributes, capacity=capacity)
+
+
+def _with_health(device: v1.Device, *, is_healthy: bool) -> v1.Device:
+    taint = v1.DeviceTaint(key="nodeplug.dev/unhealthy", value="link-down", effect=v1.NO_SCHEDULE)
+    return replace(device, taints=() if is_healthy else (taint,))
+
+
+def _sum(written: Statistics) -> int:
+    return written.creates + written.updates + written.deletes
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
