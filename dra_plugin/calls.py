@@ -3,7 +3,7 @@
 Rules:
 1. Every claim of a call gets exactly one answer, and a claim that cannot be had or prepared fails alone: the others are
    prepared and remembered, the kubelet's event names the one that failed, and the next call repeats them all anyway.
-2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for another.
+2. Calls for one claim take turns, in the order in which they came; those for different claims do not wait for each other.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
 Source: DRA specification, sections 1.7 and 2.6.
@@ -59,6 +59,7 @@ class ClaimCalls:
             return outcomes
         async with self._call(limit) as call, AsyncExitStack() as turn:
             await self._take(turn, wanted)
+            driver = await self._ready(call)
             call.waits_for = "the API server"
             fetched = await asyncio.gather(*(self._claims.fetch(ref) for ref in wanted.values()))
             claims: list[v1.ResourceClaim] = []
@@ -68,7 +69,6 @@ class ClaimCalls:
                 else:
                     claims.append(claim)
             if claims:
-                driver = await self._ready(call)
                 done = await self._to_the_end(call, turn, driver.prepare(claims))
                 outcomes |= _complete([claim.metadata.uid for claim in claims], done)
         return outcomes

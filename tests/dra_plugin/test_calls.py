@@ -172,7 +172,7 @@ async def test_stopping_answers_those_who_wait_and_those_who_work(
         await asyncio.wait([stopping], timeout=0)
         gate.set()
         assert (await works)[running.uid].error == ""
-        await asyncio.wait([waits])
+        await asyncio.gather(waits, return_exceptions=True)  # it was answered, or came too late
         await asyncio.wait_for(stopping, PATIENCE)
     assert_one_after_another(driver.journal)
 
