@@ -19,7 +19,7 @@ from dra_plugin.edits import Given
 from resourceapi.client import ClientError, Refused
 from resourceapi.client import Resource as ApiResource
 from resourceapi.client.patience import pause
-from resourceapi.objects import Condition, to_dict, v1
+from resourceapi.objects import Condition, DecodeError, to_dict, v1
 
 ApiClaims: TypeAlias = Callable[[], ApiResource[v1.ResourceClaim]]
 
@@ -92,11 +92,6 @@ class StatusWriter:
         if task is not None:
             task.cancel()
 
-    async def settle(self) -> None:
-        """Wait until all that was begun is written or given up."""
-        while self._writing:
-            await asyncio.wait(self._writing.values())
-
     async def stop(self) -> None:
         """Give up what is not written yet. Idempotent."""
         tasks = list(self._writing.values())
@@ -114,7 +109,7 @@ class StatusWriter:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._threads, self._apply, claim, devices)
                 return
-            except ClientError as error:
+            except (ClientError, DecodeError) as error:
                 last = isinstance(error, Refused) and error.code in _NOT_OURS_TO_CHANGE
                 if last or attempt == ATTEMPTS:
                     log.warning("status.devices was not written: %s", error, extra={"claim": str(claim)})

@@ -150,6 +150,10 @@ class World:
         """Unprepare a claim, which must succeed."""
         assert await self.preparer.unprepare([ref(done)]) == {done.metadata.uid: None}
 
+    async def reconcile(self) -> None:
+        """Look for claims that are over."""
+        await self.preparer.reconcile()
+
     def units(self) -> list[str]:
         """The leased units."""
         return sorted(lease.unit for lease in self.ledger.leases())

@@ -1,0 +1,146 @@
+"""Claims that nobody unprepares: they end when the cluster and the kubelet agree that they are over, and not before."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.apiserver import Server
+from resourceapi.client import Client
+from resourceapi.client.credentials import Credentials
+from resourceapi.objects import v1
+from tests.dra_plugin.kubelet_end import api_client
+from tests.dra_plugin.preparing.cluster import Cluster, PodResources, serving
+from tests.dra_plugin.preparing.world import World, resource, result
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    found = api_client(server, attempts=1)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def cluster(client: Client) -> Cluster:
+    return Cluster(client)
+
+
+@pytest.fixture
+async def pods(socket_dir: Path) -> AsyncIterator[PodResources]:
+    found = PodResources()
+    async with serving(found, socket_dir / "kubelet.sock"):
+        yield found
+
+
+@pytest.fixture
+async def connected(tmp_path: Path, socket_dir: Path, client: Client, pods: PodResources) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    world.resources = [resource("fuse"), resource("kvm", shares=4)]
+    world.pod_resources = socket_dir / "kubelet.sock"
+    world.claims = lambda: client.resource(v1.ResourceClaim)
+    async with world:
+        yield world
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
+async def test_a_claim_that_is_over_is_unprepared(
+    connected: World, cluster: Cluster, pods: PodResources, how: str
+) -> None:
+    devices = await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    pods.run("pod", "mine", devices)
+    await connected.reconcile()
+    assert (connected.units(), pods.asked) == (["misc-fuse"], 0)  # it is wanted: there is nothing to ask the kubelet
+    await cluster.deallocate("mine")
+    if how != "deallocated":
+        await cluster.delete("mine")
+    if how == "replaced":
+        await cluster.allocate("mine", result("misc-fuse"))
+    await connected.reconcile()
+    assert connected.units() == ["misc-fuse"]  # deleted by force, and its container runs
+    pods.end("pod")
+    await connected.reconcile()
+    assert (connected.units(), connected.files()) == ([], [])
+
+
+async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    share = "8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6a"
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await cluster.deallocate("mine")
+    await cluster.delete("mine")
+    later = await connected.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=share)))
+    pods.run("pod", "mine", later)
+    await connected.reconcile()
+    assert connected.units() == [f"misc-kvm/{share}"]
+
+
+async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(connected: World, cluster: Cluster) -> None:
+    await connected.prepare(await cluster.allocate("old", result("misc-fuse")))
+    new = await cluster.allocate("new", result("misc-fuse"))
+    assert "unprepare that claim first" in await connected.refusal(new)
+    await cluster.deallocate("old")
+    await connected.prepare(new)
+    assert [lease.holder for lease in connected.ledger.leases()] == [f"claim/{new.metadata.uid}"]
+
+
+async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_another_for_ever(
+    connected: World, cluster: Cluster
+) -> None:
+    """Each of them looks, and each look unprepares what others are preparing just now."""
+    shares = [f"8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6{n}" for n in range(4)]
+    old = [await cluster.allocate(f"old-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(shares)]
+    for each in old:
+        await connected.prepare(each)
+        await cluster.deallocate(each.metadata.name)
+    new = [await cluster.allocate(f"new-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(shares)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(connected.prepare(x) for x in new), *(connected.preparer.prepare([x]) for x in old))
+    assert len(connected.units()) == 4
+
+
+async def test_while_the_kubelet_does_not_answer_nothing_is_over(
+    connected: World, cluster: Cluster, socket_dir: Path
+) -> None:
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await cluster.deallocate("mine")
+    connected.pod_resources = socket_dir / "nobody.sock"
+    await connected.restart()
+    await connected.reconcile()
+    (socket_dir / "nobody.sock").write_text("")
+    await connected.reconcile()
+    assert connected.units() == ["misc-fuse"]
+
+
+async def test_while_the_server_does_not_answer_nothing_is_over(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await cluster.deallocate("mine")
+    away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
+    connected.claims = lambda: away.resource(v1.ResourceClaim)
+    await connected.restart()
+    await connected.reconcile()
+    assert (connected.units(), pods.asked) == (["misc-fuse"], 0)
+    away.close()
+
+
+async def test_a_server_without_the_api_is_no_word_that_claims_are_gone(connected: World, client: Client) -> None:
+    cluster = Cluster(client)
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    connected.claims = lambda: client.resource(v1.ResourceClaim, "v1alpha9")
+    await connected.restart()
+    await connected.reconcile()
+    assert connected.units() == ["misc-fuse"]
+
+
+async def test_it_looks_by_itself_after_the_start(connected: World, cluster: Cluster) -> None:
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await cluster.deallocate("mine")
+    ended = asyncio.Event()
+    connected.ledger.observe(lambda _: ended.set())
+    connected.preparer.start()
+    await asyncio.wait_for(ended.wait(), 30)
+    assert connected.units() == []
