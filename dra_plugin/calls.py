@@ -3,7 +3,7 @@
 Rules:
 1. Every claim of a call gets exactly one answer, and a claim that cannot be had or prepared fails alone: the others are
    prepared and remembered, the kubelet's event names the one that failed, and the next call repeats them all anyway.
-2. Calls for one claim take turns, in the order in which they came; those for different claims do not wait for each other.
+2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
    and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
 Source: DRA specification, sections 1.7 and 2.6.
@@ -53,8 +53,8 @@ class ClaimCalls:
 
         Raises NotAnsweredInTime, and whatever the driver raises for the call as a whole.
         """
-        wanted, answers = _sorted_out(refs)
-        outcomes: dict[str, Prepared] = {**answers}
+        wanted, refused = _sorted_out(refs)
+        outcomes: dict[str, Prepared] = {**refused}
         if not wanted:
             return outcomes
         async with self._call(limit) as call, AsyncExitStack() as turn:
@@ -63,9 +63,10 @@ class ClaimCalls:
             call.waits_for = "the API server"
             fetched = await asyncio.gather(*(self._claims.fetch(ref) for ref in wanted.values()))
             claims: list[v1.ResourceClaim] = []
-            for uid, claim in zip(wanted, fetched, strict=True):
+            for ref, claim in zip(wanted.values(), fetched, strict=True):
                 if isinstance(claim, ClaimFailed):
-                    outcomes[uid] = claim
+                    outcomes[ref.uid] = claim
+                    _tell(ref, claim)
                 else:
                     claims.append(claim)
             if claims:
@@ -75,8 +76,8 @@ class ClaimCalls:
 
     async def unprepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, ClaimFailed | None]:
         """Like `prepare`, without the claims themselves; those that nobody knows are done."""
-        wanted, answers = _sorted_out(refs)
-        outcomes: dict[str, ClaimFailed | None] = {**answers}
+        wanted, refused = _sorted_out(refs)
+        outcomes: dict[str, ClaimFailed | None] = {**refused}
         if not wanted:
             return outcomes
         async with self._call(limit) as call, AsyncExitStack() as turn:
@@ -165,7 +166,7 @@ async def _work(turn: AsyncExitStack, work: Awaitable[T], result: asyncio.Future
 
 
 def _sorted_out(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, ClaimFailed]]:
-    """Return the claims to deal with and the answers to the others, both by uid."""
+    """Return the claims to deal with, and those that nobody need look at, both by uid."""
     wanted: dict[str, ClaimRef] = {}
     refused: dict[str, ClaimFailed] = {}
     for ref in refs:
@@ -174,9 +175,15 @@ def _sorted_out(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str
             reason = f"claim uid {ref.uid} is named twice, with different names"
         if reason:
             refused[ref.uid] = ClaimFailed(reason)
+            _tell(ref, refused[ref.uid])
         else:
             wanted[ref.uid] = ref
     return {uid: ref for uid, ref in wanted.items() if uid not in refused}, refused
+
+
+def _tell(ref: ClaimRef, failed: ClaimFailed) -> None:
+    """Log what the driver never hears of; the rest it logs itself."""
+    log.warning("claim is refused: %s", failed.reason, extra={"claim": str(ref)})
 
 
 def _complete(uids: Iterable[str], outcomes: Mapping[str, T]) -> dict[str, T | ClaimFailed]:

@@ -88,17 +88,11 @@ async def _ask(verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Cont
     refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
     left = context.time_remaining()
     try:
-        outcomes = await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
+        return await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
     except NotAnsweredInTime as late:
         code, reason = grpc.StatusCode.UNAVAILABLE, str(late)
     except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
         code, reason = grpc.StatusCode.INTERNAL, f"{verb} resource claims: {error}"
-    else:
-        for ref in refs:
-            outcome = outcomes.get(ref.uid)
-            if isinstance(outcome, ClaimFailed):
-                log.warning("cannot %s claim %s: %s", verb, ref, outcome.reason, extra={"holder": f"claim/{ref.uid}"})
-        return outcomes
     log.warning("cannot %s %s: %s", verb, ", ".join(map(str, refs)), reason)
     await context.abort(code, reason)
     raise AssertionError("abort does not return")
