@@ -6,13 +6,12 @@ twice. Versions of one kind are compared as numbers, which API servers allow.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from resourceapi.client import AnyVersion, Client, ClientError, Event, Refused, Resource, Watch
-from resourceapi.client.patience import pause
-from resourceapi.objects import DecodeError, KubernetesObject
+from resourceapi.client import Client, Event, Refused
+from resourceapi.client.follow import Follower, Watched
+from resourceapi.objects import KubernetesObject
 from resourceapi.objects.core import Node, Pod
 from resourceapi.objects.v1 import (
     DeviceClass,
@@ -38,7 +37,6 @@ class Cache(Generic[K]):
         self._watched = 0  # everything up to this version has been seen
         self.objects: Mapping[Key, K] = self._objects
         self.revision = 0  # counts up with every change
-        self.is_listed = False
 
     def get(self, namespace: str, name: str) -> K | None:
         """An object, or None."""
@@ -84,7 +82,6 @@ class Cache(Generic[K]):
         self._objects.update({key_of(obj): obj for obj in items} | ours)
         self._watched = version
         self.revision += 1
-        self.is_listed = True
 
 
 class Cluster:
@@ -101,75 +98,50 @@ class Cluster:
         self.classes = Cache[DeviceClass]()
         self.slices = Cache[ResourceSlice]()
         self.rules = Cache[DeviceTaintRule]()
-        self._followed: tuple[tuple[Cache[Any], Resource[Any] | AnyVersion[Any], str], ...] = (
-            (self.pods, client.resource(Pod), "Pod"),
-            (self.nodes, client.resource(Node), "Node"),
-            (self.claims, client.any_version(ResourceClaim), "ResourceClaim"),
-            (self.templates, client.any_version(ResourceClaimTemplate), "ResourceClaimTemplate"),
-            (self.classes, client.any_version(DeviceClass), "DeviceClass"),
-            (self.slices, client.any_version(ResourceSlice), "ResourceSlice"),
-            (self.rules, client.any_version(DeviceTaintRule), _OPTIONAL),
-        )
         self._on_change = on_change
+        self._unlisted: set[str] = set()
         self._listed: asyncio.Future[None] | None = None
-        self._stopping = threading.Event()
-        self._watches: list[Watch[Any]] = []
-        self._threads: list[threading.Thread] = []
+        self._followers: list[Follower[Any]] = [
+            self._follow("Pod", self.pods, client.resource(Pod)),
+            self._follow("Node", self.nodes, client.resource(Node)),
+            self._follow("ResourceClaim", self.claims, client.any_version(ResourceClaim)),
+            self._follow("ResourceClaimTemplate", self.templates, client.any_version(ResourceClaimTemplate)),
+            self._follow("DeviceClass", self.classes, client.any_version(DeviceClass)),
+            self._follow("ResourceSlice", self.slices, client.any_version(ResourceSlice)),
+            self._follow(_OPTIONAL, self.rules, client.any_version(DeviceTaintRule)),
+        ]
 
     async def start(self) -> None:
         """Read everything once and follow it from then on. Raises Refused if there is something we may not read."""
-        loop = asyncio.get_running_loop()
-        self._listed = loop.create_future()
-        for cache, objects, name in self._followed:
-            thread = threading.Thread(target=self._follow, args=(loop, cache, objects, name), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._listed = asyncio.get_running_loop().create_future()
+        for follower in self._followers:
+            follower.start()
         await self._listed
 
     async def stop(self) -> None:
         """End the watches. Idempotent."""
-        self._stopping.set()
-        for watch in list(self._watches):
-            watch.close()
-        threads, self._threads = self._threads, []
-        for thread in threads:
-            await asyncio.to_thread(thread.join)
+        for follower in self._followers:
+            await follower.stop()
 
-    def _follow(
-        self, loop: asyncio.AbstractEventLoop, cache: Cache[K], objects: Resource[K] | AnyVersion[K], name: str
-    ) -> None:
-        """Hand a kind's events to the loop, in a thread of its own, until `stop`."""
-        failures = 0
-        while not self._stopping.is_set():
-            watch = objects.watch(stop=self._stopping)
-            self._watches.append(watch)
-            try:
-                for event in watch:
-                    failures = 0
-                    loop.call_soon_threadsafe(self._arrived, cache, event)
-            except (ClientError, DecodeError) as error:
-                failures += 1
-                if name == _OPTIONAL and isinstance(error, Refused) and error.code in (403, 404):
-                    loop.call_soon_threadsafe(self._arrived, cache, Event("LISTED", ()))
-                else:
-                    log.error("cannot follow %s objects: %s", name, error)
-                    loop.call_soon_threadsafe(self._failed, error)
-                self._stopping.wait(pause(failures))
-            finally:
-                self._watches.remove(watch)
+    def _follow(self, kind: str, cache: Cache[K], objects: Watched[K]) -> Follower[K]:
+        self._unlisted.add(kind)
 
-    def _arrived(self, cache: Cache[K], event: Event[K]) -> None:
-        is_news = cache.apply(event)
-        assert self._listed is not None, "it was started"
-        if not self._listed.done() and all(each.is_listed for each, *_ in self._followed):
-            self._listed.set_result(None)
-        if is_news:
-            self._on_change()
+        def on_event(event: Event[K]) -> None:
+            self._unlisted.discard(kind)
+            if not self._unlisted and self._listed is not None and not self._listed.done():
+                self._listed.set_result(None)
+            if cache.apply(event):
+                self._on_change()
 
-    def _failed(self, error: Exception) -> None:
-        assert self._listed is not None, "it was started"
-        if not self._listed.done():
-            self._listed.set_exception(error)
+        def on_failure(error: Exception) -> None:
+            if kind == _OPTIONAL and isinstance(error, Refused) and error.code in (403, 404):
+                on_event(Event("LISTED", ()))
+                return
+            log.error("cannot follow %s objects: %s", kind, error)
+            if self._listed is not None and not self._listed.done():
+                self._listed.set_exception(error)
+
+        return Follower(objects, on_event, on_failure)
 
 
 def key_of(obj: KubernetesObject) -> Key:

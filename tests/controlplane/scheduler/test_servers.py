@@ -174,7 +174,7 @@ async def test_a_server_with_a_fault_is_asked_again() -> None:
 async def test_somebody_else_writes_in_between() -> None:
     async with Stand() as stand:
         await stand.scheduler.stop()
-        done = []
+        done: list[str] = []
 
         def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
             if method == "PUT" and path.endswith("/c") and not done:

@@ -95,7 +95,7 @@ async def test_conditions_are_not_waited_for_endlessly() -> None:
 
         async def again() -> bool:
             status = (await stand.get("ResourceClaim", "c")).get("status", {})
-            return status.get("allocation", {}).get("allocationTimestamp", first) != first
+            return bool(status.get("allocation", {}).get("allocationTimestamp", first) != first)
 
         assert await stand.until(again)
 

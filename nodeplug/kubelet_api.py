@@ -1,0 +1,264 @@
+"""The stand-in kubelet as a node of a cluster: it runs the pods that an API server binds to it, and tells of them.
+
+Level, not edge: after every change of the pods there or here, both sides are compared. The client blocks, so a thread
+follows the pods and others write; everything is decided on the loop.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import secrets
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from kubelet import Event as NodeEvent
+from kubelet import KubeletError, Node, Pod, PodStatus
+from kubelet.pods import PodFileError, decode_pod
+from nodeplug.kubelet_status import node_status, pod_status
+from resourceapi.client import Client, ClientError, Event, Refused
+from resourceapi.client.follow import Follower
+from resourceapi.client.patience import pause
+from resourceapi.objects import format_time
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+_TERMINAL = ("Succeeded", "Failed")
+_WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError", "UnexpectedAdmissionError")
+
+
+class ClusterNode:
+    """See the module. Only pods that came from the server are looked after; others on the node are left alone."""
+
+    def __init__(self, node: Node, client: Client) -> None:
+        """`client` stays the caller's to close."""
+        self._node, self._client = node, client
+        self._pods = client.raw("v1", "pods", namespaced=True)
+        self._nodes = client.raw("v1", "nodes", namespaced=False)
+        self._events = client.raw("v1", "events", namespaced=True)
+        self._bound: dict[str, Json] = {}  # uid -> what the server has
+        self._admitted: dict[str, Pod] = {}  # uid -> what came from the server
+        self._ending: set[str] = set()  # uids of those that are being removed
+        self._told: dict[str, Json] = {}  # uid -> the status that the server was told
+        self._told_of_node: Json = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # admissions and removals, which can take their time
+        self._changed = asyncio.Event()
+        self._is_listed = False
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Be a node until cancelled. The node's kubelet must have been started."""
+        selector = f"spec.nodeName={self._node.node_name}"
+        follower = Follower(self._pods, self._arrived, self._failed, field_selector=selector)
+        listening = asyncio.create_task(self._listen())
+        follower.start()
+        try:
+            while True:
+                self._changed.clear()
+                await self._compare()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), pause(self._failures) if self._failures else None)
+        finally:
+            tasks = [listening, *self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await follower.stop()
+
+    def _arrived(self, event: Event[Json]) -> None:
+        if event.type == "LISTED":
+            self._bound = {_uid(pod): pod for pod in event.items}
+            self._is_listed = True
+        elif event.type == "DELETED":
+            self._bound.pop(_uid(event.object), None)
+        else:
+            self._bound[_uid(event.object)] = event.object
+        self._changed.set()
+
+    def _failed(self, error: Exception) -> None:
+        log.error("cannot follow the pods of node %s: %s", self._node.node_name, error)
+
+    async def _listen(self) -> None:
+        """Tell users what happens to their pods, and look again after every change."""
+        async for event in self._node.events():
+            self._changed.set()
+            if event.kind in _WARNINGS:
+                await self._record(event, "Warning", event.kind, event.text)
+            elif event.kind == "container" and event.text.endswith(" running"):
+                await self._record(event, "Normal", "Started", "Container started")
+
+    async def _compare(self) -> None:
+        """Bring both sides together. What the server does not take now is tried again."""
+        try:
+            await self._tell_of_node()
+            if self._is_listed:
+                for uid, pod in list(self._bound.items()):
+                    self._take_in(uid, pod)
+                for uid in list(self._admitted):
+                    await self._look_after(uid)
+        except ClientError as error:
+            self._failures += 1
+            log.warning("cannot tell the cluster: %s", error)
+        else:
+            self._failures = 0
+
+    def _take_in(self, uid: str, pod: Json) -> None:
+        """Admit a pod that is new here."""
+        is_over = _is_deleted(pod) or (pod.get("status") or {}).get("phase") in _TERMINAL
+        if uid in self._admitted or is_over or not _has_its_claims(pod):
+            return
+        try:
+            self._admitted[uid] = decode_pod(pod, _name(pod))
+        except PodFileError as error:
+            log.error("%s", error)
+            return
+        self._begin(self._admit(self._admitted[uid]))
+
+    async def _admit(self, pod: Pod) -> None:
+        try:
+            await self._node.admit(pod)
+        except KubeletError as error:  # the kubelet is stopped, or a pod of that name is still ending
+            log.info("pod %s waits: %s", pod.metadata.name, error)
+            self._admitted.pop(pod.uid, None)
+
+    async def _look_after(self, uid: str) -> None:
+        """Tell of a pod, or end it where it is deleted or not there any more."""
+        pod = self._bound.get(uid)
+        run = next((status for found, status in self._node.pods() if found.uid == uid), None)
+        if pod is not None and not _is_deleted(pod):
+            if run is not None:
+                await self._tell_of_pod(pod, self._admitted[uid], run)
+        elif run is not None:
+            if uid not in self._ending:
+                self._ending.add(uid)
+                self._begin(self._remove(self._admitted[uid]))
+        elif uid in self._ending:
+            if pod is not None:
+                await self._delete(pod)
+            self._ending.discard(uid)
+            del self._admitted[uid]
+            self._told.pop(uid, None)
+
+    async def _remove(self, pod: Pod) -> None:
+        with contextlib.suppress(KubeletError):  # it is gone already
+            await self._node.remove(pod)
+        self._changed.set()
+
+    async def _tell_of_pod(self, pod: Json, admitted: Pod, status: PodStatus) -> None:
+        uid, before = _uid(pod), self._told.get(_uid(pod), {})
+        told = pod_status(admitted, status, _images(pod), before, _now())
+        if told == before:
+            return
+        patch = {"metadata": {"uid": uid}, "status": told}
+        metadata = pod["metadata"]
+        try:
+            await asyncio.to_thread(
+                self._pods.patch,
+                metadata["name"],
+                patch,
+                metadata["namespace"],
+                content_type=_STRATEGIC,
+                subresource="status",
+            )
+        except Refused as refusal:
+            if refusal.code not in (404, 409):  # it is gone, which the watch will say
+                raise
+        self._told[uid] = told
+
+    async def _delete(self, pod: Json) -> None:
+        """Take a pod that has ended out of the server, which waited for that."""
+        metadata = pod["metadata"]
+        path = self._pods.path(metadata["namespace"], metadata["name"])
+        options = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": metadata["uid"]},
+        }
+        try:
+            await asyncio.to_thread(self._client.request, "DELETE", path, options)
+        except Refused as refusal:
+            if refusal.code not in (404, 409):
+                raise
+
+    async def _tell_of_node(self) -> None:
+        name = self._node.node_name
+        told = node_status(self._node.capacity(), self._node.allocatable(), self._told_of_node, _now())
+        if told == self._told_of_node:
+            return
+        patch = {"status": told}
+        write = functools.partial(self._nodes.patch, name, patch, content_type=_STRATEGIC, subresource="status")
+        try:
+            await asyncio.to_thread(write)
+        except Refused as refusal:
+            if refusal.code != 404:
+                raise
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            await asyncio.to_thread(
+                self._nodes.create, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+            )
+            await asyncio.to_thread(write)
+        self._told_of_node = told
+
+    async def _record(self, event: NodeEvent, type_: str, reason: str, message: str) -> None:
+        """An event about a pod. That nobody records it is no fault."""
+        pod = next((each for each in self._bound.values() if _name(each) == event.about), None)
+        if pod is None:
+            return
+        metadata, at = pod["metadata"], _now()
+        about = {"apiVersion": "v1", "kind": "Pod"}
+        about |= {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        recorded = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
+            "involvedObject": about,
+            "type": type_,
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": "kubelet", "host": self._node.node_name},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            await asyncio.to_thread(self._events.create, recorded)
+        except ClientError as error:
+            log.info("event %s of pod %s: %s", reason, event.about, error)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _uid(pod: Json) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _name(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _is_deleted(pod: Json) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _has_its_claims(pod: Json) -> bool:
+    """Whether it is known which claims were made for the pod's templates."""
+    made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    references = (pod.get("spec") or {}).get("resourceClaims") or ()
+    return all(each["name"] in made for each in references if each.get("resourceClaimTemplateName"))
+
+
+def _images(pod: Json) -> dict[str, str]:
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return {each["name"]: each.get("image", "") for each in containers}
+
+
+def _now() -> str:
+    return format_time(datetime.now(UTC))
