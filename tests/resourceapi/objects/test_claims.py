@@ -14,6 +14,7 @@ from resourceapi.objects.claims import (
 )
 from resourceapi.objects.core import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from resourceapi.objects.meta import ObjectMeta, OwnerReference
+from tests.dra_scenarios import scenario
 
 POD = Pod(
     metadata=ObjectMeta(name="pod", namespace="ns", uid="1"),
@@ -64,6 +65,7 @@ def test_reservation() -> None:
     assert not is_reserved_for(v1.ResourceClaim(), POD)
 
 
+@scenario(57)
 def test_configuration_of_a_result() -> None:
     def config(*requests: str) -> v1.DeviceAllocationConfiguration:
         return v1.DeviceAllocationConfiguration(requests=requests, opaque=v1.OpaqueDeviceConfiguration(driver="d"))
@@ -74,6 +76,7 @@ def test_configuration_of_a_result() -> None:
     assert config_for_result([full, other, empty, all_, base], result) == [full, all_, base]
 
 
+@scenario(58)
 @pytest.mark.parametrize(
     ("toleration", "expected"),
     [
