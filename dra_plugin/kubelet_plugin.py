@@ -92,6 +92,10 @@ class KubeletPlugin:
         """Why a socket cannot be served now; empty when both are."""
         return tuple(server.error for server in (self._plugin, self._registration) if server.error)
 
+    async def registered(self) -> None:
+        """Return once a kubelet has registered us."""
+        await self._registrar.registered.wait()
+
     async def start(self) -> None:
         """Serve, then offer for registration. What cannot be served yet is tried again until it can. Idempotent."""
         if self._offering is not None:

@@ -4,6 +4,7 @@ assignment -> offers -> ResourceSlices, health        kubelet -> claims -> lease
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -24,6 +25,7 @@ from hostdevices.resource import Resource
 from resourceapi.client import Client
 
 API: Api = "dra"
+_REGISTRATION_PATIENCE = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
 _METADATA = "dra-device-metadata"  # a folder in the driver's own
 log = logging.getLogger("nodeplug.dra")
 
@@ -71,6 +73,7 @@ class DraPlugin:
         self._preparer: Preparer | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._published = False
+        self._publishing: asyncio.Task[None] | None = None
 
     async def serve_early(self) -> None:
         """Let the kubelet find us while another instance still has the state: its calls wait for `start`.
@@ -112,11 +115,21 @@ class DraPlugin:
         assert self._preparer is not None
         self._driver.set_result(self._preparer)
         await self._kubelet.start()
-        await self._slices.start()
         self._preparer.start()
+        self._publishing = asyncio.create_task(self._publish())
+
+    async def _publish(self) -> None:
+        """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REGISTRATION_PATIENCE):
+                await self._kubelet.registered()
+        await self._slices.start()
 
     async def stop(self) -> None:
         """Sign off and stop serving; leases, CDI files and slices stay. Idempotent."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait([self._publishing])
         await self._kubelet.stop()
         await self._slices.stop()
         if self._preparer is not None:
@@ -135,7 +148,9 @@ class DraPlugin:
             claims=len({lease.holder for lease in self._leases()}),
             registered=registration is not None and registration.registered,
             slice_writes=written.creates + written.updates + written.deletes,
-            last_error=self._slice_error or (registration.error if registration else ""),
+            last_error="; ".join(
+                filter(None, (registration.error if registration else "", *self._kubelet.errors, self._slice_error))
+            ),
         )
 
     def _refresh(self) -> None:

@@ -3,6 +3,7 @@
 Source: DRA specification, sections 1.3, 1.5 and 2.5.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ class Registrar:
         """Present the driver that serves `services` at the socket `endpoint`."""
         self.status: Registration | None = None
         self.registrations = 0
+        self.registered = asyncio.Event()  # once: a kubelet has taken us
         self._info = api.PluginInfo(
             type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
         )
@@ -50,6 +52,7 @@ class Registrar:
         before, self.status = self.status, Registration(request.plugin_registered, request.error)
         if request.plugin_registered:
             self.registrations += 1
+            self.registered.set()
             log.info("registered as DRA driver %s", self._info.name)
             return api.RegistrationStatusResponse()
         if self.status != before:
