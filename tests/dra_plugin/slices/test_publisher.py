@@ -87,6 +87,33 @@ async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() ->
     assert server.writes == 2
 
 
+async def test_what_others_changed_unseen_is_read_again() -> None:
+    """They set a label, and the watch has not told it yet."""
+    server = MemoryServer()
+    server.put(indexed(0, D1))
+    publisher = _publisher(server)
+    (before,) = server.objects.values()
+    server.put(replace(before, metadata=replace(before.metadata, labels={"a": "b"})))
+    publisher.desire(one_pool(*slices(D2)))
+    await publisher.sync("pool")
+    (found,) = server.objects.values()
+    assert (found.spec.devices, found.metadata.labels) == ((D2,), {"a": "b"})
+
+
+async def test_what_others_deleted_unseen_is_created_again() -> None:
+    server = MemoryServer()
+    server.put(indexed(0, D1))
+    server.put(indexed(1, D2))
+    publisher = _publisher(server)
+    for name in list(server.objects):
+        server.take(name)
+    publisher.desire(one_pool(*slices(D2)))
+    await publisher.sync("pool")
+    (found,) = server.objects.values()
+    assert found.spec.devices == (D2,)
+    assert publisher.statistics.deletes == 0
+
+
 @scenario(102)
 def test_a_publisher_of_one_pool_hears_of_no_other() -> None:
     for only, expected in (("pool-a", ["pool-a", "", "pool-a"]), ("", ["pool-a", "pool-b", "pool-a"])):

@@ -181,6 +181,13 @@ LOOKS = [
         (0, 0, 0),
         ["00000 1/1 device-1"],
     ),
+    Look(
+        "a slice of an older generation is replaced",
+        (indexed(0, D1, count=2), indexed(1, D2, generation=2, count=2)),
+        one_pool(*slices(D1, D2)),
+        (1, 1, 1),
+        ["00000 3/2 device-1", "00001 3/2 device-2"],
+    ),
     Look("a pool without slices", (indexed(0, D1),), one_pool(), (0, 0, 1), []),
 ]
 
