@@ -4,6 +4,7 @@ Blocking, and safe to use from several threads.
 """
 
 import json
+import socket
 import ssl
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import urllib3
+from urllib3.connection import HTTPConnection
 
 from resourceapi.client.credentials import Credentials, CredentialsError, Source
 from resourceapi.client.errors import Refused, Unreachable
@@ -28,6 +30,12 @@ REREAD_AFTER = 60.0
 """Seconds after which credentials are read again."""
 _BUSY = (429, 500, 502, 503, 504)
 _USER_AGENT = "nodeplug"
+_KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 
 class Client:
@@ -204,7 +212,8 @@ def _trust(credentials: Credentials) -> tuple[object, ...]:
 
 
 def _pool(credentials: Credentials) -> urllib3.PoolManager:
-    options: dict[str, Any] = {"maxsize": 16}
+    probed = [*HTTPConnection.default_socket_options, *_KEEP_ALIVE]
+    options: dict[str, Any] = {"maxsize": 16, "socket_options": probed}
     if credentials.server.startswith("https:"):
         options["ssl_context"] = _context(credentials)
         if credentials.server_name:

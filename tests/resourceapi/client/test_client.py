@@ -1,6 +1,7 @@
 """The client against the stand-in server: objects, lists, watches, errors."""
 
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,17 @@ def test_close_ends_a_watch_that_waits(client: Client) -> None:
     watch.close()
     assert ended.wait(10)
     thread.join()
+
+
+def test_a_silent_watch_is_kept_alive(server: Running, client: Client) -> None:
+    """The kernel probes its connection, so that a lost one is found: it has a timer in /proc/net/tcp."""
+    port = f":{urllib.parse.urlsplit(server.url).port:04X}"
+    with client.resource(v1.DeviceClass).watch() as watch:
+        next(iter(watch))
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        timers = [fields[5][:2] for fields in lines if fields[2].endswith(port) and fields[3] == "01"]
+    assert timers
+    assert "00" not in timers
 
 
 def test_an_unreachable_server(tmp_path: Path) -> None:
