@@ -28,6 +28,7 @@ class Controller:
     the watch to the look at its pool; slices that others deleted come back at once. `mutation_ttl` is how long own
     writes count more than an older view of the server, in seconds. Raises ValueError for an empty driver name.
 
+    Nothing is written or deleted before something is desired, be it nothing.
     Requests block threads: give the client a `wait` that ends early when the program stops.
     """
 
@@ -55,6 +56,7 @@ class Controller:
         self._watcher = Watcher(storage.slices, selector, self._heard, self._watch_failed)
         self._queue = Queue(limits or Limits())
         self._sync_delay = sync_delay
+        self._wished = asyncio.Event()
         self._listed = asyncio.Event()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -80,6 +82,7 @@ class Controller:
         for name in self._publisher.desire(resources):
             self._queue.add(name, now)
             self._idle.clear()
+        self._wished.set()
         self._wake.set()
 
     async def settled(self) -> None:
@@ -92,6 +95,7 @@ class Controller:
         return self._publisher.statistics
 
     async def _work(self) -> None:
+        await self._wished.wait()  # what another life has published stays until it is known what is wanted
         while True:
             await self._listed.wait()
             name = self._queue.pop(time.monotonic())

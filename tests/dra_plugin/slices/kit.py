@@ -100,6 +100,11 @@ class Stand:
 
         return await self.until(there)
 
+    async def until_watched(self) -> None:
+        """Return when somebody has listed slices and watches them."""
+        async with asyncio.timeout(SECONDS):
+            await self.faults.watched.wait()
+
     def serve_slices(self, *versions: str) -> None:
         """Have the server know slices in these versions only."""
         kind = self._kind()
@@ -122,6 +127,7 @@ class Faults:
         self._application = application
         self._planned: list[tuple[str, int, dict[str, str], bool]] = []
         self.requests: list[str] = []
+        self.watched = asyncio.Event()
 
     def refuse(self, method: str, code: int, **headers: str) -> None:
         """The next request with this method is answered like that, and not done."""
@@ -136,6 +142,8 @@ class Faults:
         if scope["type"] != "http":
             return
         self.requests.append(f"{scope['method']} {scope['path']}")
+        if b"watch=true" in scope["query_string"]:
+            self.watched.set()
         if not self._planned or self._planned[0][0] != scope["method"]:
             await self._application(scope, receive, send)
             return

@@ -74,6 +74,17 @@ async def test_pools_come_and_go_as_the_driver_wants(stand: Stand) -> None:
         assert writes(controller) == (3, 0, 3)
 
 
+async def test_nothing_is_deleted_before_the_driver_has_said_what_it_wants(stand: Stand) -> None:
+    await stand.create(indexed(0, D1))
+    controller = Controller(stand.client, DRIVER, LOCAL, sync_delay=0.0)
+    await controller.start()
+    await stand.until_watched()
+    controller.update(one_pool(*slices(D1)))
+    await controller.settled()
+    await controller.stop()
+    assert writes(controller) == (0, 0, 0)
+
+
 async def test_slices_of_other_drivers_and_nodes_are_left_alone(stand: Stand) -> None:
     foreign = stored("a", D1)
     elsewhere = stored("b", D1)
@@ -275,7 +286,7 @@ async def test_a_server_that_comes_later() -> None:
     await controller.start()
     async with asyncio.timeout(SECONDS):
         await told.wait()
-        async with Server(port=port, token="t"):
+        async with Server(port=port, token="t", collect_after=None):
             await controller.settled()
             assert writes(controller) == (1, 0, 0)
             await controller.stop()
