@@ -152,9 +152,9 @@ class Controller:
         now = time.monotonic()
         for name in noticed.touched:
             self._queue.add(name, now + self._sync_delay)
-        for name in noticed.robbed:
+        for name in noticed.wiped:
             if self._publisher.wants(name):
-                self._queue.robbed(name, now)
+                self._queue.wiped(name, now)
         self._wake.set()
 
     def _watch_failed(self, error: Exception) -> None:

@@ -225,16 +225,16 @@ class Publisher:
         except Refused as refused:
             if not refused.is_missing:
                 raise failure from error
-            self._robbed(about)
+            self._wiped(about)
         except ClientError:
             raise failure from error
         else:
             if now.metadata.uid != about.metadata.uid:
-                self._robbed(about)
+                self._wiped(about)
             self.view.changed(now)
         raise _Outdated(failure)
 
-    def _robbed(self, stored: v1.ResourceSlice) -> None:
+    def _wiped(self, stored: v1.ResourceSlice) -> None:
         self.view.deleted(stored, self._clock())
         self._node_uid = ""
 
@@ -282,7 +282,7 @@ class Publisher:
 
     def _noticed(self, noticed: Noticed) -> Noticed:
         """Slices that vanished may have gone with their Node: if there is a new one, it has another uid."""
-        if noticed.robbed:
+        if noticed.wiped:
             self._node_uid = ""
         return noticed
 

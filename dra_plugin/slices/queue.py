@@ -28,23 +28,23 @@ class Queue:
         self._due: dict[str, float] = {}
         self._settling: dict[str, float] = {}
         self._failures: dict[str, int] = {}
-        self._robberies: dict[str, tuple[int, float]] = {}
+        self._wipes: dict[str, tuple[int, float]] = {}
         self._tokens, self._counted_at = float(limits.burst), 0.0
 
     def add(self, name: str, due: float) -> None:
         """Look at a pool at this time, or before."""
         self._due[name] = min(due, self._due.get(name, due))
 
-    def robbed(self, name: str, now: float) -> None:
+    def wiped(self, name: str, now: float) -> None:
         """Somebody took slices away: look when nothing more was taken for a moment."""
         limits = self._limits
         if name in self._settling:
             self._settling[name] = max(self._settling[name], now + limits.settle)
             return
-        count, last = self._robberies.get(name, (0, now))
+        count, last = self._wipes.get(name, (0, now))
         count = 0 if now - last > limits.forget_after else count
         self._settling[name] = now + min(limits.settle * 2.0 ** min(count, 64), limits.longest_settle)
-        self._robberies[name] = (count + 1, now)
+        self._wipes[name] = (count + 1, now)
 
     def failed(self, name: str, now: float, retry_after: float = 0.0) -> None:
         """A look failed; the server may have said when to come back."""

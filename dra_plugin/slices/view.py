@@ -16,7 +16,7 @@ class Noticed(Struct, frozen=True):
     """Names of pools: those that something happened to, and those that somebody else took slices away from."""
 
     touched: frozenset[str] = frozenset()
-    robbed: frozenset[str] = frozenset()
+    wiped: frozenset[str] = frozenset()
 
 
 class _Own(Struct, frozen=True):
@@ -46,9 +46,9 @@ class View:
                 del self._own[name]
         self._seen = {each.metadata.name: each for each in slices if _key(each) not in self._gone}
         missing = [each for name, each in before.items() if name not in self._seen]
-        robbed = {each.spec.pool.name for each in missing if self._bury(each, now)}
+        wiped = {each.spec.pool.name for each in missing if self._bury(each, now)}
         touched = {each.spec.pool.name for each in (*before.values(), *self._seen.values())}
-        return Noticed(frozenset(touched), frozenset(robbed))
+        return Noticed(frozenset(touched), frozenset(wiped))
 
     def changed(self, stored: v1.ResourceSlice) -> Noticed:
         """The watch brings a slice that was created or changed."""

@@ -8,7 +8,7 @@ from tests.dra_plugin.slices.build import device, stored
 
 NOTHING = Noticed()
 TOUCHED = Noticed(frozenset({"pool"}))
-ROBBED = Noticed(frozenset({"pool"}), frozenset({"pool"}))
+WIPED = Noticed(frozenset({"pool"}), frozenset({"pool"}))
 
 
 def _at(version: int, name: str = "a", uid: str = "", pool: str = "pool") -> v1.ResourceSlice:
@@ -58,7 +58,7 @@ def test_own_deletions_are_told_from_those_of_others() -> None:
     view.deleted(_at(1, "a"), 0.0)
     view.deleting(_at(1, "b"))
     view.kept(_at(1, "b"))
-    assert view.removed(_at(2, "b"), 0.0) == ROBBED
+    assert view.removed(_at(2, "b"), 0.0) == WIPED
     assert view.removed(_at(2, "b"), 0.0) == TOUCHED
     assert _versions(view) == ["c1"]
 
@@ -78,7 +78,7 @@ def test_a_late_event_does_not_bring_back_what_is_gone() -> None:
 def test_an_answer_for_what_is_gone_already() -> None:
     """Somebody deletes our new slice so fast that the watch knows it first."""
     view = View(60.0)
-    assert view.removed(_at(6), 0.0) == ROBBED
+    assert view.removed(_at(6), 0.0) == WIPED
     assert not view.wrote(_at(5), 0.0)
     assert _versions(view) == []
 
