@@ -1,7 +1,6 @@
 """`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of the real one's state files."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import random
@@ -9,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import click
@@ -24,8 +24,12 @@ from kubelet import KubeletError, Node, Pod, load_pods
 from kubelet.conformance import Check, Conformance
 from kubelet.control import Answer, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
+from kubelet.dramanager import ApiCluster, Cluster
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from nodeplug.kubelet_api import ClusterNode
+from nodeplug.kubelet_cluster import ClusterUnavailable, background, brought_along, found_by, none, until_first
+from resourceapi.client import Client, ClientError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -50,23 +54,65 @@ def kubelet() -> None:
 )
 @click.option("--topology-scope", type=click.Choice(["container", "pod"]), default="container", show_default=True)
 @click.option("--in-order", is_flag=True, help="Choose devices in the order of the plugin's list, not at random.")
-def run(directory: Path, numa_nodes: int, topology_policy: Policy, topology_scope: Scope, in_order: bool) -> None:
+@click.option("--node-name", default="node", show_default=True, help="The node's name in the cluster.")
+@click.option(
+    "--apiserver/--no-apiserver",
+    "with_server",
+    default=None,
+    help="Bring an API server and a scheduler along.  [default: where nodeplug[controlplane] is installed]",
+)
+@click.option("--kubeconfig", type=_FILE, help="Be a node of the cluster that this kubeconfig leads to, instead.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: a free one]")
+@click.option(
+    "--load",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="Create the objects of these manifests, files or folders, in the API server at the start.",
+)
+def run(
+    directory: Path,
+    numa_nodes: int,
+    topology_policy: Policy,
+    topology_scope: Scope,
+    in_order: bool,
+    node_name: str,
+    with_server: bool | None,
+    kubeconfig: Path | None,
+    port: int,
+    load: tuple[Path, ...],
+) -> None:
     """Keep a stand-in kubelet alive below a folder, and print what happens. Ends with SIGINT or SIGTERM.
 
-    Plugins register at DIR/device-plugins/kubelet.sock or in DIR/plugins_registry; DIR/pod-resources answers who has
-    what. `admit`, `remove`, `restart` and `status` talk to it.
+    Plugins and DRA drivers register at DIR/device-plugins/kubelet.sock or in DIR/plugins_registry; DIR/pod-resources
+    answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
+    creates, claims included. `admit`, `remove`, `restart` and `status` talk to the kubelet alone.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    node = Node(
-        directory,
-        numa_nodes=range(numa_nodes),
-        topology_policy=topology_policy,
-        topology_scope=topology_scope,
-        shuffle=None if in_order else random.Random(),  # noqa: S311 - a choice of devices, not a secret
-    )
+    if kubeconfig is not None and (with_server or load or port):
+        raise click.UsageError("--kubeconfig names another API server: it goes without --apiserver, --port and --load")
+    if with_server is False and (load or port):
+        raise click.UsageError("--load and --port are for the API server")
+    if kubeconfig is not None:
+        cluster = found_by(kubeconfig)
+    elif with_server is False:
+        cluster = none()
+    else:
+        cluster = brought_along(directory, port, load, is_wanted=bool(with_server or load or port))
+
+    def new_node(claims: Cluster | None) -> Node:
+        return Node(
+            directory,
+            numa_nodes=range(numa_nodes),
+            topology_policy=topology_policy,
+            topology_scope=topology_scope,
+            shuffle=None if in_order else random.Random(),  # noqa: S311 - a choice of devices, not a secret
+            cluster=claims,
+            node_name=node_name,
+        )
+
     try:
-        asyncio.run(_run(node))
-    except (KubeletError, GrpcUnixError, OSError) as error:
+        asyncio.run(_run(new_node, cluster))
+    except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -193,23 +239,23 @@ def verify(seconds: float, failures_only: bool, command: tuple[str, ...]) -> Non
     sys.exit(0 if conformance.is_passed else 1)
 
 
-async def _run(node: Node) -> None:
+async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyncContextManager[Client | None]) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    printing = asyncio.create_task(_print_events(node))
-    await asyncio.sleep(0)  # it listens before anything happens
-    async with node:
+    async with cluster as client, AsyncExitStack() as stack:
+        node = new_node(None if client is None else ApiCluster(client))
+        await stack.enter_async_context(background(_print_events(node)))
+        await asyncio.sleep(0)  # it listens before anything happens
+        await stack.enter_async_context(node)
         control = ControlServer(node)
         await control.start()
-        try:
-            await stopped.wait()
-        finally:
-            await control.stop()
-    printing.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await printing
+        stack.push_async_callback(control.stop)
+        working = [asyncio.create_task(stopped.wait())]
+        if client is not None:
+            working.append(asyncio.create_task(ClusterNode(node, client).run()))
+        await until_first(working)
 
 
 async def _print_events(node: Node) -> None:

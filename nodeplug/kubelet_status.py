@@ -39,14 +39,14 @@ def pod_status(pod: Pod, status: PodStatus, images: Mapping[str, str], before: J
         if found:
             told[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
-    told["conditions"] = [_stamped(each, earlier.get(each["type"], {}), now) for each in _conditions(pod, told)]
+    told["conditions"] = [_stamped(each, earlier.get(each["type"], {}), now) for each in _conditions(told)]
     return told
 
 
 def node_status(capacity: Mapping[str, int], allocatable: Mapping[str, int], before: Json, now: str) -> Json:
     """The members of a node's status that a kubelet writes; `before` and `now` as for pods."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-    earlier = next(iter(before.get("conditions", ())), {})
+    earlier: Json = next(iter(before.get("conditions", ())), {})
     return {
         "capacity": {name: str(count) for name, count in capacity.items()},
         "allocatable": {name: str(count) for name, count in allocatable.items()},
@@ -86,7 +86,7 @@ def _state(status: ContainerStatus, before: Json, now: str) -> Json:
     return why
 
 
-def _conditions(pod: Pod, told: Json) -> Iterator[Json]:
+def _conditions(told: Json) -> Iterator[Json]:
     """In the order of the kubelet."""
     apps: Sequence[Json] = told.get("containerStatuses", ())
     inits: Sequence[Json] = told.get("initContainerStatuses", ())

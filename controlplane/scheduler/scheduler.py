@@ -23,7 +23,7 @@ from controlplane.scheduler.writes import Outdated, Writes
 from controlplane.structured import AllocationError, Features, SliceIndex, patched
 from resourceapi.client import Client, ClientError, Refused
 from resourceapi.client.patience import pause
-from resourceapi.objects import KubernetesObject
+from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Pod
 from resourceapi.objects.v1 import ResourceClaimStatus, ResourceSlice
 
@@ -113,9 +113,12 @@ class Scheduler:
             before = self._writes.count
             try:
                 await self._look()
-            except ClientError as error:
+            except (ClientError, DecodeError) as error:
                 self._is_refused = True
                 log.warning("cannot go on: %s", error)
+            except Exception:  # a fault of ours: it ends the scheduler, and must not do so silently
+                log.exception("nothing is scheduled any more")
+                raise
             self._failures = self._failures + 1 if self._is_refused else 0
             is_settled = self._writes.count == before  # or what was written may make more possible
             if is_settled or self._is_refused:

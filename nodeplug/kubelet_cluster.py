@@ -1,0 +1,111 @@
+"""The cluster that a stand-in kubelet belongs to: one that it brings along, somebody else's, or none at all."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nodeplug.apiserver_cli import load_manifests
+from resourceapi.client import Client, Credentials, from_kubeconfig
+from resourceapi.client.credentials import Source
+
+if TYPE_CHECKING:
+    from controlplane.apiserver import Server
+
+KUBECONFIG = "kubeconfig"
+
+
+class ClusterUnavailable(Exception):
+    """There is no cluster as it was asked for; says what to do."""
+
+
+@contextlib.asynccontextmanager
+async def none() -> AsyncIterator[Client | None]:
+    """No cluster: pods have no claims but those that the kubelet is given."""
+    yield None
+
+
+@contextlib.asynccontextmanager
+async def found_by(kubeconfig: Path) -> AsyncIterator[Client | None]:
+    """The cluster that a kubeconfig leads to, with a scheduler of its own. Raises ClientError."""
+    with _client(from_kubeconfig(kubeconfig)) as client:
+        await asyncio.to_thread(client.request, "GET", "/version")
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def brought_along(
+    directory: Path, port: int, load: Iterable[Path], *, is_wanted: bool
+) -> AsyncIterator[Client | None]:
+    """An API server and a scheduler in this process, found by `directory`/kubeconfig.
+
+    Where they are not installed there is no cluster, or ClusterUnavailable if it `is_wanted`.
+    """
+    try:
+        from controlplane.apiserver import JournalError, Server, ServerError, write_kubeconfig
+    except ImportError as error:
+        if is_wanted:
+            raise ClusterUnavailable(f"{error}; install nodeplug[controlplane]") from error
+        yield None
+        return
+    try:
+        server = Server(port=port)
+        load_manifests(server, load)
+        async with server, scheduled(server) as client:
+            directory.mkdir(parents=True, exist_ok=True)
+            write_kubeconfig(directory / KUBECONFIG, server.url, server.token)
+            click.echo(f"serving {server.url}")
+            click.echo(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
+            yield client
+    except (JournalError, ServerError) as error:
+        raise ClusterUnavailable(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def scheduled(server: "Server") -> AsyncIterator[Client]:
+    """A running server's pods are scheduled meanwhile; a client of it."""
+    from controlplane.scheduler import Scheduler
+
+    credentials = Credentials(server=server.url, token=server.token)
+    with _client(lambda: credentials) as client:
+        async with Scheduler(client):
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on meanwhile, and is cancelled then."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Wait until one of them ends, and cancel the others. Raises what ended it."""
+    try:
+        (first, *_), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        first.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _client(read: Source) -> Iterator[Client]:
+    """A client whose waiting for a server ends with its use."""
+    stop = threading.Event()
+    client = Client(read, wait=stop.wait)
+    try:
+        yield client
+    finally:
+        stop.set()
+        client.close()

@@ -1,0 +1,105 @@
+"""A whole cluster in a test: API server, scheduler, the stand-in kubelet as its node, and drivers."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from kubelet import FakeClock, Node
+from kubelet.devicemanager import Device
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.dramanager import ApiCluster
+from kubelet.plugin import DevicePluginStub
+from kubeletapi.dra.v1 import api_pb2 as api
+from nodeplug.kubelet_api import ClusterNode
+from nodeplug.kubelet_cluster import background
+from tests.controlplane.scheduler.kit import DRIVER, Json, Stand, pod, slice_
+
+NODE = "n1"
+
+
+class ClusterStand(Stand):
+    """See the module. The kubelet's clock stands still."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self._folder = folder
+        self.clock = FakeClock()
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.node = Node(self._folder, clock=self.clock, cluster=ApiCluster(self.client), node_name=NODE)
+        self._stack = AsyncExitStack()
+        await self._stack.enter_async_context(self.node)
+        await self._stack.enter_async_context(background(ClusterNode(self.node, self.client).run()))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._stack.aclose()
+        await super().__aexit__(*exception)
+
+    async def driver(self, *devices: str | Json, name: str = DRIVER) -> DRAPluginStub:
+        """A driver that is registered and has published devices; its CDI ids are named by claim and device."""
+        services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+        stub = DRAPluginStub(self.node.plugins_registry, name, self._prepared, services=services)
+        await self._stack.enter_async_context(stub)
+        async with asyncio.timeout(20):
+            while stub.notified != [(True, "")]:
+                await self.clock.advance(1.0)  # the kubelet looks every second
+        if devices:
+            await self.create(slice_(NODE, *devices, driver=name, name=f"{name}-slice"))
+        return stub
+
+    async def plugin(self, resource: str, *devices: str) -> DevicePluginStub:
+        """A device plugin whose devices the server has heard of."""
+        stub = DevicePluginStub(self.node.device_plugins / "p.sock", resource, [Device(each) for each in devices])
+        await self._stack.enter_async_context(stub)
+        await stub.register(self.node.kubelet_socket)
+
+        async def told() -> bool:
+            found = await self.get("Node", NODE)
+            return found.get("status", {}).get("capacity", {}).get(resource) == str(len(devices))
+
+        await self.until(told)
+        return stub
+
+    async def until_phase(self, name: str, phase: str) -> Json:
+        """The pod, once it is in a phase."""
+
+        async def reached() -> Json:
+            found = await self.get("Pod", name)
+            return found if found.get("status", {}).get("phase") == phase else {}
+
+        return await self.until(reached)
+
+    async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:
+        """Let the kubelet's clock go on until an object is in a phase."""
+
+        async def reached() -> Json:
+            found = await self.get(kind, name)
+            return found if found.get("status", {}).get("phase") == phase else {}
+
+        async with asyncio.timeout(20):
+            while not (found := await reached()):
+                await self.clock.advance(seconds)
+        return found
+
+    def _prepared(self, asked: api.Claim) -> Iterable[api.Device]:
+        """What a driver reads of a claim, and makes of it."""
+        claim = self.server.store.get("resourceclaims.resource.k8s.io", (asked.namespace, asked.name))
+        assert claim is not None, "the kubelet has just read it"
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            cdi = f"vendor.test/gpu={asked.name}-{result['device']}"
+            yield claimed([result["request"].partition("/")[0]], result["pool"], result["device"], cdi)
+
+
+def using(name: str, *containers: Iterable[str], **more: Any) -> Json:
+    """A pod; each of its containers uses claims of the pod, by `name` or `name/request`."""
+    made = pod(name, limits=[{}] * max(1, len(containers)), **more)
+    for container, uses in zip(made["spec"]["containers"], containers, strict=False):
+        found = [each.partition("/") for each in uses]
+        container["resources"]["claims"] = [
+            {"name": claim} | ({"request": request} if request else {}) for claim, _, request in found
+        ]
+    return made

@@ -1,0 +1,253 @@
+"""From YAML to CDI names without a cluster: API server, scheduler and kubelet together, over real HTTP and gRPC."""
+
+from pathlib import Path
+
+import kubelet
+from kubelet.plugin import failing
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
+from tests.controlplane.scheduler.kit import claim, condition, device_class, devices, pod, request, template, users
+from tests.dra_scenarios import scenario
+from tests.nodeplug.cluster import NODE, ClusterStand, using
+
+
+async def test_from_a_template_to_cdi_names(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), template(), using("p", ["g"], templates={"g": "t"}))
+        running = await stand.until_phase("p", "Running")
+        assert running["spec"]["nodeName"] == NODE
+        (name,) = [each["metadata"]["name"] for each in (await stand.claims_of("p")).values()]
+        assert stand.node.claimed_devices("p", "c0") == (f"vendor.test/gpu={name}-gpu-0",)
+        conditions = {each["type"]: each["status"] for each in running["status"]["conditions"]}
+        assert conditions == dict.fromkeys(
+            ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"), "True"
+        )
+        (container,) = running["status"]["containerStatuses"]
+        assert (container["name"], container["ready"]) == ("c0", True)
+        assert container["state"]["running"]["startedAt"]
+        assert await stand.events("Started") == ["Container started"]
+        await stand.delete("Pod", "p")
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [[name]])
+        await stand.until_gone("ResourceClaim", name)
+
+
+@scenario(197)
+async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        driver.behaviours["NodePrepareResources"] = failing("no such gpu")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        text = "Failed to prepare dynamic resources: prepare dynamic resources: NodePrepareResources: "
+        text += "rpc error: code = Internal desc = no such gpu"
+        await stand.until_event("FailedPrepareDynamicResources", text)
+        pending = await stand.get("Pod", "p")
+        assert pending["status"]["phase"] == "Pending"
+        driver.behaviours.clear()
+        await stand.let_pass(80, "Pod", "p", "Running")
+
+
+@scenario(199)
+async def test_a_pod_that_is_gone_is_unprepared(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        await stand.delete("Pod", "p")
+        assert await stand.get("Pod", "p") == {}, "nobody waits for the kubelet"
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await stand.until_free("c")
+
+
+async def test_a_pod_that_waits_for_its_kubelet_goes_with_it(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        held = using("p", ["g"], claims={"g": "c"})
+        held["metadata"]["finalizers"] = ["example.com/wait"]
+        await stand.create(device_class(), claim(), held)
+        await stand.until_phase("p", "Running")
+        await stand.delete("Pod", "p")
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        assert users(await stand.get("ResourceClaim", "c")) == {"p"}, "it is there, until the finalizer goes"
+        await stand.patch("Pod", "p", {"metadata": {"finalizers": None}})
+        await stand.until_gone("Pod", "p")
+        await stand.until_free("c")
+
+
+@scenario(200)
+async def test_a_claim_that_no_container_uses_is_prepared(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim(), using("p", claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        assert driver.claims("NodePrepareResources") == [["c"]]
+        assert stand.node.claimed_devices("p", "c0") == ()
+
+
+@scenario(201, 209)
+async def test_every_container_gets_its_own_requests(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.driver("a", "b", "c", "d")
+        await stand.create(device_class(), claim("c1", request("x"), request("y")), claim("c2"))
+        wanted = using("p", ["one/x"], ["one", "two"], [], claims={"one": "c1", "two": "c2"})
+        init = {"name": "init", "image": "any", "resources": {"claims": [{"name": "one", "request": "y"}]}}
+        wanted["spec"]["initContainers"] = [init]
+        await stand.create(wanted)
+        running = await stand.until_phase("p", "Running")
+        x, y = (each.partition("/")[2] for each in devices(await stand.get("ResourceClaim", "c1")))
+        (z,) = (each.partition("/")[2] for each in devices(await stand.get("ResourceClaim", "c2")))
+        c1, c2 = "vendor.test/gpu=c1-", "vendor.test/gpu=c2-"
+        found = {name: set(stand.node.claimed_devices("p", name)) for name in ("init", "c0", "c1", "c2")}
+        assert found == {"init": {c1 + y}, "c0": {c1 + x}, "c1": {c1 + x, c1 + y, c2 + z}, "c2": set()}
+        assert running["status"]["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+
+
+@scenario(202)
+async def test_a_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("a", "b")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        old = (await stand.get("ResourceClaim", "c"))["metadata"]["uid"]
+        driver.behaviours["NodeUnprepareResources"] = failing("not yet")
+        await stand.delete("Pod", "p")
+        await driver.until(lambda: len(driver.called("NodeUnprepareResources")) > 0)
+        await stand.delete("ResourceClaim", "c")
+        await stand.until_gone("ResourceClaim", "c")
+        await stand.create(claim(), using("q", ["g"], claims={"g": "c"}))
+        text = f"old ResourceClaim with same name c and different UID {old} still exists (previous pod force-deleted?!)"
+        await stand.until_event(
+            "FailedPrepareDynamicResources",
+            f"Failed to prepare dynamic resources: prepare dynamic resources: {text}",
+        )
+        driver.behaviours.clear()
+        await stand.let_pass(90, "Pod", "q", "Running")
+
+
+@scenario(210, 211, 219)
+async def test_a_pod_that_is_done_gives_everything_back(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), template(), claim())
+        await stand.create(using("p", ["g"], templates={"g": "t"}, restartPolicy="Never"))
+        await stand.until_phase("p", "Running")
+        (name,) = [each["metadata"]["name"] for each in (await stand.claims_of("p")).values()]
+        await stand.create(using("q", ["g"], claims={"g": "c"}))
+        await stand.until_refused("q", "cannot allocate all claims")
+        stand.node.finish("p")
+        await stand.until_phase("p", "Succeeded")
+        await stand.until_gone("ResourceClaim", name)
+        await stand.until_phase("q", "Running")
+        assert driver.claims("NodeUnprepareResources") == [[name]]
+
+
+@scenario(213)
+async def test_a_pod_is_there_before_the_driver(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_refused("p", "cannot allocate all claims")
+        await stand.driver("gpu-0")
+        await stand.until_phase("p", "Running")
+
+
+@scenario(220)
+async def test_a_claim_shared_by_two_pods_is_prepared_once(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim())
+        for name in "pq":
+            await stand.create(using(name, ["g"], claims={"g": "c"}))
+            await stand.until_phase(name, "Running")
+        assert driver.claims("NodePrepareResources") == [["c"]]
+        await stand.delete("Pod", "p")
+        await stand.delete("Pod", "q")
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+
+
+@scenario(225, 240)
+async def test_extended_resources_come_from_a_claim(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.driver("gpu-0")
+        await stand.create(device_class(extendedResourceName="example.com/gpu"))
+        await stand.create(pod("p", limits=[{"example.com/gpu": "1"}]))
+        await stand.until_phase("p", "Running")
+        made = (await stand.claims_of("p"))["extended"]["metadata"]["name"]
+        assert stand.node.claimed_devices("p", "c0") == (f"vendor.test/gpu={made}-gpu-0",)
+
+
+@scenario(237)
+async def test_a_taint_ends_a_running_pod(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        ill = [{"name": "gpu-0", "taints": [{"key": "example.com/ill", "effect": "NoExecute"}]}]
+        await stand.patch("ResourceSlice", "gpu.example.com-slice", {"spec": {"devices": ill}})
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await stand.until_gone("Pod", "p")
+
+
+async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.plugin("example.com/x", "d0")
+        await stand.create(pod("p", limits=[{"example.com/x": "3"}], nodeName=NODE))
+        failed = await stand.until_phase("p", "Failed")
+        assert failed["status"]["reason"] == "UnexpectedAdmissionError"
+        assert "Requested: 3, Available: 1" in failed["status"]["message"]
+        assert "containerStatuses" not in failed["status"]
+        assert not condition(failed, "Ready")
+
+
+async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.create(pod("p", limits=[{"example.com/x": "1"}]))
+        await stand.plugin("example.com/x", "d0", "d1")
+        await stand.until_phase("p", "Running")
+        node = await stand.get("Node", NODE)
+        assert node["status"]["allocatable"] == {"example.com/x": "2"}
+        assert condition(node, "Ready")["status"] == "True"
+        assert stand.node.allocations("p", "c0")["example.com/x"]
+
+
+async def test_pods_that_did_not_come_from_the_server_are_left_alone(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        await stand.node.admit(kubelet.pod("local", kubelet.container("c")))
+        await stand.create(pod("p"))
+        await stand.until_phase("p", "Running")
+        await stand.delete("Pod", "p")
+        await stand.node.until(lambda: len(stand.node.pods()) == 1)
+        assert stand.node.status("local").phase == "Running"
+
+
+async def test_a_restarted_kubelet_goes_on(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        await stand.node.stop()
+        await stand.create(pod("q"))
+        await stand.until_bound("q")
+        await stand.node.start()
+        await stand.until_phase("q", "Running")
+        assert (await stand.get("Pod", "p"))["status"]["phase"] == "Running"
+        assert len(driver.claims("NodePrepareResources")) == 1
+
+
+async def test_health_is_shown_in_the_pods_status(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir) as stand:
+        driver = await stand.driver("gpu-0")
+        await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
+        await stand.until_phase("p", "Running")
+        await driver.until(lambda: driver.streams == 1)
+        ill = health.DeviceHealth(
+            device=health.DeviceIdentifier(pool_name=NODE, device_name="gpu-0"),
+            health=health.HealthStatus.UNHEALTHY,
+            message="overheated",
+            last_updated_time=4102444800,
+        )
+        driver.report(ill)
+
+        async def shown() -> object:
+            (container,) = (await stand.get("Pod", "p"))["status"]["containerStatuses"]
+            return "overheated" in str(container.get("allocatedResourcesStatus"))
+
+        await stand.until(shown)
