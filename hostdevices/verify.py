@@ -7,7 +7,9 @@ everything about a device that a replacement would change, and that can be read 
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from hostdevices.device import Device, Devnode
+from msgspec.structs import replace
+
+from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.host import Host
 
 Fingerprint: TypeAlias = tuple[tuple[str, str], ...]
@@ -40,7 +42,7 @@ class Fingerprints:
     def update(self, devices: Iterable[Device]) -> None:
         """Take over the devices that there are now. One that did not change keeps the fingerprint that it has."""
         known, self._taken = self._taken, {}
-        for device in devices:
+        for device in map(_without_health, devices):
             before = known.get(device.id)
             taken = before[1] if before and before[0] == device else fingerprint(self._host, device)
             self._taken[device.id] = (device, taken)
@@ -48,7 +50,14 @@ class Fingerprints:
     def why_changed(self, device: Device) -> str:
         """Return in words what makes `device` another one than at the scan; empty when nothing does."""
         taken = self._taken.get(device.id)
-        return why_changed(self._host, device, taken[1]) if taken and taken[0] == device else "it was scanned anew"
+        if taken is None or taken[0] != _without_health(device):
+            return "it was scanned anew"
+        return why_changed(self._host, device, taken[1])
+
+
+def _without_health(device: Device) -> Device:
+    """Return what does not change when a device falls ill."""
+    return replace(device, health=HEALTHY)
 
 
 def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:

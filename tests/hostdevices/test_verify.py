@@ -4,6 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from hostdevices import Health
 from hostdevices.verify import Fingerprints
 from tests.deviceplugin.host import MadeUpHost
 
@@ -14,6 +15,7 @@ def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
     fingerprints = Fingerprints(made_up.host)
     fingerprints.update([fuse, kvm])
     assert fingerprints.why_changed(fuse) == ""
+    assert fingerprints.why_changed(replace(fuse, health=Health(False, "too hot"))) == ""
     made_up.renumber("fuse", 77)
     assert "/dev/fuse is c 10:77 now" in fingerprints.why_changed(fuse)
     fingerprints.update([fuse, kvm])  # the same device: what it was at the scan counts

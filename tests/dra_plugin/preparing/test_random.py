@@ -1,0 +1,153 @@
+"""Random lives of a node: whatever happens in whatever order, devices have one holder and files have leases."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint import Lease, LeaseRefused
+from dra_plugin.driver import ClaimFailed, PreparedDevice
+from tests.dra_plugin.preparing.world import World, claim, ref, resource, result, uid
+
+NAMES = ("one", "two", "many")
+CLAIMS = [
+    claim(result("misc-one"), name="c0", uid=uid(0)),
+    claim(result("misc-one", "a"), result("misc-two", "b"), name="c1", uid=uid(1)),
+    claim(result("misc-two"), name="c2", uid=uid(2)),
+    claim(result("misc-many", share_id="s3"), result("misc-one", "b"), name="c3", uid=uid(3)),
+    claim(result("misc-many", share_id="s4"), name="c4", uid=uid(4)),
+    claim(result("misc-one", admin_access=True), result("misc-many", "b", admin_access=True), name="c5", uid=uid(5)),
+]
+
+
+class Life:
+    """A node and what must be true of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.answers: dict[str, tuple[PreparedDevice, ...]] = {}
+        self.plugged = set(NAMES)
+        self.boots = 0
+
+    async def prepare(self, number: int) -> None:
+        wanted = CLAIMS[number]
+        answer = (await self.world.preparer.prepare([wanted]))[wanted.metadata.uid]
+        known = self.answers.get(wanted.metadata.uid)
+        if not isinstance(answer, ClaimFailed):
+            assert known in (None, answer)
+            self.answers[wanted.metadata.uid] = answer
+
+    async def unprepare(self, number: int) -> None:
+        wanted = CLAIMS[number]
+        assert await self.world.preparer.unprepare([ref(wanted)]) == {wanted.metadata.uid: None}
+        self.answers.pop(wanted.metadata.uid, None)
+
+    async def die(self, turns: int, numbers: Sequence[int], reboot: bool) -> None:
+        """End in the middle of calls, and start again."""
+        calls = [
+            asyncio.ensure_future(
+                self.world.preparer.prepare([CLAIMS[n]]) if n % 2 else self.world.preparer.unprepare([ref(CLAIMS[n])])
+            )
+            for n in numbers
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        working = [x for x in asyncio.all_tasks() if "Preparer" in getattr(x.get_coro(), "__qualname__", "")]
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*calls, *working, return_exceptions=True)
+        for number in numbers:  # nobody knows how far it went: the kubelet would ask again
+            self.answers.pop(CLAIMS[number].metadata.uid, None)
+        await self.world.end()
+        self.boots += reboot
+        if reboot:
+            for path in self.world.cdi.glob("*"):
+                path.unlink()
+        await self.world.begin(f"boot-{self.boots}")
+        self.scan()
+
+    async def plugin_takes(self, name: str) -> None:
+        device = frozenset({f"misc-{name}"})
+        lease = Lease(
+            resource="example.com/other",
+            unit=f"misc-{name}",
+            api="device-plugin",
+            occupies=device,
+            holder="pod/default/a/c",
+            boot_id=self.world.ledger.boot_id,
+            since=0.0,
+        )
+        try:
+            await self.world.ledger.grant([lease])
+        except LeaseRefused:
+            assert any(device & (x.occupies | x.touches) for x in self.world.ledger.leases())
+
+    async def plugin_lets_go(self) -> None:
+        await self.world.ledger.release(lambda lease: lease.api == "device-plugin")
+
+    def replug(self, name: str) -> None:
+        if name in self.plugged:
+            self.plugged.remove(name)
+            self.world.made_up.remove_node(name)
+        else:
+            self.plugged.add(name)
+            self.world.made_up.renumber(name, NAMES.index(name))
+        self.scan()
+
+    def scan(self) -> None:
+        self.world.scan()
+
+    def check(self) -> None:
+        leases = self.world.ledger.leases()
+        assert {lease.phase for lease in leases} <= {"done"}
+        for name in NAMES:
+            parties = {lease.party for lease in leases if f"misc-{name}" in lease.occupies}
+            touching = {lease.party for lease in leases if f"misc-{name}" in lease.touches}
+            assert len(parties) <= 1
+            assert not parties or touching <= parties
+        holders = {lease.holder.removeprefix("claim/") for lease in leases if lease.api == "dra"}
+        assert self.answers.keys() <= holders  # no prepared claim is lost
+        files = {path.name.rpartition("~")[2].removesuffix(".json") for path in self.world.cdi.glob("*")}
+        folders = {path.name for path in self.world.metadata.glob("*")}
+        assert files == holders  # no file is stale, none is missing
+        assert folders == {f"default_{x.metadata.name}" for x in CLAIMS if x.metadata.uid in holders}
+
+
+numbers = st.integers(0, len(CLAIMS) - 1)
+steps = st.one_of(
+    st.tuples(st.just("prepare"), numbers),
+    st.tuples(st.just("prepare"), numbers),
+    st.tuples(st.just("unprepare"), numbers),
+    st.tuples(st.just("together"), st.lists(numbers, min_size=2, max_size=6)),
+    st.tuples(st.just("die"), st.integers(0, 30), st.lists(numbers, unique=True, max_size=3), st.booleans()),
+    st.tuples(st.just("plugin_takes"), st.sampled_from(NAMES)),
+    st.tuples(st.just("plugin_lets_go")),
+    st.tuples(st.just("replug"), st.sampled_from(NAMES)),
+)
+
+
+async def live(plan: Sequence[tuple[object, ...]], folder: Path) -> None:
+    world = World(folder, *NAMES)
+    world.resources = [resource("one"), resource("two"), resource("many", shares=3)]
+    async with world:
+        life = Life(world)
+        for name, *arguments in plan:
+            if name == "together":
+                (together,) = arguments
+                assert isinstance(together, list)
+                await asyncio.gather(*(life.prepare(n) for n in together))
+            elif name == "replug":
+                life.replug(str(arguments[0]))
+            else:
+                await getattr(life, str(name))(*arguments)
+            life.check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=st.lists(steps, max_size=12))
+def test_random_lives(plan: list[tuple[object, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(live(plan, Path(folder)))
