@@ -1,0 +1,83 @@
+"""`nodeplug kubelet run` with a cluster, as it is typed."""
+
+import asyncio
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from controlplane.apiserver import Server, write_kubeconfig
+from nodeplug.kubelet_cli import kubelet
+from nodeplug.kubelet_cluster import ClusterUnavailable, brought_along, found_by, none
+from resourceapi.client import Client, ClientError, from_kubeconfig
+
+_OBJECTS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: default}
+spec:
+  containers: [{name: c, image: any}]
+"""
+
+
+async def test_a_cluster_is_brought_along(socket_dir: Path) -> None:
+    (socket_dir / "objects.yaml").write_text(_OBJECTS)
+    folder = socket_dir / "kubelet"
+    async with brought_along(folder, 0, [socket_dir / "objects.yaml"], is_wanted=True) as client:
+        assert client is not None
+        found = Client(from_kubeconfig(folder / "kubeconfig"))
+        listed = await asyncio.to_thread(found.request, "GET", "/apis/resource.k8s.io/v1/deviceclasses")
+        assert [each["metadata"]["name"] for each in listed["items"]] == ["gpu"]
+        found.close()
+    with pytest.raises(ClientError):
+        await asyncio.to_thread(client.request, "POST", "/version")
+
+
+async def test_manifests_that_cannot_be_loaded(socket_dir: Path) -> None:
+    (socket_dir / "objects.yaml").write_text("kind: Nothing\napiVersion: v1\n")
+    with pytest.raises(click.ClickException, match="no matches for kind"):
+        async with brought_along(socket_dir, 0, [socket_dir / "objects.yaml"], is_wanted=False):
+            pass
+
+
+async def test_a_port_that_is_taken(socket_dir: Path) -> None:
+    async with Server() as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(ClusterUnavailable, match="cannot listen"):
+            async with brought_along(socket_dir, port, [], is_wanted=False):
+                pass
+
+
+async def test_the_cluster_of_a_kubeconfig(socket_dir: Path) -> None:
+    async with Server() as server:
+        write_kubeconfig(socket_dir / "config", server.url, server.token)
+        async with found_by(socket_dir / "config") as client:
+            assert client is not None
+
+
+async def test_no_cluster() -> None:
+    async with none() as client:
+        assert client is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--kubeconfig", "CONFIG", "--apiserver"], "goes without --apiserver"),
+        (["--kubeconfig", "CONFIG", "--load", "CONFIG"], "goes without --apiserver"),
+        (["--no-apiserver", "--port", "1"], "are for the API server"),
+        (["--kubeconfig", "CONFIG"], "no context"),
+    ],
+)
+def test_what_cannot_be_meant(socket_dir: Path, options: list[str], said: str) -> None:
+    config = socket_dir / "config"
+    config.write_text("kind: Config\n")
+    arguments = [str(config) if each == "CONFIG" else each for each in options]
+    found = CliRunner().invoke(kubelet, ["run", "--dir", str(socket_dir / "kubelet"), *arguments])
+    assert found.exit_code != 0
+    assert said in found.output
