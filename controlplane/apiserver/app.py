@@ -19,8 +19,10 @@ from controlplane.apiserver import discovery, listing, tables
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
+    ACCEPTED,
     JSON,
     MAX_BODY,
+    YAML,
     Form,
     accepts,
     read_body,
@@ -364,9 +366,11 @@ class Application:
         data = await self._data(request)
         if not data:
             return None
-        content_type = request.headers.get("Content-Type", "")
+        media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() or JSON
+        if media_type not in (JSON, YAML):
+            raise unsupported_media_type(ACCEPTED)
         try:
-            value = read_yaml(data) if "yaml" in content_type else read_json(data)
+            value = read_yaml(data) if media_type == YAML else read_json(data)
         except ValueError as error:
             raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
         if not isinstance(value, dict):

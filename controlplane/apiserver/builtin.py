@@ -22,7 +22,7 @@ from controlplane.apiserver.schemas import (
     schema_of,
 )
 from controlplane.apiserver.typed_rules import TypedRules
-from resourceapi.objects import DecodeError, KubernetesObject, older, v1
+from resourceapi.objects import KubernetesObject, older, v1
 
 _DEPRECATED = {
     "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
@@ -262,9 +262,5 @@ def _secret(obj: Plain) -> Plain:
     texts = obj.pop("stringData", None)
     if not texts:
         return obj
-    added = {}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise DecodeError("json: cannot unmarshal into Go struct field Secret.stringData of type string", name)
-        added[name] = base64.b64encode(text.encode()).decode()
+    added = {name: base64.b64encode((text or "").encode()).decode() for name, text in texts.items()}
     return {**obj, "data": {**(obj.get("data") or {}), **added}}

@@ -131,17 +131,27 @@ class OpenRules:
             raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
 
     def _check_shape(self, value: Plain, schema: Schema) -> None:
-        """Of kinds whose values are free, at least what is an object or a list must be one."""
+        """Of kinds whose values are free, at least what is an object, a list or a map of texts must be one."""
         if self._is_validated:
             return
         for name, item in value.items():
-            wanted = schema.get("properties", {}).get(name, {}).get("type")
+            known = schema.get("properties", {}).get(name, {})
+            wanted = known.get("type")
+            if isinstance(item, dict) and known.get("additionalProperties") == {"type": "string"}:
+                self._check_texts(name, item)
             if (
                 item is not None
                 and wanted in ("object", "array")
                 and not isinstance(item, dict if wanted == "object" else list)
             ):
                 raise DecodeError(f"json: cannot unmarshal into Go struct field {self._kind}.{name}", name)
+
+    def _check_texts(self, name: str, texts: Plain) -> None:
+        for text in texts.values():
+            if text is not None and not isinstance(text, str):
+                found = {bool: "bool", dict: "object", list: "array"}.get(type(text), "number")
+                where = f"Go struct field {self._kind}.{name} of type string"
+                raise DecodeError(f"json: cannot unmarshal {found} into {where}", name)
 
     def _api_version(self, version: str) -> str:
         return f"{self._group}/{version}" if self._group else version

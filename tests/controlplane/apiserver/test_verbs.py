@@ -316,3 +316,23 @@ def test_a_warning_that_no_header_can_hold(api: Http) -> None:
     """It is left out; others are told, whatever their letters."""
     spoilt = device_class("a") | {"b\n": 1, 'ä"': 1}
     assert api.send("POST", CLASSES, spoilt).warnings == ['299 - "unknown field \\"ä\\"\\""'.encode().decode("latin-1")]
+
+
+@pytest.mark.parametrize("field", ["data", "stringData"])
+def test_texts_must_be_texts(api: Http, field: str) -> None:
+    """Of config maps and secrets."""
+    kind, plural = ("ConfigMap", "configmaps") if field == "data" else ("Secret", "secrets")
+    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, field: {"a": True}}
+    answer = api.send("POST", f"/api/v1/namespaces/default/{plural}", value)
+    assert (answer.status, answer.message) == (
+        400,
+        f'{kind} in version "v1" cannot be handled as a {kind}:'
+        f" json: cannot unmarshal bool into Go struct field {kind}.{field} of type string",
+    )
+
+
+def test_delete_options_of_another_media_type(api: Http) -> None:
+    """Refused, and nothing is deleted."""
+    api.ok("POST", CLASSES, device_class())
+    assert api.send("DELETE", f"{CLASSES}/gpu", {}, content=MERGE).status == 415
+    assert api.ok("GET", f"{CLASSES}/gpu")
