@@ -16,7 +16,7 @@ from resourceapi.objects import v1
 
 SliceEvent: TypeAlias = Event[v1.ResourceSlice]
 _Watch: TypeAlias = Watch[v1.ResourceSlice]
-_PATIENCE = 2.0  # seconds that `stop` gives a thread which waits for a server
+_PATIENCE = 1.0  # seconds that `stop` gives a thread which waits for a server
 
 
 class Watcher:

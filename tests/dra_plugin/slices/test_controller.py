@@ -294,6 +294,23 @@ async def test_a_server_that_comes_later() -> None:
     assert errors[0].startswith("watching ResourceSlices: GET http://127.0.0.1")
 
 
+async def test_a_server_that_does_not_answer_does_not_hold_up_the_end() -> None:
+    asked: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: asked.put_nowait(writer), "127.0.0.1")
+    host, port = server.sockets[0].getsockname()
+    credentials = Credentials(server=f"http://{host}:{port}")
+    client = Client(lambda: credentials, timeout=3600.0)
+    controller = Controller(client, DRIVER, LOCAL)
+    await controller.start()
+    async with asyncio.timeout(SECONDS):
+        connection = await asked.get()
+        await controller.stop()
+    connection.close()
+    server.close()
+    await server.wait_closed()
+    client.close()
+
+
 async def test_a_controller_that_was_never_started_can_be_stopped() -> None:
     credentials = Credentials(server="http://127.0.0.1:1")
     await Controller(Client(lambda: credentials), DRIVER, LOCAL).stop()
