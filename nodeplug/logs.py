@@ -1,6 +1,6 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
-Every event may carry `resource`, `device` and `holder` (logging's `extra`). Device names and serial numbers are what
+Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Device names and serial numbers are what
 somebody's hardware says: whatever a terminal or a log reader could take for its own is escaped.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal, TextIO
 
 import msgspec
 
-_FIELDS = ("resource", "device", "holder")
+_FIELDS = ("resource", "device", "claim", "holder")
 LogFormat = Literal["auto", "text", "json"]
 
 

@@ -1,24 +1,43 @@
 """The DaemonSet as it is shipped: its image's contents, its privileges, and what pods get from it."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.dra_scenarios import scenario
+from tests.e2e.claims import claim, claiming, request
 from tests.e2e.conftest import IMAGE
-from tests.e2e.realnode import RealNode, pod
+from tests.e2e.realnode import NODE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
+DRIVER = "nodeplug.dev"
 MANIFEST = Path(__file__).resolve().parents[2] / "deploy/daemonset.yaml"
+
+
+CLAIMED = {"name": "nodeplug.dev/tun", "select": "tun", "api": "dra"}
 
 
 @pytest.fixture
 def daemonset(node: RealNode) -> Iterator[RealNode]:
-    """The manifest applied, with the image that this run built."""
+    """The manifest applied, with the image that this run built, and a device for claims that this machine has."""
     objects = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each]
-    (container,) = objects[-1]["spec"]["template"]["spec"]["containers"]
+    (settings,) = (each for each in objects if each["kind"] == "ConfigMap")
+    config = yaml.safe_load(settings["data"]["config.yaml"])
+    config["resources"].append(CLAIMED)
+    settings["data"]["config.yaml"] = json.dumps(config)
+    template = objects[-1]["spec"]["template"]["spec"]
+    template["hostNetwork"] = True  # pods have no network here
+    (container,) = template["containers"]
     container |= {"image": IMAGE, "imagePullPolicy": "Never"}
+    container["env"] += [
+        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": "16443"},
+    ]
     node.apply(*objects)
     try:
         node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
@@ -27,6 +46,7 @@ def daemonset(node: RealNode) -> Iterator[RealNode]:
     finally:
         print(node.kubectl("logs", "-n", "nodeplug", "daemonset/nodeplug"))
         node.kubectl("delete", "namespace", "nodeplug", "--wait=true", "--timeout=60s")
+        node.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
         node.wait_resource("nodeplug.dev/fuse", 0)
 
 
@@ -56,3 +76,65 @@ def test_it_has_no_privilege_and_writes_nowhere_else(daemonset: RealNode) -> Non
     assert int(status.split()[1], 16) == 0
     for path in ("/x", "/dev/x", "/sys/x", "/var/lib/kubelet/pod-resources/x"):
         assert "refused" in daemonset.kubectl(*inside, f"(echo > {path}) 2>/dev/null || echo refused")
+
+
+@pytest.fixture
+def tun(daemonset: RealNode, tmp_path: Path) -> Iterator[str]:
+    """The DeviceClass of the device for claims, and its slice published."""
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"resources": [CLAIMED]}))
+    command = [sys.executable, "-m", "nodeplug", "classes", str(config)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    daemonset.kubectl("apply", "-f", "-", stdin=printed)
+    daemonset.until(lambda: slices(daemonset), "the node's slice")
+    yield "tun.nodeplug.dev"
+    daemonset.kubectl("delete", "-f", "-", stdin=printed)
+
+
+def slices(node: RealNode) -> dict[str, str]:
+    """Return uid and node of what the DaemonSet publishes."""
+    listed = node.get("resourceslices", f"--field-selector=spec.driver={DRIVER}")["items"]
+    return {each["metadata"]["uid"]: each["spec"]["nodeName"] for each in listed}
+
+
+@scenario(210, 214, 216, 247)
+def test_claims_are_prepared_with_the_service_account_and_through_an_update(daemonset: RealNode, tun: str) -> None:
+    node = daemonset
+    before = slices(node)
+    assert set(before.values()) == {NODE}
+    node.apply(claim("ds-tun", request(tun)))
+    try:
+        node.apply(claiming("ds-claim", "exec 3<>/dev/net/tun && sleep 600", claims={"tun": "ds-tun"}))
+        node.wait("pod/ds-claim", ".status.phase", "Running", timeout=60)
+        status = node.until(lambda: node.get("resourceclaim", "ds-tun")["status"].get("devices"), "the claim's status")
+        assert [each["driver"] for each in status] == [DRIVER]
+        node.kubectl("rollout", "restart", "daemonset/nodeplug", "-n", "nodeplug")
+        node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
+        assert slices(node) == before
+        node.delete_pod("ds-claim")  # unprepared by the new instance, or it would stay
+        node.apply(claiming("ds-again", "exec 3<>/dev/net/tun && echo opened", claims={"tun": "ds-tun"}))
+        node.wait("pod/ds-again", ".status.phase", "Succeeded", timeout=60)
+    finally:
+        for name in ("ds-claim", "ds-again"):
+            node.delete_pod(name)
+        node.kubectl("delete", "resourceclaim", "ds-tun", "--ignore-not-found")
+
+
+@scenario(246)
+def test_an_instance_can_write_no_other_nodes_slices(daemonset: RealNode, tun: str) -> None:
+    del tun
+    inside = ("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c")
+    script = """
+from resourceapi.client import Client, in_cluster, Refused
+from resourceapi.objects import v1
+import msgspec
+slices = Client(in_cluster()).resource(v1.ResourceSlice)
+mine = slices.list(field_selector="spec.driver=nodeplug.dev").items[0]
+meta = msgspec.structs.replace(mine.metadata, name="foreign", uid="", resource_version="", owner_references=())
+spec = msgspec.structs.replace(mine.spec, node_name="another")
+try:
+    slices.create(msgspec.structs.replace(mine, metadata=meta, spec=spec))
+except Refused as refusal:
+    print(refusal.message)
+"""
+    assert "may only write its own slices" in daemonset.kubectl(*inside, script)
