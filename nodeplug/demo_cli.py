@@ -1,7 +1,8 @@
 """`nodeplug demo`: the main job on this machine's own devices, without Kubernetes.
 
 A stand-in kubelet and the daemon meet on real sockets in a temporary folder: discovery, registration, a pod that gets a
-device, a restart of the kubelet. With `--watch` it stays and prints what happens.
+device, a restart of the kubelet, and a pod with a claim from YAML to CDI names. With `--watch` it stays and prints what
+happens.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
@@ -22,12 +24,18 @@ from rich.text import Text
 from hostdevices import Diff, Host, scan
 from hostdevices.assignment import Assignment, assign
 from kubelet.devicemanager import DeviceRunContainerOptions
+from kubelet.dramanager import ApiCluster
 from kubelet.node import Node
 from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from nodeplug import config, logs
 from nodeplug.daemon import Daemon
+from nodeplug.demo_claim import ms, show_claim, step
+from nodeplug.kubelet_api import ClusterNode
+from nodeplug.kubelet_cluster import KUBECONFIG, background, brought_along
 
 _SHOWN_IDS = 3
+_NODE = "node"
+_CLAIMED = ("nodeplug.dev/fuse", "nodeplug.dev/kvm")  # through DRA
 _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices that most machines have
 
 
@@ -47,7 +55,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
     assigned = assign(inventory, builtin.resources)
     resources = tuple(r for r in builtin.resources if assigned.devices[r.name])
     kinds = Counter(device.kind for device in inventory.devices.values())
-    _step(
+    step(
         console,
         "Discover",
         f"{len(inventory.devices)} devices: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}",
@@ -55,13 +63,23 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
     if not resources:
         console.print("None of them is of a class that the built-in configuration offers; nothing to register.")
         return
+    claimed = next((name for name in _CLAIMED if assigned.devices.get(name)), resources[0].name)
     settings = msgspec.structs.replace(
         builtin.settings,
         kubelet_root=str(folder / "kubelet"),
         state_directory=str(folder / "state"),
         cdi_directory=str(folder / "cdi"),
+        kubeconfig=str(folder / "kubelet" / KUBECONFIG),
+        node_name=_NODE,
     )
-    async with Node(folder / "kubelet") as node:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(brought_along(folder / "kubelet", tell=lambda _: None))
+        cluster = None if client is None else ApiCluster(client)
+        node = Node(folder / "kubelet", cluster=cluster, node_name=_NODE, reconcile_period=0.1)
+        await stack.enter_async_context(node)
+        if client is not None:
+            await stack.enter_async_context(background(ClusterNode(node, client).run()))
+            resources = tuple(msgspec.structs.replace(r, api="both") if r.name == claimed else r for r in resources)
         events = _Events(console) if watch else None
         mine = msgspec.structs.replace(builtin, resources=resources, settings=settings)
         daemon = Daemon(mine, host, events.inventory_changed if events else None)
@@ -69,41 +87,52 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
         names = [resource.name for resource in resources]
         began = time.perf_counter()
         await _until_offered(node, names, running)
-        _step(console, "Register", f"{len(names)} resources in {_ms(began)}, this is what the kubelet sees:")
+        step(console, "Register", f"{len(names)} resources in {ms(began)}, this is what the kubelet sees:")
         console.print(_resources(node, names))
-
-        wanted = next((name for name in _PREFERRED if node.allocatable().get(name)), None)
-        wanted = wanted or next(name for name in names if node.allocatable().get(name))
-        pod = Pod(
-            metadata=ObjectMeta(name="demo"),
-            spec=PodSpec(containers=(Container("main", ResourceRequirements(limits={wanted: 1})),)),
-        )
-        began = time.perf_counter()
-        status = await node.admit(pod)
-        _step(console, "Admit", f"pod demo asks for one {wanted}: {status.phase} in {_ms(began)}")
-        if status.message:
-            console.print(Text(f"  {status.message}"))
-        options = await node.run_container_options("demo", "main")
-        assert options is not None
-        _print_options(console, options)
-        for spec in sorted((folder / "cdi").glob("*.json")) if options.cdi_devices else ():
-            console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))
-
-        began = time.perf_counter()
-        await node.restart()
-        await _until_offered(node, names, running)
-        holds = ", ".join(node.allocations("demo", "main").get(wanted, []))
-        _step(
-            console,
-            "Restart the kubelet",
-            f"all {len(names)} resources are back in {_ms(began)}; pod demo still has {holds}",
-        )
-        console.print(_resources(node, names))
+        await _show_device_plugin(console, node, names, folder / "cdi", running)
+        if client is None:
+            step(console, "Claim", "a pod with a claim needs an API server: install nodeplug[controlplane]")
+        else:
+            resource = next(each for each in resources if each.name == claimed)
+            await show_claim(console, node, client, resource, settings.driver_name, folder / "cdi")
         if events is not None:
             await events.follow(node)
         daemon.stop()
         await running
-    _step(console, "Stop", "sockets are gone, leases stay on disk")
+    step(console, "Stop", "sockets are gone, leases stay on disk")
+
+
+async def _show_device_plugin(
+    console: Console, node: Node, names: Sequence[str], cdi: Path, running: "asyncio.Task[None]"
+) -> None:
+    """A pod that gets a device from the plugin, and keeps it over a restart of the kubelet."""
+    wanted = next((name for name in _PREFERRED if node.allocatable().get(name)), None)
+    wanted = wanted or next(name for name in names if node.allocatable().get(name))
+    pod = Pod(
+        metadata=ObjectMeta(name="demo"),
+        spec=PodSpec(containers=(Container("main", ResourceRequirements(limits={wanted: 1})),)),
+    )
+    began = time.perf_counter()
+    status = await node.admit(pod)
+    step(console, "Admit", f"pod demo asks for one {wanted}: {status.phase} in {ms(began)}")
+    if status.message:
+        console.print(Text(f"  {status.message}"))
+    options = await node.run_container_options("demo", "main")
+    assert options is not None
+    _print_options(console, options)
+    for spec in sorted(cdi.glob("*.json")) if options.cdi_devices else ():
+        console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))
+
+    began = time.perf_counter()
+    await node.restart()
+    await _until_offered(node, names, running)
+    holds = ", ".join(node.allocations("demo", "main").get(wanted, []))
+    step(
+        console,
+        "Restart the kubelet",
+        f"all {len(names)} resources are back in {ms(began)}; pod demo still has {holds}",
+    )
+    console.print(_resources(node, names))
 
 
 async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Task[None]") -> None:
@@ -184,11 +213,3 @@ def _print_options(console: Console, options: DeviceRunContainerOptions) -> None
     for what, values in parts.items():
         for value in values or ["none"]:
             console.print(Text(f"  {what:14}{logs.escaped(value)}"))
-
-
-def _step(console: Console, title: str, text: str) -> None:
-    console.print(Text.assemble("\n", (title, "bold"), f": {text}"))
-
-
-def _ms(began: float) -> str:
-    return f"{(time.perf_counter() - began) * 1000:.0f} ms"

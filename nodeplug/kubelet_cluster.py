@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,14 @@ async def found_by(kubeconfig: Path) -> AsyncIterator[Client | None]:
 
 @contextlib.asynccontextmanager
 async def brought_along(
-    directory: Path, port: int, load: Iterable[Path], *, is_wanted: bool
+    directory: Path,
+    port: int = 0,
+    load: Iterable[Path] = (),
+    *,
+    is_wanted: bool = False,
+    tell: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
-    """An API server and a scheduler in this process, found by `directory`/kubeconfig.
+    """An API server and a scheduler in this process, found by `directory`/kubeconfig; `tell` is told where.
 
     Where they are not installed there is no cluster, or ClusterUnavailable if it `is_wanted`.
     """
@@ -58,8 +63,8 @@ async def brought_along(
         async with server, scheduled(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
             write_kubeconfig(directory / KUBECONFIG, server.url, server.token)
-            click.echo(f"serving {server.url}")
-            click.echo(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
+            tell(f"serving {server.url}")
+            tell(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
             yield client
     except (JournalError, ServerError) as error:
         raise ClusterUnavailable(str(error)) from error

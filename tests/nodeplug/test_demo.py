@@ -1,0 +1,51 @@
+"""`nodeplug demo`: the main job, both APIs, on a made-up machine."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nodeplug.demo_cli import demo
+from tests.deviceplugin.host import MadeUpHost
+from tests.hostdevices.tree import Tree
+
+
+def test_both_stories(tmp_path: Path) -> None:
+    host = MadeUpHost(tmp_path / "host", "fuse", "kvm")
+    shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output
+    told = (
+        "Discover: 2 devices",
+        "Register: 2 resources",
+        "Admit: pod demo asks for one nodeplug.dev/kvm: Running",
+        "device nodes  /dev/kvm -> /dev/kvm (rw)",
+        "Restart the kubelet: all 2 resources are back",
+        "kind: DeviceClass",
+        "exactly: {deviceClassName: fuse.nodeplug.dev}",
+        "Run: pod claimed is Running",
+        "request device  nodeplug.dev/node/misc-fuse",
+        "CDI name 1      nodeplug.dev/claim=",
+        '"path": "/dev/fuse"',
+        "its CDI specs are gone",
+        "Stop: sockets are gone",
+    )
+    at = -1
+    for part in told:
+        found = shown.find(part, at + 1)
+        assert found > at, f"{part!r} is not there, or not in its place:\n{shown}"
+        at = found
+
+
+def test_a_machine_with_nothing_to_offer(tmp_path: Path) -> None:
+    Tree(tmp_path).file("/proc/sys/kernel/random/boot_id", "x")
+    shown = CliRunner().invoke(demo, ["--root", str(tmp_path)], catch_exceptions=False).output
+    assert "nothing to" in shown
+
+
+def test_without_the_control_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is not installed; `kubelet run` and the demo go without a cluster then."""
+    host = MadeUpHost(tmp_path / "host", "fuse")
+    monkeypatch.setitem(sys.modules, "controlplane.apiserver", None)
+    shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output
+    assert "install nodeplug[controlplane]" in shown
+    assert "Stop: sockets are gone" in shown
