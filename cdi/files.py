@@ -33,10 +33,11 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
     Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
+    What is not `synced` may be empty after a power cut: for what is looked at and written again at every start.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # runtimes read *.json and *.yaml only
@@ -46,13 +47,15 @@ def replace_file(path: Path, data: bytes) -> None:
             os.fchmod(descriptor, 0o644)  # whatever the umask
             file.write(data)
             file.flush()
-            os.fsync(descriptor)
+            if synced:
+                os.fsync(descriptor)
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync(path.parent)
+    if synced:
+        _sync(path.parent)
 
 
 class CdiDirectory:

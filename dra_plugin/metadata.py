@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from dra_plugin.errors import DraPluginError
@@ -58,7 +59,7 @@ def encode(metadata: DeviceMetadata) -> bytes:
     """Return a file's content."""
     plain = to_dict(metadata)
     objects = ({"kind": KIND, "apiVersion": f"{GROUP}/{version}"} | plain for version in VERSIONS)
-    return "".join(json.dumps(each, indent=2, ensure_ascii=False) + "\n" for each in objects).encode()
+    return b"".join(msgspec.json.format(msgspec.json.encode(each), indent=2) + b"\n" for each in objects)
 
 
 def read_stream(text: str, *, validate: bool = True) -> DeviceMetadata:

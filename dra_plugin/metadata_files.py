@@ -90,7 +90,8 @@ class MetadataFolder:
     def write(self, claim: ClaimRef, request: str, metadata: DeviceMetadata) -> None:
         """Put a file in place. Raises `MetadataError` with the request and the cause."""
         try:
-            cdi.replace_file(self.file(claim, request), encode(metadata))
+            # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
+            cdi.replace_file(self.file(claim, request), encode(metadata), synced=False)
         except OSError as error:
             raise MetadataError(f'write metadata for request "{request}": {error}') from error
 

@@ -278,7 +278,8 @@ class Preparer:
                 self._sharing.resume(claim.uid, before.shared)
                 await self._on_host(partial(self._files.write, before, anew=True))
         except _REFUSALS as error:
-            log.error("claim is half prepared until it can be undone: %s", _in_words(error), extra={"claim": str(claim)})
+            reason = _in_words(error)
+            log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
 
     async def _undo(self, claim: ClaimRef) -> None:
         """Remove what a claim has: files, then leases."""

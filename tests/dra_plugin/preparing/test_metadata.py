@@ -39,7 +39,7 @@ def refusal(*objects: Any) -> str:
     return str(error.value)
 
 
-@scenario(20, 36)
+@scenario(36)
 @pytest.mark.parametrize("head", [V1ALPHA1, V1BETA1])
 def test_both_versions_are_read_alike(head: dict[str, str]) -> None:
     found = read_stream(stream(head | {"podClaimName": "mine", "requests": [entry("gpu-a")]}))

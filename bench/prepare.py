@@ -1,0 +1,108 @@
+"""Preparing claims on disk: how long one NodePrepareResources takes in the driver, and 64 at once.
+
+The steady state of a node: 100 devices, metadata on, each claim prepared and unprepared. The ledger and the metadata
+lie on a disk; CDI specs in memory, as /var/run/cdi does on nodes, and once more on the disk.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from bench.table import show
+from checkpoint import Ledger
+from dra_plugin.driver import ClaimFailed, ClaimRef
+from dra_plugin.offers import Offers
+from dra_plugin.prepare import Paths, Preparer
+from hostdevices import Device, Devnode, Host
+from hostdevices.resource import Resource
+from hostdevices.selector import Kinds
+from resourceapi.objects import ObjectMeta, v1
+
+DEVICES = 100
+ONE_BY_ONE = 500
+TOGETHER = 64
+ROUNDS = 20
+DRIVER, NODE = "nodeplug.dev", "worker-1"
+
+
+def run() -> dict[str, object]:
+    """Measure and print; times in milliseconds."""
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as disk,  # /tmp may be memory
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+    ):
+        rows = {"write and fsync of 4 KiB": _fsync(Path(disk) / "file")}
+        rows |= asyncio.run(_measure(Path(disk) / "a", Path(memory)))
+        on_disk = asyncio.run(_measure(Path(disk) / "b", Path(disk) / "cdi"))
+        rows |= {f"{name}, CDI on disk": times for name, times in on_disk.items() if "prepare" in name}
+    show(("", "p50 ms", "p99 ms"), [(name, _quantile(x, 0.5), _quantile(x, 0.99)) for name, x in rows.items()])
+    return {name: {"p50": _quantile(x, 0.5), "p99": _quantile(x, 0.99)} for name, x in rows.items()}
+
+
+async def _measure(folder: Path, cdi: Path) -> dict[str, list[float]]:
+    ledger = await Ledger.open(folder / "state", "boot")
+    resource = Resource("example.com/null", Kinds(("bench",)), api="dra")
+    node = Devnode("/dev/null", "c", 1, 3)
+    devices = [Device(f"bench-{n}", "bench", f"bench{n}", devnodes=(node,)) for n in range(DEVICES)]
+    offers = Offers([resource])
+    paths = Paths(cdi=cdi, pod_resources=folder / "none", metadata=folder / "metadata")
+    preparer = Preparer(DRIVER, NODE, Host("/"), ledger, paths, offers.find, offers.attributes)
+    await preparer.repair()
+    offers.update({resource.name: devices})
+    preparer.update({resource.name: devices})
+
+    async def prepare(number: int) -> None:
+        ((_, outcome),) = (await preparer.prepare([_claim(number)])).items()
+        assert not isinstance(outcome, ClaimFailed), outcome.reason
+
+    async def unprepare(number: int) -> None:
+        await preparer.unprepare([ClaimRef("default", f"claim-{number}", _uid(number))])
+
+    found: dict[str, list[float]] = {name: [] for name in ("prepare", "again", "unprepare")}
+    for number in range(ONE_BY_ONE):
+        for name, call in (("prepare", prepare), ("again", prepare), ("unprepare", unprepare)):
+            found[name].append(await _timed(call, [number]))
+    together: dict[str, list[float]] = {f"{TOGETHER} at once: {name}": [] for name in ("prepare", "unprepare")}
+    for _ in range(ROUNDS):
+        for name, call in zip(together, (prepare, unprepare), strict=True):
+            together[name].append(await _timed(call, range(TOGETHER)))
+    await preparer.stop()
+    await ledger.close()
+    return found | together
+
+
+async def _timed(call: Callable[[int], Awaitable[None]], numbers: "range | list[int]") -> float:
+    started = time.perf_counter()
+    await asyncio.gather(*(call(number) for number in numbers))
+    return (time.perf_counter() - started) * 1e3
+
+
+def _claim(number: int) -> v1.ResourceClaim:
+    result = v1.DeviceRequestAllocationResult(
+        request="gpu", driver=DRIVER, pool=NODE, device=f"bench-{number % DEVICES}"
+    )
+    allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=(result,)))
+    metadata = ObjectMeta(namespace="default", name=f"claim-{number}", uid=_uid(number))
+    return v1.ResourceClaim(metadata=metadata, status=v1.ResourceClaimStatus(allocation=allocation))
+
+
+def _uid(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def _fsync(path: Path) -> list[float]:
+    times = []
+    with path.open("wb", buffering=0) as file:
+        for n in range(500):
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), bytes(4096), n % 100 * 4096)
+            os.fsync(file.fileno())
+            times.append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
