@@ -57,7 +57,8 @@ class DraPlugin:
     """The resources of a configuration that are offered through DRA. Belongs to the loop."""
 
     def __init__(self, resources: Sequence[Resource], host: Host, client: Client, place: Place) -> None:
-        """Prepare. `client` talks to the API server, from threads."""
+        """Prepare. `client` talks to the API server, from threads; it is closed when we stop."""
+        self._client = client
         self._place = place
         self._host = host
         self._offers = Offers(resources)
@@ -127,6 +128,7 @@ class DraPlugin:
 
     async def stop(self) -> None:
         """Sign off and stop serving; leases, CDI files and slices stay. Idempotent."""
+        self._client.close()
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait([self._publishing])

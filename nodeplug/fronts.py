@@ -21,6 +21,7 @@ from nodeplug.config.limits import why_too_long
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin, Place
 
+_PATIENCE = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
 log = logging.getLogger("nodeplug")
 
 
@@ -91,7 +92,7 @@ def dra_plugin(config: Config, host: Host) -> "DraPlugin | None":
         raise CannotOffer(
             f"{names}: DRA needs the API server: {error}; set settings.kubeconfig, or `api: device-plugin`"
         ) from error
-    return DraPlugin(resources, host, Client(credentials), place_of(config.settings))
+    return DraPlugin(resources, host, Client(credentials, timeout=_PATIENCE), place_of(config.settings))
 
 
 def paths_of(settings: Settings) -> Paths:

@@ -42,8 +42,7 @@ class Client:
     """A client of one API server.
 
     `read` reads the credentials. `attempts` is how often a request is sent while the server is busy (or, if it reads
-    only, cannot be reached); `timeout` is in seconds. `wait` sleeps; give one that ends early to stop a client that
-    waits for a server.
+    only, cannot be reached); `timeout` is in seconds. `wait` sleeps; by default until `close` at the longest.
     """
 
     def __init__(
@@ -53,13 +52,14 @@ class Client:
         user_agent: str = _USER_AGENT,
         attempts: int = 5,
         timeout: float = 30.0,
-        wait: Callable[[float], object] = time.sleep,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
         self._read = read
         self._user_agent = user_agent
         self._attempts = attempts
         self._timeout = timeout
-        self.wait = wait
+        self._closed = threading.Event()
+        self.wait = wait or self._closed.wait
         self._lock = threading.Lock()
         self._credentials: Credentials | None = None
         self._read_at = 0.0
@@ -136,7 +136,8 @@ class Client:
         return response
 
     def close(self) -> None:
-        """Close the connections that are idle."""
+        """Close the connections that are idle, and wait for no server any more."""
+        self._closed.set()
         with self._lock:
             if self._pool is not None:
                 self._pool.clear()
