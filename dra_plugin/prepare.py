@@ -43,6 +43,7 @@ from resourceapi.objects import v1
 
 API: Api = "dra"
 INTERVAL = 60.0  # seconds between looks for claims that are over
+PATIENCE = 15.0  # seconds for such a look; the kubelet gives a call 45
 _AT_ONCE = 8  # claims whose files are written or whose devices are reset: that is mostly waiting for the disk
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
 
@@ -73,12 +74,14 @@ class Preparer:
         *,
         claims: ApiClaims | None = None,
         allowed_mounts: Sequence[str] = (),
+        patience: float = PATIENCE,
     ) -> None:
         """Prepare. `driver` is the driver's name, `pool` its pool on this node.
 
         `find` says what is offered under a name, `attributes` what slices say of it. `claims` gives the API server's
         claims; it is called in a thread and may block. Without it no status is written and nothing is reconciled.
-        Mounts from device classes must lie below one of `allowed_mounts`.
+        Mounts from device classes must lie below one of `allowed_mounts`. `patience` is how long it may take, in
+        seconds, to be told which claims are over: calls that wait for it have a deadline.
         """
         self._driver = driver
         self._host = host
@@ -98,6 +101,7 @@ class Preparer:
         self._host_threads = ThreadPoolExecutor(_AT_ONCE, "claim-files")
         self._api_threads = ThreadPoolExecutor(2, "claim-status")  # an API server that hangs holds up nothing else
         self._claims = claims
+        self._patience = patience
         self._statuses = StatusWriter(driver, claims, self._api_threads) if claims else None
         self._working: dict[str, asyncio.Task[Any]] = {}  # the last call of each claim
         self._look: asyncio.Task[None] | None = None
@@ -309,11 +313,13 @@ class Preparer:
         records = [record for record in map(record_of, prepared.values()) if record is not None]
         idle = [record for record in records if record.claim.uid not in self._working]
         try:
-            over = await claims_over(self._driver, idle, self._claims, self._api_threads, self._pod_resources)
-        except NotKnown as error:
-            if str(error) != self._last_error:
-                log.warning("which claims are over cannot be told: %s", error)
-            self._last_error = str(error)
+            async with asyncio.timeout(self._patience):
+                over = await claims_over(self._driver, idle, self._claims, self._api_threads, self._pod_resources)
+        except (NotKnown, TimeoutError) as error:
+            reason = str(error) or f"no answer within {self._patience:g} s"
+            if reason != self._last_error:
+                log.warning("which claims are over cannot be told: %s", reason)
+            self._last_error = reason
             return
         self._last_error = ""
         await asyncio.gather(*(self._end(claim, began) for claim in over))

@@ -1,18 +1,19 @@
 """Claims that nobody unprepares: they end when the cluster and the kubelet agree that they are over, and not before."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane.apiserver import Server
-from resourceapi.client import Client
+from resourceapi.client import Client, Resource, Unreachable
 from resourceapi.client.credentials import Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import api_client
 from tests.dra_plugin.preparing.cluster import Cluster, PodResources, serving
-from tests.dra_plugin.preparing.world import World, resource, result
+from tests.dra_plugin.preparing.world import World, claim, resource, result, uid
 
 
 @pytest.fixture
@@ -125,6 +126,24 @@ async def test_while_the_server_does_not_answer_nothing_is_over(
     await connected.reconcile()
     assert (connected.units(), pods.asked) == (["misc-fuse"], 0)
     away.close()
+
+
+async def test_a_server_that_hangs_keeps_nobody_waiting(world: World) -> None:
+    hanging = threading.Event()
+
+    def claims() -> Resource[v1.ResourceClaim]:
+        hanging.wait()
+        raise Unreachable("too late")
+
+    world.claims, world.patience = claims, 0.01
+    await world.restart()
+    try:
+        await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
+        assert f"claim/{uid(1)}" in await world.refusal(claim(result("misc-fuse")))
+        await world.unprepare(claim(name="first", uid=uid(1)))
+        await world.prepare(claim(result("misc-fuse")))
+    finally:
+        hanging.set()
 
 
 async def test_a_server_without_the_api_is_no_word_that_claims_are_gone(connected: World, client: Client) -> None:

@@ -82,6 +82,7 @@ class World:
         self.pod_resources = folder / "kubelet.sock"
         self.claims: ApiClaims | None = None
         self.allowed_mounts: tuple[str, ...] = ()
+        self.patience = 30.0
         self.cdi = folder / "cdi"
         self.state = folder / "state"
 
@@ -108,6 +109,7 @@ class World:
             self.offers.attributes,
             claims=self.claims,
             allowed_mounts=self.allowed_mounts,
+            patience=self.patience,
         )
         self.ledger.ask_before_refusing(self.preparer.reconcile)
         await self.preparer.repair()
