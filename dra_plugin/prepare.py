@@ -219,7 +219,7 @@ class Preparer:
     async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """Return a claim's devices once they can be used."""
         results = self._planner.results(claim)
-        before, leases = await self._prepared_before(claim, ref)
+        before, leases = await self._prepared_before(claim, ref, results)
         untouched: tuple[Seen, ...] = ()
         if before is not None and all(lease.boot_id == self._ledger.boot_id for lease in leases):
             untouched = tuple(seen for seen in before.seen if not self._is_another(seen))
@@ -234,7 +234,9 @@ class Preparer:
             self._tell(plan.record)
         return plan.record.devices
 
-    async def _prepared_before(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[Record | None, tuple[Lease, ...]]:
+    async def _prepared_before(
+        self, claim: v1.ResourceClaim, ref: ClaimRef, results: Sequence[v1.DeviceRequestAllocationResult]
+    ) -> tuple[Record | None, tuple[Lease, ...]]:
         """Return what is done for the claim already, once everything else of it is undone."""
         await self._read()
         leases = self._leases(ref.uid)
@@ -242,7 +244,7 @@ class Preparer:
             return None, ()
         record = record_of(leases[0])
         is_done = all(lease.phase == "done" for lease in leases)
-        if record is not None and is_done and record.answers(claim, self._planner.results(claim)):
+        if record is not None and is_done and record.answers(claim, results):
             return record, leases
         await self._undo(ref)  # half done, or what the claim had before it was allocated anew
         return None, ()
@@ -270,7 +272,7 @@ class Preparer:
             self._sharing.enter(record.claim.uid, record.shared)
 
     def _change_host(self, resets: Sequence[Device], record: Record) -> None:
-        """Blocks."""
+        """Do what containers will see. Blocks."""
         reset(self._host, resets)
         self._files.write(record, anew=True)
 

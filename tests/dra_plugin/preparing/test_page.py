@@ -1,0 +1,21 @@
+"""The page about claims says what is true."""
+
+from pathlib import Path
+
+import yaml
+
+from dra_plugin.device_config import DeviceConfig, read
+from resourceapi.objects import v1
+from resourceapi.objects.decode import read_as
+
+PAGE = Path(__file__).parents[3] / "docs/claims.md"
+
+
+def test_the_pages_class_can_be_used_and_all_fields_are_told() -> None:
+    text = PAGE.read_text()
+    document = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    (config,) = read_as(v1.DeviceClass, document).spec.config
+    assert config.opaque is not None
+    read(config.opaque.parameters, from_class=True, allowed_mounts=("/opt",))
+    for field in DeviceConfig.__struct_fields__[2:]:
+        assert f"| `{field}" in text
