@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -252,7 +253,7 @@ async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyn
         control = ControlServer(node)
         await control.start()
         stack.push_async_callback(control.stop)
-        working = [asyncio.create_task(stopped.wait())]
+        working: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
         if client is not None:
             working.append(asyncio.create_task(ClusterNode(node, client).run()))
         await until_first(working)

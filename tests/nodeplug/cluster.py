@@ -59,7 +59,7 @@ class ClusterStand(Stand):
 
         async def told() -> bool:
             found = await self.get("Node", NODE)
-            return found.get("status", {}).get("capacity", {}).get(resource) == str(len(devices))
+            return bool(found.get("status", {}).get("capacity", {}).get(resource) == str(len(devices)))
 
         await self.until(told)
         return stub

@@ -14,6 +14,8 @@ from resourceapi.client import Client, Credentials, Refused
 
 T = TypeVar("T")
 Json = dict[str, Any]
+Line = Callable[[str, str, Callable[[], Any]], Any]
+"""Gets a request's method and path, and what would send it."""
 
 DRIVER = "gpu.example.com"
 SECONDS = 30.0  # that anything may take on a slow machine
@@ -30,19 +32,43 @@ _PLURALS = {
 }
 
 
+class FaultyClient(Client):
+    """A client on a bad line: `line` gets method, path and what would send the request."""
+
+    def __init__(self, server: Server, line: Line) -> None:
+        credentials = Credentials(server=server.url, token="t")
+        super().__init__(lambda: credentials, wait=lambda _: None)
+        self._line = line
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        def send() -> Any:
+            return super(FaultyClient, self).request(method, path, body, query=query, content_type=content_type)
+
+        return self._line(method, path, send)
+
+
 class Stand:
     """A cluster of one API server and one scheduler; `options` are the scheduler's. What is asked goes over HTTP.
 
-    With a `version` the server has no other one of resource.k8s.io.
+    With a `version` the server has no other one of resource.k8s.io; `line` is what the scheduler's requests go over.
     """
 
-    def __init__(self, version: str = "", **options: Any) -> None:
+    def __init__(self, version: str = "", line: "Line | None" = None, **options: Any) -> None:
         self.server = Server(token="t", collect_after=0.0)
         if version:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)
                 (self.server.registry.add if served else self._remove)(replace(kind, versions=served))
         self.at = datetime(2100, 1, 1, tzinfo=UTC)  # what the server stamps is in the past
+        self._line = line
         self._options: Json = {"now": lambda: self.at} | options
 
     async def __aenter__(self) -> Self:
@@ -50,19 +76,21 @@ class Stand:
         await self.server.__aenter__()
         credentials = Credentials(server=self.server.url, token="t")
         self.client = Client(lambda: credentials)
-        self.scheduler = Scheduler(self.client, **self._options)
+        self._schedulers_client = FaultyClient(self.server, self._line) if self._line else self.client
+        self.scheduler = Scheduler(self._schedulers_client, **self._options)
         await self.scheduler.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.scheduler.stop()
         await self.server.__aexit__()
+        self._schedulers_client.close()
         self.client.close()
 
     async def restart(self) -> None:
         """Another scheduler, which remembers nothing."""
         await self.scheduler.stop()
-        self.scheduler = Scheduler(self.client, **self._options)
+        self.scheduler = Scheduler(self._schedulers_client, **self._options)
         await self.scheduler.start()
 
     async def pass_time(self, seconds: float) -> None:

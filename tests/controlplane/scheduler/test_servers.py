@@ -1,7 +1,7 @@
 """Servers as they are: older versions of the API, refusals, answers that do not come, other writers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,31 +20,6 @@ from tests.controlplane.scheduler.kit import (
     users,
 )
 from tests.dra_scenarios import scenario
-
-Fault = Callable[[str, str, Callable[[], Any]], Any]
-
-
-class FaultyClient(Client):
-    """A client on a bad line: `fault` gets method, path and what would send the request."""
-
-    def __init__(self, stand: Stand, fault: Fault) -> None:
-        credentials = Credentials(server=stand.server.url, token="t")
-        super().__init__(lambda: credentials, wait=lambda _: None)
-        self._fault = fault
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Any:
-        def send() -> Any:
-            return super(FaultyClient, self).request(method, path, body, query=query, content_type=content_type)
-
-        return self._fault(method, path, send)
 
 
 class Once:
@@ -114,28 +89,24 @@ async def test_a_server_that_may_not_be_read() -> None:
     ],
 )
 async def test_an_answer_that_does_not_come(method: str, ending: str, is_done: bool) -> None:
-    async with Stand() as stand:
-        await stand.scheduler.stop()
-        fault = Once(method, ending, is_done=is_done)
-        client = FaultyClient(stand, fault)
-        async with Scheduler(client):
-            await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
-            await stand.create(pod("p", {"x": "c"}, {"y": "t"}))
-            await stand.until_bound("p")
-            assert fault.happened
-            held = devices(await stand.get("ResourceClaim", "c"))
-            held += devices((await stand.claims_of("p"))["y"])
-            assert sorted(held) == ["n1/a", "n1/b"]
-            await stand.delete("Pod", "p")
-            await stand.until_free("c")
-        client.close()
+    fault = Once(method, ending, is_done=is_done)
+    async with Stand(line=fault) as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
+        await stand.create(pod("p", {"x": "c"}, {"y": "t"}))
+        await stand.until_bound("p")
+        assert fault.happened
+        held = devices(await stand.get("ResourceClaim", "c"))
+        held += devices((await stand.claims_of("p"))["y"])
+        assert sorted(held) == ["n1/a", "n1/b"]
+        await stand.delete("Pod", "p")
+        await stand.until_free("c")
 
 
 async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() -> None:
     """The write of c reaches the server late: after the scheduler has heard that the line was cut."""
     late: list[Callable[[], Any]] = []
 
-    def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
+    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
         if (method, path.rpartition("/resourceclaims/")[2]) != ("PUT", "c/status"):
             return send()
         if not late:
@@ -146,70 +117,54 @@ async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() 
             late[0]()
         return send()
 
-    async with Stand() as stand:
-        await stand.scheduler.stop()
-        client = FaultyClient(stand, fault)
-        async with Scheduler(client):
-            await stand.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
-            await stand.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
-            await stand.until_bound("p")
-            await stand.until_refused("q", "cannot allocate all claims")
-            assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
-            assert users(await stand.get("ResourceClaim", "c")) == {"p"}
-        client.close()
+    async with Stand(line=line) as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
+        await stand.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
+        await stand.until_bound("p")
+        await stand.until_refused("q", "cannot allocate all claims")
+        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
+        assert users(await stand.get("ResourceClaim", "c")) == {"p"}
 
 
 async def test_a_server_with_a_fault_is_asked_again() -> None:
-    async with Stand() as stand:
-        await stand.scheduler.stop()
-        fault = Once("PUT", "/status", is_done=True, error=Refused(500, "InternalError", "timed out", {}, None))
-        client = FaultyClient(stand, fault)
-        async with Scheduler(client):
-            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-            await stand.until_bound("p")
+    fault = Once("PUT", "/status", is_done=True, error=Refused(500, "InternalError", "timed out", {}, None))
+    async with Stand(line=fault) as stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await stand.until_bound("p")
         assert fault.happened
-        client.close()
 
 
 async def test_somebody_else_writes_in_between() -> None:
-    async with Stand() as stand:
-        await stand.scheduler.stop()
-        done: list[str] = []
+    done: list[str] = []
 
-        def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
-            if method == "PUT" and path.endswith("/c") and not done:
-                done.append(path)
-                client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True).patch(
-                    "c", {"metadata": {"labels": {"a": "b"}}}, "default"
-                )
-            return send()
+    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
+        if method == "PUT" and path.endswith("/c") and not done:
+            done.append(path)
+            claims = stand.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+            claims.patch("c", {"metadata": {"labels": {"a": "b"}}}, "default")
+        return send()
 
-        client = FaultyClient(stand, fault)
-        async with Scheduler(client):
-            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-            await stand.until_bound("p")
-            assert done
-            assert (await stand.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
-        client.close()
+    stand = Stand(line=line)
+    async with stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await stand.until_bound("p")
+        assert done
+        assert (await stand.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
 
 
 async def test_a_pod_that_goes_while_it_is_bound() -> None:
-    async with Stand() as stand:
-        await stand.scheduler.stop()
+    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
+        if path.endswith("/pods/p/binding"):
+            stand.client.raw("v1", "pods", namespaced=True).delete("p", "default")
+        return send()
 
-        def fault(method: str, path: str, send: Callable[[], Any]) -> Any:
-            if path.endswith("/pods/p/binding"):
-                client.raw("v1", "pods", namespaced=True).delete("p", "default")
-            return send()
-
-        client = FaultyClient(stand, fault)
-        async with Scheduler(client):
-            await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-            await stand.until_gone("Pod", "p")
-            await stand.until_free("c")
-            await stand.create(pod("q", {"x": "c"}))
-            await stand.until_bound("q")
-        client.close()
+    stand = Stand(line=line)
+    async with stand:
+        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await stand.until_gone("Pod", "p")
+        await stand.until_free("c")
+        await stand.create(pod("q", {"x": "c"}))
+        await stand.until_bound("q")
 
 
 async def test_a_cluster_with_controllers_of_its_own() -> None:

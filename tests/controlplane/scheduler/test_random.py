@@ -1,0 +1,157 @@
+"""Random lives of pods, claims, devices and schedulers: no device in two hands, nothing left over at the end."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resourceapi.client import Unreachable
+from tests.controlplane.scheduler.kit import (
+    Json,
+    Stand,
+    claim,
+    device_class,
+    node,
+    pod,
+    request,
+    slice_,
+    template,
+)
+
+NODES = ("n1", "n2")
+SHARED = {"name": "shared", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "4Gi"}}}
+STEPS = 60
+
+
+class Life:
+    """What happens to a cluster, by the dice."""
+
+    def __init__(self, stand: Stand, dice: random.Random) -> None:
+        self._stand, self._dice = stand, dice
+        self._pods: list[str] = []
+        self._count = 0
+        self._tainted: set[str] = set()
+
+    async def begin(self) -> None:
+        """Two nodes with devices of their own, and every way to ask for them."""
+        await self._stand.create(
+            device_class("gpu", "device.allowMultipleAllocations == false", extendedResourceName="example.com/gpu"),
+            device_class("memory", "device.allowMultipleAllocations"),
+            template("one"),
+            template("two", request(count=2)),
+            template("share", request(deviceClassName="memory", capacity={"requests": {"memory": "1Gi"}})),
+            *[claim(f"common-{number}") for number in range(2)],
+        )
+        for name in NODES:
+            await self._stand.create(node(name), slice_(name, "a", "b", "c", SHARED))
+
+    async def step(self) -> None:
+        """Something happens; what the scheduler makes of it is not waited for."""
+        moves = {self._add: 6, self._remove: 4, self._finish: 2, self._taint: 1, self._restart: 1, self._calm: 1}
+        (move,) = self._dice.choices(list(moves), list(moves.values()))
+        await move()
+
+    async def end(self) -> None:
+        """All pods are deleted; return when everything that they had is free."""
+        for name in list(self._pods):
+            await self._stand.delete("Pod", name)
+
+        async def is_empty() -> bool:
+            claims = await self._stand.all("ResourceClaim")
+            return all(each["metadata"]["name"].startswith("common-") and not _held(each) for each in claims)
+
+        await self._stand.until(is_empty)
+
+    async def _add(self) -> None:
+        self._count += 1
+        name = f"p{self._count}"
+        wanted: dict[str, Any] = self._dice.choice(
+            [
+                {"templates": {"g": "one"}},
+                {"templates": {"g": "two"}},
+                {"templates": {"g": "one", "h": "share"}},
+                {"templates": {"h": "share"}},
+                {"claims": {"g": f"common-{self._dice.randrange(2)}"}},
+                {"claims": {"g": "common-0"}, "templates": {"h": "one"}},
+                {"limits": [{"example.com/gpu": "1"}]},
+            ]
+        )
+        self._pods.append(name)
+        await self._stand.create(pod(name, **wanted))
+
+    async def _remove(self) -> None:
+        if self._pods:
+            name = self._pods.pop(self._dice.randrange(len(self._pods)))
+            await self._stand.delete("Pod", name)
+
+    async def _finish(self) -> None:
+        if self._pods:
+            await self._stand.finish(self._dice.choice(self._pods), self._dice.choice(["Succeeded", "Failed"]))
+
+    async def _taint(self) -> None:
+        """A device gets a taint, or loses it. What it evicts would still be in our list, so it evicts nobody."""
+        name = self._dice.choice(NODES)
+        self._tainted ^= {name}
+        taints = [{"key": "example.com/ill", "effect": "NoSchedule"}] if name in self._tainted else []
+        found = [{"name": "a", "taints": taints}, {"name": "b"}, {"name": "c"}, SHARED]
+        await self._stand.patch("ResourceSlice", f"{name}-slice", {"spec": {"devices": found}})
+
+    async def _restart(self) -> None:
+        await self._stand.restart()
+
+    async def _calm(self) -> None:
+        """Wait until the scheduler has come to what is new."""
+        self._count += 1
+        name = f"plain{self._count}"
+        await self._stand.create(pod(name))
+        await self._stand.until_bound(name)
+
+
+class BadLine:
+    """Now and then an answer is lost, or the request."""
+
+    def __init__(self, dice: random.Random, chance: float) -> None:
+        self._dice, self._chance = dice, chance
+
+    def __call__(self, method: str, path: str, send: Callable[[], Any]) -> Any:
+        fate = self._dice.random()
+        if method == "GET" or fate > self._chance:
+            return send()
+        if fate < self._chance / 2:
+            send()
+        raise Unreachable(f"{method} {path}: the line is cut")
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.04])
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_device_is_in_two_hands(seed: int, chance: float) -> None:
+    dice = random.Random(seed)
+    async with Stand(line=BadLine(random.Random(seed), chance)) as stand:
+        life, began = Life(stand, dice), stand.server.store.version
+        await life.begin()
+        for _ in range(STEPS):
+            await life.step()
+        await life.end()
+        assert _check_history(stand, began) > 0
+
+
+def _check_history(stand: Stand, began: int) -> int:
+    """Look at the claims after every single write of them; how many allocations there were."""
+    now: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    allocations = 0
+    for event in stand.server.store.events_after("resourceclaims.resource.k8s.io", began):
+        before = now.pop(event.key, [])
+        if event.new is not None:
+            now[event.key] = _held(event.new)
+            allocations += bool(now[event.key]) and not before
+        holders = Counter(device for devices in now.values() for device in devices)
+        for (pool, device), count in holders.items():
+            assert count <= (4 if device == "shared" else 1), f"{pool}/{device} is held {count} times"
+    return allocations
+
+
+def _held(claim: Json) -> list[tuple[str, str]]:
+    allocation = claim.get("status", {}).get("allocation") or {"devices": {}}
+    return [(each["pool"], each["device"]) for each in allocation["devices"].get("results", ())]
