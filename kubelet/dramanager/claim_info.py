@@ -106,8 +106,9 @@ class ClaimInfoCache:
         return info
 
     def delete(self, info: ClaimInfo) -> None:
-        """Forget a claim."""
-        self._claims.pop((info.namespace, info.name), None)
+        """Forget a claim; one of the same name that came after it stays."""
+        if self._claims.get((info.namespace, info.name)) is info:
+            del self._claims[info.namespace, info.name]
 
     def claims(self) -> list[ClaimInfo]:
         """All of them."""

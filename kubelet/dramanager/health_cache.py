@@ -47,7 +47,7 @@ class _InFile(Struct, rename="pascal"):
     pool_name: str = ""
     device_name: str = ""
     health: str = UNKNOWN
-    last_updated: datetime = datetime.fromtimestamp(0, UTC)
+    last_updated: str = "0001-01-01T00:00:00Z"
     health_check_timeout: int = 0
     message: str = ""
 
@@ -70,21 +70,14 @@ class HealthCache:
         try:
             raw = await asyncio.to_thread(self._file.path.read_bytes)
             found = msgspec.json.decode(raw, type=dict[str, _DriverInFile])
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.DecodeError) as error:
-            log.error("Failed to load health state, starting with an empty one: %s", error)
-            return
-        for driver, each in found.items():
-            self._drivers[driver] = {
-                (it.pool_name, it.device_name): _Stored(
-                    DeviceHealth(
-                        it.pool_name, it.device_name, it.health, it.health_check_timeout // _SECOND, it.message
-                    ),
-                    _nanoseconds(it.last_updated),
-                )
-                for it in (each.devices or {}).values()
+            self._drivers = {
+                driver: {(it.pool_name, it.device_name): _stored(it) for it in (each.devices or {}).values()}
+                for driver, each in found.items()
             }
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            log.error("Failed to load health state, starting with an empty one: %s", error)
 
     def update(self, driver: str, reports: Iterable[DeviceHealth]) -> list[DeviceHealth]:
         """Take a driver's reports; return the devices whose health, message or timeout is another now.
@@ -124,10 +117,8 @@ class HealthCache:
         """Wait for what is being written."""
         await self._file.close()
 
-    def _save(self) -> None:
-        self._file.write(self._content()).add_done_callback(_log_failure)
-
-    def _content(self) -> bytes:
+    def content(self) -> bytes:
+        """What the file says of the cache as it is now."""
         text = kubelet_json.string
         drivers = []
         for driver in sorted(self._drivers, key=str.encode):
@@ -136,9 +127,18 @@ class HealthCache:
             drivers.append(f'{text(driver)}:{{"Devices":{{{written}}}}}')
         return f"{{{','.join(drivers)}}}".encode()
 
+    def _save(self) -> None:
+        self._file.write(self.content()).add_done_callback(_log_failure)
+
 
 def _is_over(stored: _Stored, now: int) -> bool:
     return now - stored.updated > stored.report.timeout * _SECOND
+
+
+def _stored(it: _InFile) -> _Stored:
+    timeout = it.health_check_timeout // _SECOND
+    report = DeviceHealth(it.pool_name, it.device_name, it.health, timeout, it.message)
+    return _Stored(report, _nanoseconds(it.last_updated))
 
 
 def _json(stored: _Stored) -> str:
@@ -157,10 +157,10 @@ def _rfc3339(nanoseconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{decimals}Z"
 
 
-def _nanoseconds(moment: datetime) -> int:
-    """The other way; what is finer than a microsecond is lost."""
-    whole = moment.replace(microsecond=0) if moment.tzinfo else moment.replace(microsecond=0, tzinfo=UTC)
-    return int(whole.timestamp()) * _SECOND + moment.microsecond * 1000
+def _nanoseconds(moment: str) -> int:
+    """The other way. Raises ValueError."""
+    seconds, _, fraction = moment.removesuffix("Z").partition(".")
+    return int(datetime.fromisoformat(f"{seconds}+00:00").timestamp()) * _SECOND + int(fraction.ljust(9, "0")[:9])
 
 
 def _log_failure(written: "asyncio.Future[None]") -> None:

@@ -5,7 +5,6 @@ Source: DRA specification, sections 1.3 and 4.8; corrections 26 and 30.
 """
 
 import asyncio
-import contextlib
 import json
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,11 +78,9 @@ class DRAPlugin:
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-        self.is_connected = False
-        if self._channel is not None:
-            await self._channel.close()
+            await asyncio.gather(following, return_exceptions=True)
+            self.is_connected = False
+            await self.channel.close()
 
     async def call(self, method: str, claims: Sequence[ClaimInfo]) -> Mapping[str, Any]:
         """Prepare or unprepare claims; return the driver's answers by uid, as v1 messages. Raises `PluginCallError`."""

@@ -1,6 +1,7 @@
 """A DRA manager on real sockets, with drivers that tests steer, and no server above it."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -192,8 +193,13 @@ class Lab:
     async def found(self, stub: DRAPluginStub) -> None:
         """Return when the plugin watcher has found a plugin, once more than before, and it is connected."""
         self._registrations[stub] += 1
-        await self.clock.advance(1)
-        await stub.until(lambda: stub.notified.count((True, "")) >= self._registrations[stub])
+        async with asyncio.timeout(20):
+            while True:
+                # one tick is enough, unless the watcher is still busy with what was there before
+                await self.clock.advance(1)
+                with contextlib.suppress(TimeoutError):
+                    await stub.until(lambda: stub.notified.count((True, "")) >= self._registrations[stub], 0.5)
+                    break
         await self.node.until(
             lambda: any(
                 plugin.is_connected and plugin.endpoint == str(stub.socket)

@@ -73,6 +73,9 @@ async def test_the_cache(folder: Path) -> None:
     await another.load()
     assert [each.state() for each in another.claims()] == [each.state() for each in cache.claims()]
     another.delete(info)
+    assert len(another.claims()) == 2, "that one is of another cache"
+    for each in another.of_pod("p"):
+        another.delete(each)
     assert [each.namespace for each in another.claims()] == ["elsewhere"]
 
 
