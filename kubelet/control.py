@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from kubelet.errors import KubeletError, NodeError
+from kubelet.errors import ClaimError, KubeletError, NodeError
 from kubelet.node import Node
 from kubelet.pods import Pod, PodStatus
 
@@ -40,12 +40,13 @@ class ResourceView(Struct, frozen=True):
 
 
 class PodView(Struct, frozen=True):
-    """A pod on the node; `allocations` is container -> resource -> ids."""
+    """A pod on the node; `allocations` is container -> resource -> ids, `claimed` is container -> CDI ids."""
 
     name: str
     uid: str
     status: PodStatus
     allocations: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
+    claimed: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
@@ -125,10 +126,18 @@ def view(node: Node) -> Answer:
             pod.uid,
             status,
             {container.name: node.allocations(pod, container.name) for container in pod.all_containers},
+            {container.name: _claimed(node, pod, container.name) for container in pod.all_containers},
         )
         for pod, status in node.pods()
     ]
     return Answer(resources=resources, pods=pods)
+
+
+def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:
+    try:
+        return node.claimed_devices(pod, container)
+    except ClaimError:
+        return ()  # not prepared yet, or no more
 
 
 async def ask(directory: Path, request: Request) -> Answer:

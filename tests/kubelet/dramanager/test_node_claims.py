@@ -8,6 +8,7 @@ import pytest
 
 from checkpoint.kubelet_claims import encode
 from kubelet import Node, NodeError, Pod, Timeouts, container, pod
+from kubelet.control import view
 from kubelet.devicemanager import Device
 from kubelet.dra_stub import DRAPluginStub, claimed
 from kubelet.plugin import DevicePluginStub, Gate, answering, failing
@@ -570,3 +571,11 @@ async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
 
 def test_the_message_is_left_out_where_there_is_none() -> None:
     assert msgspec.to_builtins(ResourceHealth("i", "Healthy")) == {"resourceID": "i", "health": "Healthy"}
+
+
+async def test_what_another_process_is_told(lab: Lab) -> None:
+    await lab.driver()
+    lab.put(claim("c1"), claim("c2", pods=["q"], allocated=False))
+    await lab.node.admit(user("p", "c1"))
+    await lab.node.admit(user("q", "c2"))
+    assert [each.claimed for each in view(lab.node).pods] == [{"c": ("vendor.test/up=uid-c1-g0",)}, {"c": ()}]

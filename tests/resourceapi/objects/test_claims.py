@@ -27,6 +27,7 @@ POD = Pod(
 )
 
 
+@scenario(54)
 def test_names() -> None:
     direct = PodResourceClaim(name="a", resource_claim_name="claim")
     assert claim_name(POD, direct) == ClaimName("claim", must_own=False)
@@ -46,6 +47,7 @@ def claim(namespace: str = "ns", *owners: OwnerReference) -> v1.ResourceClaim:
     return v1.ResourceClaim(metadata=ObjectMeta(name="claim", namespace=namespace, owner_references=owners))
 
 
+@scenario(52)
 def test_ownership() -> None:
     check_made_for(claim("ns", OwnerReference(uid="0"), OwnerReference(uid="1", controller=True)), POD)
     with pytest.raises(
@@ -59,6 +61,7 @@ def test_ownership() -> None:
             check_made_for(claim("ns", *owners), POD)
 
 
+@scenario(53)
 def test_reservation() -> None:
     user = v1.ResourceClaimConsumerReference(resource="pods", name="pod", uid="1")
     assert is_reserved_for(v1.ResourceClaim(status=v1.ResourceClaimStatus(reserved_for=(user,))), POD)

@@ -1,0 +1,75 @@
+"""Claims and slices on an API server, as the DRA manager asks for them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from controlplane.apiserver import Server
+from kubelet import ApiCluster, ClusterError
+from resourceapi.client import Client, Credentials
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+
+NODE, DRIVER = "realnode", "driver.example.com"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server(collect_after=None) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    made = Client(lambda: Credentials(server=server.url, token=server.token), attempts=1)
+    yield made
+    made.close()
+
+
+def publish(server: Server, name: str, driver: str, **where: object) -> None:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "devices": [{"name": "g0"}], **where}
+    metadata = {"name": name}
+    server.write({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec})
+
+
+async def names(client: Client) -> set[str]:
+    found = await asyncio.to_thread(client.resource(v1.ResourceSlice).list)
+    return {each.metadata.name for each in found.items}
+
+
+@scenario(106)
+async def test_claims(server: Server, client: Client) -> None:
+    spec = {"devices": {"requests": [{"name": "r1", "exactly": {"deviceClassName": "gpu"}}]}}
+    metadata = {"name": "c1", "namespace": "default"}
+    server.write({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec})
+    asked = ApiCluster(client)
+    found = await asked.get_claim("default", "c1")
+    assert found.metadata.uid
+    assert found.spec.devices.requests[0].name == "r1"
+    with pytest.raises(ClusterError) as error:
+        await asked.get_claim("default", "c2")
+    assert str(error.value) == 'resourceclaims.resource.k8s.io "c2" not found'
+
+
+@scenario(158, 183)
+async def test_slices_of_one_node_and_driver(server: Server, client: Client) -> None:
+    publish(server, "one", DRIVER, nodeName=NODE)
+    publish(server, "two", "other.example.com", nodeName=NODE)
+    publish(server, "elsewhere", DRIVER, nodeName="another")
+    publish(server, "everywhere", DRIVER, allNodes=True)
+    asked = ApiCluster(client)
+    assert await names(client) == {"one", "two", "elsewhere", "everywhere"}
+    await asked.delete_slices(NODE, DRIVER)
+    assert await names(client) == {"two", "elsewhere", "everywhere"}
+    await asked.delete_slices(NODE)
+    assert await names(client) == {"elsewhere", "everywhere"}
+
+
+async def test_a_server_that_is_not_there() -> None:
+    nowhere = ApiCluster(Client(lambda: Credentials(server="http://127.0.0.1:1"), attempts=1))
+    with pytest.raises(ClusterError):
+        await nowhere.get_claim("default", "c1")
+    with pytest.raises(ClusterError):
+        await nowhere.delete_slices(NODE)
