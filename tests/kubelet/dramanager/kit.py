@@ -20,6 +20,9 @@ from resourceapi.objects import ObjectMeta, OwnerReference, v1
 DRIVER = "driver.example.com"
 POOL = "realnode"
 
+PREPARE = "NodePrepareResources"
+PREPARE_RETRY = 80  # seconds
+
 Wanted = tuple[str, str, str]  # request, driver, device
 
 
@@ -249,3 +252,19 @@ class Lab:
             self._unprepare_failures += event.kind == "unprepare failed"
             told, self._told = self._told, asyncio.Event()
             told.set()
+
+
+def state(lab: Lab, name: str) -> tuple[str, str, str]:
+    """Phase, and the first container's state and reason."""
+    status = lab.node.status(name)
+    first = status.container_statuses[0]
+    return status.phase, first.state, first.reason
+
+
+async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
+    """Return when the retry of a pod that could not be prepared has come."""
+    calls = len(stub.called(PREPARE))
+    await lab.clock.advance(PREPARE_RETRY)
+    await stub.until(lambda: len(stub.called(PREPARE)) > calls)
+    name = asking.metadata.name
+    await lab.node.until(lambda: lab.node.status(name).container_statuses[0].state == "running")

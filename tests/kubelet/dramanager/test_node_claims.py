@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from checkpoint.kubelet_claims import encode
-from kubelet import Node, NodeError, Pod, Timeouts, container, pod
+from kubelet import Node, NodeError, Timeouts, container, pod
 from kubelet.control import view
 from kubelet.devicemanager import Device
 from kubelet.dra_stub import DRAPluginStub, claimed
@@ -17,28 +17,22 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
 from kubeletapi.dra.v1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_api
 from tests.dra_scenarios import scenario
-from tests.kubelet.dramanager.kit import DRIVER, POOL, Lab, by_claim, claim, giving, user
+from tests.kubelet.dramanager.kit import (
+    DRIVER,
+    POOL,
+    PREPARE,
+    PREPARE_RETRY,
+    Lab,
+    by_claim,
+    claim,
+    prepared,
+    state,
+    user,
+)
 
-PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
+UNPREPARE = "NodeUnprepareResources"
 OTHER = "other.example.com"
-PREPARE_RETRY = 80  # seconds
 HEALTHY, UNHEALTHY = health_api.HealthStatus.HEALTHY, health_api.HealthStatus.UNHEALTHY
-
-
-def state(lab: Lab, name: str) -> tuple[str, str, str]:
-    """Phase, and the first container's state and reason."""
-    status = lab.node.status(name)
-    first = status.container_statuses[0]
-    return status.phase, first.state, first.reason
-
-
-async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
-    """Return when the retry of a pod that could not be prepared has come."""
-    calls = len(stub.called(PREPARE))
-    await lab.clock.advance(PREPARE_RETRY)
-    await stub.until(lambda: len(stub.called(PREPARE)) > calls)
-    name = asking.metadata.name
-    await lab.node.until(lambda: lab.node.status(name).container_statuses[0].state == "running")
 
 
 @scenario(196, 164, 117)
@@ -150,7 +144,6 @@ async def test_unprepare_fails_and_then_works(lab: Lab) -> None:
     assert await lab.failures(0) == [], "pods do not hear of it"
 
 
-@scenario(210)
 async def test_a_pod_that_completes_is_succeeded_when_its_claim_is_unprepared(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"), claim("c2", pods=["q"]))
@@ -171,7 +164,7 @@ async def test_a_pod_that_completes_is_succeeded_when_its_claim_is_unprepared(la
     assert stub.claims(UNPREPARE) == [["c1"], ["c2"]]
 
 
-@scenario(166, 162)
+@scenario(166)
 async def test_the_kubelet_restarts_while_prepare_fails(lab: Lab) -> None:
     stub = await lab.driver()
     stub.behaviours[PREPARE] = failing("x")
@@ -284,7 +277,7 @@ async def test_after_a_failed_prepare_the_claim_is_unprepared(lab: Lab) -> None:
     assert lab.node.pods() == []
 
 
-@scenario(63, 220)
+@scenario(220)
 async def test_a_claim_of_two_pods(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1", pods=["p", "q"]))
@@ -346,151 +339,6 @@ async def test_a_new_sandbox_has_the_claim_prepared_again_only_after_a_restart(l
     await prepared(lab, stub, user("p", "c1"))
     assert len(stub.called(PREPARE)) == 2
     assert lab.node.claimed_devices("p", "c") == ("vendor.test/up=uid-c1-g0",) * 2, "the device is listed twice now"
-
-
-@scenario(160, 174)
-async def test_a_plugin_restarts(lab: Lab) -> None:
-    stub = await lab.driver()
-    await stub.stop()
-    await lab.lost(DRIVER)
-    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
-    await stub.start()
-    await lab.found(stub)
-    assert stub.notified == [(True, "")] * 2
-    lab.put(claim("c1"))
-    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
-
-
-@scenario(161)
-async def test_who_cannot_say_what_it_is_at_first(lab: Lab) -> None:
-    stub = DRAPluginStub(lab.node.plugins_registry, DRIVER)
-    stub.behaviours["GetInfo"] = failing("not yet")
-    async with stub:
-        await lab.passing(1, lambda: len(stub.called("GetInfo")) == 2)
-        assert stub.notified == []
-        del stub.behaviours["GetInfo"]
-        await lab.passing(1, lambda: lab.node.dra_manager.plugins.is_usable(DRIVER))
-
-
-@scenario(157)
-async def test_a_plugin_that_is_refused_is_told_why(lab: Lab) -> None:
-    stub = DRAPluginStub(lab.node.plugins_registry, DRIVER, versions=["v1alpha3"])
-    async with stub:
-        await lab.passing(1, lambda: len(stub.notified) == 1)
-    assert stub.notified == [
-        (
-            False,
-            "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver"
-            f" plugin {DRIVER} at endpoint {stub.socket}: none of services supported by the plugin"
-            ' (["v1alpha3"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])',
-        )
-    ]
-
-
-async def test_a_second_socket_with_the_endpoint_of_the_first(lab: Lab) -> None:
-    service = lab.node.directory / "dra.sock"
-    first = await lab.driver(socket=service)
-    second = DRAPluginStub(lab.node.plugins_registry, DRIVER, name="second.sock", services=())
-    second.info.endpoint = str(service)
-    async with second:
-        await lab.passing(1, lambda: len(second.notified) == 1)
-        text = f"endpoint {service} already registered for DRA driver plugin {DRIVER}"
-        assert second.notified == [(False, f"RegisterPlugin error -- plugin registration failed with err: {text}")]
-    await lab.clock.advance(5)
-    lab.put(claim("c1"))
-    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
-    assert first.claims(PREPARE) == [["c1"]]
-
-
-@scenario(172, 173)
-@pytest.mark.parametrize("has_own_socket", [False, True])
-async def test_one_socket_or_two(lab: Lab, has_own_socket: bool) -> None:
-    stub = await lab.driver(socket=lab.node.directory / "dra.sock" if has_own_socket else None)
-    lab.put(claim("c1"))
-    assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
-    assert stub.claims(PREPARE) == [["c1"]]
-
-
-@scenario(214, 216)
-async def test_a_rolling_update(lab: Lab) -> None:
-    old = await lab.driver(name="old.sock")
-    lab.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(3)))
-    await lab.node.admit(user("p0", "c0"))
-    new = await lab.driver(name="new.sock")
-    await lab.node.admit(user("p1", "c1"))
-    await lab.node.remove("p0")
-    await new.stop()
-    await lab.passing(1, lambda: len(lab.node.dra_manager.plugins.instances(DRIVER)) == 1)
-    await lab.node.admit(user("p2", "c2"))
-    await lab.node.remove("p1")
-    assert (old.claims(PREPARE), old.claims(UNPREPARE)) == ([["c0"], ["c2"]], [["c1"]])
-    assert (new.claims(PREPARE), new.claims(UNPREPARE)) == ([["c1"]], [["c0"]])
-    assert lab.cluster.deleted_slices == [("realnode", None)]
-
-
-@scenario(177, 179, 180)
-async def test_two_drivers(lab: Lab) -> None:
-    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
-    lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
-    two.behaviours[PREPARE] = failing("x")
-    await lab.node.admit(user("p", "c1"))
-    assert state(lab, "p")[0] == "Pending"
-    del two.behaviours[PREPARE]
-    await prepared(lab, two, user("p", "c1"))
-    assert set(lab.node.claimed_devices("p", "c")) == {"vendor.test/up=uid-c1-g0", "vendor.test/other=uid-c1-h0"}
-    two.behaviours[UNPREPARE] = failing("x")
-    await lab.node.remove("p")
-    assert [each.metadata.name for each, _ in lab.node.pods()] == ["p"]
-    del two.behaviours[UNPREPARE]
-    await lab.passing(1, lambda: lab.node.pods() == [])
-    assert one.claims(UNPREPARE) == two.claims(UNPREPARE) == [["c1"]] * 2
-
-
-@scenario(181, 182)
-async def test_the_kubelet_restarts_while_two_drivers_work(lab: Lab) -> None:
-    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
-    lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
-    two.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
-    admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
-    await two.until(lambda: len(two.called(PREPARE)) == 1)
-    await lab.node.stop()
-    assert (await admitting).phase == "Pending"
-    del two.behaviours[PREPARE]
-    await lab.node.start()
-    for stub in (one, two):
-        await lab.found(stub)
-    await lab.passing(10, lambda: lab.node.status("p").phase == "Running")
-    two.behaviours[UNPREPARE] = Gate(api.NodeUnprepareResourcesResponse())  # never opened
-    removing = asyncio.create_task(lab.node.remove("p"))
-    await two.until(lambda: len(two.called(UNPREPARE)) == 1)
-    await lab.node.stop()
-    await removing
-    del two.behaviours[UNPREPARE]
-    await lab.node.start()
-    for stub in (one, two):
-        await lab.found(stub)
-    await lab.passing(1, lambda: lab.node.pods() == [])
-
-
-@scenario(183, 184, 185, 187, 217)
-async def test_slices(lab: Lab) -> None:
-    stub = await lab.driver(socket=lab.node.directory / "dra.sock")
-    deleted = lab.cluster.deleted_slices
-    assert deleted == [("realnode", None)]
-    await stub.stop()
-    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
-    await lab.clock.advance(10)
-    await stub.start()
-    await lab.found(stub)
-    await lab.clock.advance(60)
-    assert deleted == [("realnode", None)], "it was back in time"
-    await stub.stop_service()
-    await lab.node.until(lambda: not lab.node.dra_manager.plugins.is_usable(DRIVER))
-    await lab.passing(5, lambda: len(deleted) == 2)
-    assert deleted[1] == ("realnode", DRIVER), "a process that died leaves its registration socket"
-    await lab.node.restart()
-    await lab.passing(0, lambda: len(deleted) == 3)
-    assert deleted[2] == ("realnode", None)
 
 
 def shown(lab: Lab, name: str) -> list[tuple[str, str, str]]:
