@@ -9,11 +9,11 @@ import contextlib
 import functools
 import logging
 import secrets
+from collections import deque
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-from kubelet import Event as NodeEvent
 from kubelet import KubeletError, Node, Pod, PodStatus
 from kubelet.pods import PodFileError, decode_pod
 from nodeplug.kubelet_status import node_status, pod_status
@@ -44,13 +44,14 @@ class ClusterNode:
         self._ending: set[str] = set()  # uids of those that are being removed
         self._told: dict[str, Json] = {}  # uid -> the status that the server was told
         self._told_of_node: Json = {}
+        self._untold: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
         self._tasks: set[asyncio.Task[None]] = set()  # admissions and removals, which can take their time
         self._changed = asyncio.Event()
         self._is_listed = False
         self._failures = 0
 
     async def run(self) -> None:
-        """Be a node until cancelled. The node's kubelet must have been started."""
+        """Be a node until cancelled; a write that has begun is finished. The node's kubelet must have been started."""
         selector = f"spec.nodeName={self._node.node_name}"
         follower = Follower(self._pods, self._arrived, self._failed, field_selector=selector)
         listening = asyncio.create_task(self._listen())
@@ -58,7 +59,11 @@ class ClusterNode:
         try:
             while True:
                 self._changed.clear()
-                await self._compare()
+                comparing = asyncio.create_task(self._compare())
+                try:
+                    await asyncio.shield(comparing)
+                finally:
+                    await comparing  # or a thread would still use the client
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), pause(self._failures) if self._failures else None)
         finally:
@@ -82,13 +87,13 @@ class ClusterNode:
         log.error("cannot follow the pods of node %s: %s", self._node.node_name, error)
 
     async def _listen(self) -> None:
-        """Tell users what happens to their pods, and look again after every change."""
+        """Look again after every change, and remember what users will want to know."""
         async for event in self._node.events():
             self._changed.set()
             if event.kind in _WARNINGS:
-                await self._record(event, "Warning", event.kind, event.text)
+                self._untold.append((event.about, "Warning", event.kind, event.text))
             elif event.kind == "container" and event.text.endswith(" running"):
-                await self._record(event, "Normal", "Started", "Container started")
+                self._untold.append((event.about, "Normal", "Started", "Container started"))
 
     async def _compare(self) -> None:
         """Bring both sides together. What the server does not take now is tried again."""
@@ -99,6 +104,8 @@ class ClusterNode:
                     self._take_in(uid, pod)
                 for uid in list(self._admitted):
                     await self._look_after(uid)
+                while self._untold:
+                    await self._record(*self._untold.popleft())
         except ClientError as error:
             self._failures += 1
             log.warning("cannot tell the cluster: %s", error)
@@ -203,9 +210,9 @@ class ClusterNode:
             await asyncio.to_thread(write)
         self._told_of_node = told
 
-    async def _record(self, event: NodeEvent, type_: str, reason: str, message: str) -> None:
+    async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
         """An event about a pod. That nobody records it is no fault."""
-        pod = next((each for each in self._bound.values() if _name(each) == event.about), None)
+        pod = next((each for each in self._bound.values() if _name(each) == about_pod), None)
         if pod is None:
             return
         metadata, at = pod["metadata"], _now()
@@ -227,7 +234,7 @@ class ClusterNode:
         try:
             await asyncio.to_thread(self._events.create, recorded)
         except ClientError as error:
-            log.info("event %s of pod %s: %s", reason, event.about, error)
+            log.info("event %s of pod %s: %s", reason, about_pod, error)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -1,0 +1,130 @@
+"""The scheduler and the stand-in kubelet with a real API server: what they write is what a cluster takes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from controlplane.scheduler import Scheduler
+from kubelet import Node
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.dramanager import ApiCluster
+from kubeletapi.dra.v1 import api_pb2 as api
+from nodeplug.kubelet_api import ClusterNode
+from nodeplug.kubelet_cluster import background
+from resourceapi.client import Client
+from tests.controlplane.scheduler.kit import DRIVER, Json, claim, device_class, devices, pod, slice_, template
+from tests.e2e.realserver import RealServer, why_not
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+_API = "resource.k8s.io/v1"
+
+
+class Cluster:
+    """A real API server's objects, and waiting for them."""
+
+    def __init__(self, client: Client, node: Node, driver: DRAPluginStub) -> None:
+        self.client, self.node, self.driver = client, node, driver
+        self.pods = client.raw("v1", "pods", namespaced=True)
+        self.claims = client.raw(_API, "resourceclaims", namespaced=True)
+
+    async def create(self, *objects: Json) -> None:
+        """Create objects."""
+        plurals = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices", "Pod": "pods"}
+        for each in objects:
+            plural = plurals.get(each["kind"], f"{each['kind'].lower()}s")
+            namespaced = "namespace" in each["metadata"]
+            await asyncio.to_thread(self.client.raw(each["apiVersion"], plural, namespaced=namespaced).create, each)
+
+    async def until_phase(self, name: str, phase: str) -> Json:
+        """The pod, once it is in a phase."""
+        found = await asyncio.to_thread(
+            self.until, "pods", name, lambda x: x is not None and x["status"]["phase"] == phase
+        )
+        return found or {}
+
+    async def until_deleted(self, plural: str, name: str) -> None:
+        """Return when an object is not there any more."""
+        await asyncio.to_thread(self.until, plural, name, lambda x: x is None)
+
+    def until(self, plural: str, name: str, is_it: Callable[[Json | None], bool]) -> Json | None:
+        """Block until an object, or None where it is not there, is as it should be."""
+        objects = self.pods if plural == "pods" else self.claims
+        found: Json | None = None
+        is_over = False
+        watch = objects.watch("default", field_selector=f"metadata.name={name}")
+        ending = threading.Timer(40, watch.close)
+        ending.start()
+        for event in watch:
+            if is_over:
+                continue
+            found = event.items[0] if event.items and event.type != "DELETED" else None
+            if is_it(found):
+                is_over = True
+                watch.close()  # which ends the iteration
+        ending.cancel()
+        assert is_over, f"{plural} {name}: {found}"
+        return found
+
+
+@pytest.fixture
+async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) -> AsyncIterator[Cluster]:
+    """No controllers and no scheduler but ours, and no kubelet but the stand-in."""
+    server = RealServer(tmp_path_factory.mktemp("server"), "--disable-admission-plugins=ServiceAccount")
+    await asyncio.to_thread(server.__enter__)
+    client = server.client()
+
+    def prepared(asked: api.Claim) -> Iterable[api.Device]:
+        return [claimed([], "n1", "gpu-0", f"vendor.test/gpu={asked.name}")]
+
+    try:
+        node = Node(socket_dir, cluster=ApiCluster(client), node_name="n1", reconcile_period=0.1)
+        async with Scheduler(client), node, background(ClusterNode(node, client).run()):
+            services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+            async with DRAPluginStub(node.plugins_registry, DRIVER, prepared, services=services) as driver:
+                await driver.until(lambda: driver.notified == [(True, "")])
+                yield Cluster(client, node, driver)
+    finally:
+        client.close()
+        await asyncio.to_thread(server.__exit__)
+
+
+async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
+    await cluster.create(device_class(extendedResourceName="example.com/gpu"), slice_("n1", "gpu-0"), template())
+    await cluster.create(pod("p", templates={"g": "t"}, restartPolicy="Never", terminationGracePeriodSeconds=0))
+    running = await cluster.until_phase("p", "Running")
+    conditions = {each["type"]: each["status"] for each in running["status"]["conditions"]}
+    assert set(conditions.values()) == {"True"}
+    (status,) = running["status"]["resourceClaimStatuses"]
+    name = status["resourceClaimName"]
+    made = await asyncio.to_thread(cluster.claims.get, name, "default")
+    assert devices(made) == ["n1/gpu-0"]
+    assert cluster.driver.claims("NodePrepareResources") == [[name]]
+    cluster.node.finish("p")
+    await cluster.until_phase("p", "Succeeded")
+    await cluster.until_deleted("resourceclaims", name)
+
+    await cluster.create(pod("q", limits=[{"example.com/gpu": "1"}]))
+    q = await cluster.until_phase("q", "Running")
+    special = q["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    assert cluster.node.claimed_devices("q", "c0") == (f"vendor.test/gpu={special}",)
+    await asyncio.to_thread(cluster.pods.delete, "q", "default")
+    await cluster.until_deleted("pods", "q")
+    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[name], [special]])
+
+
+async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) -> None:
+    await cluster.create(device_class(), slice_("n1", "gpu-0"), claim("c"), claim("d"))
+    await cluster.create(pod("p", {"g": "c"}), pod("q", {"g": "c"}))
+    await cluster.until_phase("p", "Running")
+    await cluster.until_phase("q", "Running")
+    await cluster.create(pod("r", {"g": "d"}))
+
+    def refused(found: Json | None) -> bool:
+        told = (found or {}).get("status", {}).get("conditions", ())
+        return any("cannot allocate all claims" in each.get("message", "") for each in told)
+
+    await asyncio.to_thread(cluster.until, "pods", "r", refused)
