@@ -75,7 +75,9 @@ class Offers:
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
         self._seen: tuple[object, ...] = ()
+        self._obstacles = _UNOBSTRUCTED
         self._in_use: dict[str, str] = {}
+        self._names: Mapping[str, Sequence[str]] = {}  # of what needs an id
         self._barred: Set[str] = frozenset()
         self._left_out: dict[str, str] = {}
         self._described: dict[str, v1.Device] = {}
@@ -131,29 +133,47 @@ class Offers:
         claims hold: they stay when their devices are gone. `obstacles` is what the other API has given out: such
         devices are tainted. `withheld` are devices that must not be given out, with the reason.
         """
-        # Every lease leads here; most of them are of devices that are there, and change nothing.
         given = {name: tuple(devices) for name, devices in assigned.items()}
-        if self._seen == (given, leased - self._present, obstacles, withheld):
+        # every lease leads here, and most of them change none of this
+        changed = (given, leased - self._present, withheld) != self._seen
+        if changed:
+            changed = self._renew(given, leased, withheld)
+            self._seen = (given, leased - self._present, dict(withheld))
+        if not changed and obstacles == self._obstacles:
             return False
-        offered, left_out = self._candidates(given)
+        self._obstacles = obstacles
+        in_use = dict(self._taken(obstacles))
+        if not changed and in_use == self._in_use:
+            return False
+        self._in_use = in_use
+        return True
+
+    def _renew(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str], withheld: Mapping[str, str]) -> bool:
+        """Work out what is offered, but for what the other API has; tell whether that changed anything."""
+        offered, left_out = self._candidates(assigned)
         self._present = frozenset(offered)
-        self._seen = (given, leased - self._present, obstacles, dict(withheld))
         barred = self._kept(offered, leased) | _withheld(offered, withheld)
         excluding = exclusion(offered)
         for name in excluding.left_out:
             del offered[name]
         self._tell({**left_out, **excluding.left_out})
-        reasons = ((x.name, obstacles.why_not(x.occupies, x.touches)) for x in offered.values() if obstacles)
-        in_use = {name: reason for name, reason in reasons if reason}
-        if offered == self._offered and in_use == self._in_use and barred == self._barred:
+        if offered == self._offered and barred == self._barred:
             return False
         self._described = {x.name: self._description(x) for x in offered.values()}
-        self._offered, self._in_use, self._barred = offered, in_use, barred
+        self._offered, self._barred = offered, barred
         self._counters = _with_layouts(excluding, offered.values())
+        self._names = _by_id(offered.values())
         self.slices = tuple(tuple(offered[name] for name in names) for names in self._places.settle(offered))
         sets = self._counters.sets
         self.counter_slices = tuple(tuple(sets[x] for x in names) for names in self._counter_places.settle(sets))
         return True
+
+    def _taken(self, obstacles: Obstacles) -> Iterator[tuple[str, str]]:
+        """Yield the names of what the other API has given out, with the words for it."""
+        near = (self._names.get(i, ()) for i in (*obstacles.occupied, *obstacles.touched))
+        for name in {name for names in near for name in names}:
+            if reason := obstacles.why_not(self._offered[name].occupies, self._offered[name].touches):
+                yield name, reason
 
     def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:
         """Return what the devices that are there are offered as, and what is left out, with the reason."""
@@ -194,6 +214,15 @@ class Offers:
             if self._left_out.get(name) != reason:
                 log.error("not offered through DRA: %s", reason, extra={"device": name})
         self._left_out = dict(left_out)
+
+
+def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:
+    """Return for each id the names of what occupies or touches it."""
+    found: dict[str, list[str]] = {}
+    for x in offered:
+        for i in x.occupies | x.touches:
+            found.setdefault(i, []).append(x.name)
+    return found
 
 
 def _withheld(offered: dict[str, Offered], withheld: Mapping[str, str]) -> Set[str]:

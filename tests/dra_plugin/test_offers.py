@@ -109,6 +109,13 @@ def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
     assert len(offers) == 0
 
 
+def test_a_lease_may_end_right_after_its_device() -> None:
+    offers = offering([resource()], {GPU: gpus(2)})
+    assert offers.update({GPU: []}, leased={"gpu-0001"})
+    assert offers.update({GPU: []})
+    assert len(offers) == 0
+
+
 def test_a_leased_name_that_nobody_knows_is_not_offered() -> None:
     offers = Offers([resource()])
     assert not offers.update({}, leased={"gpu-7"})
@@ -130,6 +137,9 @@ def test_what_the_other_api_has_given_out_is_in_use() -> None:
     assert offers.why_in_use("gpu-1") == "example.com/gpu (device-plugin) has given gpu-1 to pod/default/a/main"
     assert offers.why_in_use("gpu-2")
     assert not offers.why_in_use("gpu-3")
+    assert offers.update(assigned, obstacles=Obstacles({"gpu-3": lease("gpu-3", "gpu-3")}))
+    assert [x.name for x in offers if offers.why_in_use(x.name)] == ["gpu-3"]
+    assert not offers.update(assigned, obstacles=Obstacles({"gpu-3": lease("gpu-3", "gpu-3"), "nic-1": held}))
 
 
 def test_a_physical_function_and_its_virtual_ones_touch_each_other() -> None:
