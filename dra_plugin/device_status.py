@@ -25,6 +25,7 @@ ApiClaims: TypeAlias = Callable[[], ApiResource[v1.ResourceClaim]]
 
 READY, REASON = "Ready", "Prepared"
 MOST_BYTES = 10 * 1024  # of an entry's data
+LATER = 0.5  # seconds; what waits for its claims comes first, and a claim that is over by then needs no status
 ATTEMPTS = 8
 _NOT_OURS_TO_CHANGE = (403, 404, 409, 422)  # asking again gives the same answer
 log = logging.getLogger("nodeplug.dra")
@@ -105,6 +106,7 @@ class StatusWriter:
             del self._writing[uid]
 
     async def _write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        await asyncio.sleep(LATER)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await asyncio.get_running_loop().run_in_executor(self._threads, self._apply, claim, devices)

@@ -184,5 +184,7 @@ class DraPlugin:
             self._refresh()
 
     def _slices_failed(self, error: Exception, what: str) -> None:
-        self._slice_error = f"{what}: {error}"
-        log.warning("ResourceSlices: %s: %s; it is tried again", what, error)
+        problem = f"{what}: {error}"
+        level = logging.DEBUG if problem == self._slice_error else logging.WARNING
+        log.log(level, "ResourceSlices: %s; it is tried again", problem)
+        self._slice_error = problem

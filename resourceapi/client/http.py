@@ -4,6 +4,7 @@ Blocking, and safe to use from several threads.
 """
 
 import json
+import logging
 import socket
 import ssl
 import tempfile
@@ -28,6 +29,7 @@ K = TypeVar("K", bound=KubernetesObject)
 
 REREAD_AFTER = 60.0
 """Seconds after which credentials are read again."""
+log = logging.getLogger(__name__)
 _BUSY = (429, 500, 502, 503, 504)
 _USER_AGENT = "nodeplug"
 _KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
@@ -215,6 +217,9 @@ def _trust(credentials: Credentials) -> tuple[object, ...]:
 def _pool(credentials: Credentials) -> urllib3.PoolManager:
     probed = [*HTTPConnection.default_socket_options, *_KEEP_ALIVE]
     options: dict[str, Any] = {"maxsize": 16, "socket_options": probed}
+    if credentials.is_insecure:  # said once here; urllib3 says it for each request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        log.warning("the certificate of %s is not verified, as the kubeconfig says", credentials.server)
     if credentials.server.startswith("https:"):
         options["ssl_context"] = _context(credentials)
         if credentials.server_name:
