@@ -15,7 +15,7 @@ from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.kubelet_api import ClusterNode
 from nodeplug.kubelet_cluster import background
 from resourceapi.client import Client
-from tests.controlplane.scheduler.kit import DRIVER, Json, claim, device_class, devices, pod, slice_, template
+from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
 from tests.e2e.realserver import RealServer, why_not
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
@@ -85,7 +85,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) ->
         async with Scheduler(client), node, background(ClusterNode(node, client).run()):
             services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
             async with DRAPluginStub(node.plugins_registry, DRIVER, prepared, services=services) as driver:
-                await driver.until(lambda: driver.notified == [(True, "")])
+                await driver.until(lambda: driver.notified == [(True, "")], SECONDS)
                 yield Cluster(client, node, driver)
     finally:
         client.close()
@@ -113,7 +113,7 @@ async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
     assert cluster.node.claimed_devices("q", "c0") == (f"vendor.test/gpu={special}",)
     await asyncio.to_thread(cluster.pods.delete, "q", "default")
     await cluster.until_deleted("pods", "q")
-    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[name], [special]])
+    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[name], [special]], SECONDS)
 
 
 async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from kubelet.plugin import DevicePluginStub
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.kubelet_api import ClusterNode
 from nodeplug.kubelet_cluster import background
-from tests.controlplane.scheduler.kit import DRIVER, Json, Stand, pod, slice_
+from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, Stand, pod, slice_
 
 NODE = "n1"
 
@@ -44,7 +44,7 @@ class ClusterStand(Stand):
         services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
         stub = DRAPluginStub(self.node.plugins_registry, name, self._prepared, services=services)
         await self._stack.enter_async_context(stub)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             while stub.notified != [(True, "")]:
                 await self.clock.advance(1.0)  # the kubelet looks every second
         if devices:
@@ -80,7 +80,7 @@ class ClusterStand(Stand):
             found = await self.get(kind, name)
             return found if found.get("status", {}).get("phase") == phase else {}
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             while not (found := await reached()):
                 await self.clock.advance(seconds)
         return found

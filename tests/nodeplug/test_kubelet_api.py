@@ -5,7 +5,17 @@ from pathlib import Path
 import kubelet
 from kubelet.plugin import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
-from tests.controlplane.scheduler.kit import claim, condition, device_class, devices, pod, request, template, users
+from tests.controlplane.scheduler.kit import (
+    SECONDS,
+    claim,
+    condition,
+    device_class,
+    devices,
+    pod,
+    request,
+    template,
+    users,
+)
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import NODE, ClusterStand, using
 
@@ -25,9 +35,9 @@ async def test_from_a_template_to_cdi_names(socket_dir: Path) -> None:
         (container,) = running["status"]["containerStatuses"]
         assert (container["name"], container["ready"]) == ("c0", True)
         assert container["state"]["running"]["startedAt"]
-        assert await stand.events("Started") == ["Container started"]
+        await stand.until_event("Started", "Container started")
         await stand.delete("Pod", "p")
-        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [[name]])
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [[name]], SECONDS)
         await stand.until_gone("ResourceClaim", name)
 
 
@@ -54,7 +64,7 @@ async def test_a_pod_that_is_gone_is_unprepared(socket_dir: Path) -> None:
         await stand.until_phase("p", "Running")
         await stand.delete("Pod", "p")
         assert await stand.get("Pod", "p") == {}, "nobody waits for the kubelet"
-        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]], SECONDS)
         await stand.until_free("c")
 
 
@@ -66,7 +76,7 @@ async def test_a_pod_that_waits_for_its_kubelet_goes_with_it(socket_dir: Path) -
         await stand.create(device_class(), claim(), held)
         await stand.until_phase("p", "Running")
         await stand.delete("Pod", "p")
-        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]], SECONDS)
         assert users(await stand.get("ResourceClaim", "c")) == {"p"}, "it is there, until the finalizer goes"
         await stand.patch("Pod", "p", {"metadata": {"finalizers": None}})
         await stand.until_gone("Pod", "p")
@@ -110,7 +120,7 @@ async def test_a_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Pa
         old = (await stand.get("ResourceClaim", "c"))["metadata"]["uid"]
         driver.behaviours["NodeUnprepareResources"] = failing("not yet")
         await stand.delete("Pod", "p")
-        await driver.until(lambda: len(driver.called("NodeUnprepareResources")) > 0)
+        await driver.until(lambda: len(driver.called("NodeUnprepareResources")) > 0, SECONDS)
         await stand.delete("ResourceClaim", "c")
         await stand.until_gone("ResourceClaim", "c")
         await stand.create(claim(), using("q", ["g"], claims={"g": "c"}))
@@ -160,7 +170,7 @@ async def test_a_claim_shared_by_two_pods_is_prepared_once(socket_dir: Path) -> 
         assert driver.claims("NodePrepareResources") == [["c"]]
         await stand.delete("Pod", "p")
         await stand.delete("Pod", "q")
-        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]], SECONDS)
 
 
 @scenario(225, 240)
@@ -182,7 +192,7 @@ async def test_a_taint_ends_a_running_pod(socket_dir: Path) -> None:
         await stand.until_phase("p", "Running")
         ill = [{"name": "gpu-0", "taints": [{"key": "example.com/ill", "effect": "NoExecute"}]}]
         await stand.patch("ResourceSlice", "gpu.example.com-slice", {"spec": {"devices": ill}})
-        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]])
+        await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]], SECONDS)
         await stand.until_gone("Pod", "p")
 
 
@@ -214,7 +224,7 @@ async def test_pods_that_did_not_come_from_the_server_are_left_alone(socket_dir:
         await stand.create(pod("p"))
         await stand.until_phase("p", "Running")
         await stand.delete("Pod", "p")
-        await stand.node.until(lambda: len(stand.node.pods()) == 1)
+        await stand.node.until(lambda: len(stand.node.pods()) == 1, SECONDS)
         assert stand.node.status("local").phase == "Running"
 
 
@@ -237,7 +247,7 @@ async def test_health_is_shown_in_the_pods_status(socket_dir: Path) -> None:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
         await stand.until_phase("p", "Running")
-        await driver.until(lambda: driver.streams == 1)
+        await driver.until(lambda: driver.streams == 1, SECONDS)
         ill = health.DeviceHealth(
             device=health.DeviceIdentifier(pool_name=NODE, device_name="gpu-0"),
             health=health.HealthStatus.UNHEALTHY,

@@ -40,7 +40,7 @@ async def test_a_claim_from_a_template() -> None:
         assert devices(made) == ["n1/gpu-0"]
         assert users(made) == {"p"}
         assert made["status"]["allocation"]["allocationTimestamp"] == "2100-01-01T00:00:00Z"
-        assert await stand.events("Scheduled") == ["Successfully assigned default/p to n1"]
+        await stand.until_event("Scheduled", "Successfully assigned default/p to n1")
         await stand.finish("p")
         await stand.until_gone("ResourceClaim", metadata["name"])
         assert await stand.get("Pod", "p"), "the pod itself stays"
