@@ -113,7 +113,8 @@ class ClaimController:
         """Tell a pod, once, why it has no claim."""
         key = (pod.metadata.uid, reference)
         if self._complaints.get(key) != text:
-            self._complaints[key] = text
+            there = {each.metadata.uid for each in self._cluster.pods.objects.values()}
+            self._complaints = {k: before for k, before in self._complaints.items() if k[0] in there} | {key: text}
             await self._writes.tell(pod, "FailedResourceClaimCreation", f"PodResourceClaim {reference}: {text}")
 
     async def _reserve(self, pod: Pod) -> None:
