@@ -59,6 +59,12 @@ class Machine:
         self._running.append(process)
         return process
 
+    async def classes(self, driver: str = "nodeplug.dev") -> None:
+        """Create the DeviceClasses."""
+        for name in ("fuse", "kvm"):
+            selector = f'device.attributes["{driver}"].resource == "example.com/{name}"'
+            await self.stand.create(device_class(f"{name}.example.com", selector))
+
     async def end(self) -> None:
         for process in self._running:
             if process.returncode is None:
@@ -101,15 +107,13 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
         made = Machine(tmp_path, stand, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
         write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
         stack.push_async_callback(made.end)
-        for name in ("fuse", "kvm"):
-            selector = f'device.attributes["nodeplug.dev"].resource == "example.com/{name}"'
-            await stand.create(device_class(f"{name}.example.com", selector))
         yield made
 
 
 @scenario(117, 128, 217)
 async def test_a_claim_from_its_pod_to_its_end(machine: Machine) -> None:
     stand = machine.stand
+    await machine.classes()
     await machine.start()
     await machine.until_published()
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
@@ -126,6 +130,7 @@ async def test_a_claim_from_its_pod_to_its_end(machine: Machine) -> None:
 
 async def test_a_killed_daemon_keeps_its_claims(machine: Machine) -> None:
     stand = machine.stand
+    await machine.classes()
     first = await machine.start()
     await machine.until_published()
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
@@ -145,6 +150,7 @@ async def test_a_killed_daemon_keeps_its_claims(machine: Machine) -> None:
 
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:
     stand = machine.stand
+    await machine.classes()
     await machine.start()
     await machine.until_published()
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 20)
@@ -184,17 +190,19 @@ async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machi
     assert await asyncio.wait_for(process.wait(), 10) == 0
 
 
-@scenario(214, 216)
-async def test_an_update_meets_no_closed_door(machine: Machine) -> None:
+@scenario(214, 215, 216)
+@pytest.mark.parametrize("driver", ["nodeplug.dev", f"{'long-' * 11}name.dev"])
+async def test_an_update_meets_no_closed_door(machine: Machine, driver: str) -> None:
     stand = machine.stand
-    first = await machine.start(environment={"POD_UID": "one"})
+    await machine.classes(driver)
+    first = await machine.start(environment={"POD_UID": "one"}, driverName=driver)
     await machine.until_published()
-    await machine.start(environment={"POD_UID": "two"})
+    await machine.start(environment={"POD_UID": "two"}, driverName=driver)
     registry = stand.node.plugins_registry
-    await machine.until(lambda: len(list(registry.glob("nodeplug.dev-*"))) == 2)
+    await machine.until(lambda: len(list(registry.glob("*.sock"))) == 2)
     await stand.clock.advance(2.0)  # the kubelet finds the new instance, which has no state yet
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0
     await stand.until_phase("p", "Running")
-    assert len(list(registry.glob("nodeplug.dev-*"))) == 1
+    assert len(list(registry.glob("*.sock"))) == 1

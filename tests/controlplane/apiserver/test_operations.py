@@ -3,6 +3,7 @@
 import pytest
 
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, device_class
+from tests.dra_scenarios import scenario
 
 PATH = "/apis/resource.k8s.io/v1beta1/deviceclasses"
 BETA = device_class("gpu") | {"apiVersion": "resource.k8s.io/v1beta1"}
@@ -62,6 +63,7 @@ OPERATIONS = [
 ]
 
 
+@scenario(195)
 @pytest.mark.parametrize("exists", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation[0])
 def test_operation(

@@ -167,6 +167,7 @@ async def test_a_special_claim_that_was_given_up_is_removed() -> None:
         await stand.until_gone("ResourceClaim", "p-extended-resources-left")
 
 
+@scenario(60)
 def test_which_class_stands_for_a_resource() -> None:
     def at(name: str, second: int) -> DeviceClass:
         metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}

@@ -85,6 +85,22 @@ async def test_nothing_is_deleted_before_the_driver_has_said_what_it_wants(stand
     assert writes(controller) == (0, 0, 0)
 
 
+@scenario(208)
+async def test_large_pools_come_and_go_ten_times(stand: Stand) -> None:
+    large = one_pool(*(Slice(devices=tuple(device(f"d-{n}-{i}") for i in range(64))) for n in range(5)))
+    async with stand.controller(large) as controller:
+        for times in range(1, 11):
+            controller.update(large)
+            await controller.settled()
+            found = await stand.slices()
+            assert sum(len(each.spec.devices) for each in found) == 320
+            assert {each.spec.pool.resource_slice_count for each in found} == {5}
+            controller.update(DriverResources())
+            await controller.settled()
+            assert await stand.slices() == []
+            assert writes(controller) == (5 * times, 0, 5 * times)
+
+
 async def test_slices_of_other_drivers_and_nodes_are_left_alone(stand: Stand) -> None:
     foreign = stored("a", D1)
     elsewhere = stored("b", D1)

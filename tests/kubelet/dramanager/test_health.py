@@ -103,7 +103,7 @@ async def test_a_plugin_without_health_service_is_asked_for_ever(kit: Kit) -> No
     await kit.passing(5, lambda: stub.streams == 1)
 
 
-@scenario(150)
+@scenario(150, 250)
 @pytest.mark.parametrize(
     ("versions", "chosen"),
     [

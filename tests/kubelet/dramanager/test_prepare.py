@@ -158,7 +158,7 @@ async def test_an_error_of_the_call(kit: Kit) -> None:
     assert await refused(kit, user("p", "c1")) == text
 
 
-@scenario(155)
+@scenario(155, 248)
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_either_version_is_called(kit: Kit, version: str) -> None:
     stub = await kit.driver(
