@@ -54,6 +54,8 @@ class Device(Struct, frozen=True):
     (the GPU, the NIC), so a whole and a part never have two owners. Two parts of one whole may.
     `members` are the ids of the devices that were put together to this one (a pair, a sound card's nodes).
     `numa_nodes` is empty where the host does not say.
+    `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
+    two that look alike differ. Empty where it counts nothing.
     """
 
     id: str
@@ -65,6 +67,7 @@ class Device(Struct, frozen=True):
     numa_nodes: tuple[int, ...] = ()
     within: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
+    enumeration: str = ""
     health: Health = HEALTHY
 
     @property

@@ -89,6 +89,7 @@ def combine(resource: str, bundle: Bundle) -> Device:
         numa_nodes=tuple(sorted({node for device in bundle.devices for node in device.numa_nodes})),
         within=tuple(sorted({whole for device in bundle.devices for whole in device.within} - set(members))),
         members=members,
+        enumeration=",".join(dict.fromkeys(device.enumeration for device in bundle.devices if device.enumeration)),
         health=_worst(bundle.devices),
     )
 

@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.memory import Memory
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
+from hostdevices.verify import enumeration
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +44,15 @@ class Scanner:
 
     def _read(self, reader: Reader) -> Iterator[Finding]:
         try:
-            yield from reader.read(self._host)
+            yield from map(self._enumerated, reader.read(self._host))
         except Exception as error:  # a mistake in one reader must not hide what all the others find
             _log.exception("reader %s failed", reader.kind)
             yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}")
+
+    def _enumerated(self, finding: Finding) -> Finding:
+        """Say when a device was plugged in: a replug that leaves all else as it was must be seen, too."""
+        number = enumeration(self._host, finding.syspath) if isinstance(finding, Device) else ""
+        return replace(finding, enumeration=number) if number else finding
 
 
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:

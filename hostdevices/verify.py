@@ -19,7 +19,7 @@ def fingerprint(host: Host, device: Device) -> Fingerprint:
     """Return (what, value) pairs: each node's numbers and the kernel's device behind them, the USB enumeration."""
     facts = [fact for node in device.devnodes for fact in _node_facts(host, node)]
     if device.syspath:
-        facts.append((device.syspath, _enumeration(host, device.syspath)))
+        facts.append((device.syspath, _presence(host, device.syspath)))
     return tuple(facts)
 
 
@@ -69,13 +69,18 @@ def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
     return [(node.path, f"{now.kind} {numbers}"), (f"the kernel's device of {node.path}", behind or "")]
 
 
-def _enumeration(host: Host, syspath: str) -> str:
-    """Say that a device is there; below USB with the number that every replug counts up."""
+def _presence(host: Host, syspath: str) -> str:
     if not host.exists(syspath):
         return ""
+    number = enumeration(host, syspath)
+    return f"USB device {number}" if number else "present"
+
+
+def enumeration(host: Host, syspath: str) -> str:
+    """Return the number of the USB device at or above `syspath`, which every replug counts up; empty elsewhere."""
     at = syspath
     while "/usb" in at:
         if number := host.read(f"{at}/devnum"):
-            return f"USB device {number}"
+            return number
         at = at.rpartition("/")[0]
-    return "present"
+    return ""
