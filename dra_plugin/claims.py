@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeAlias
 
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from resourceapi.client import Client, ClientError, Refused, Resource
+from resourceapi.client import AnyVersion, Client, ClientError, Refused
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
 
@@ -38,8 +38,8 @@ class ApiClaims:
 
         `patience` is how long a claim is waited for, in seconds.
         """
-        self._client = client
-        self._claims = client.any_version(v1.ResourceClaim)
+        self.on_server: AnyVersion[v1.ResourceClaim] = client.any_version(v1.ResourceClaim)
+        """All claims, in whichever version the server has; its methods block."""
         self._patience = patience
         self._threads = ThreadPoolExecutor(_AT_ONCE, "claims")
 
@@ -49,7 +49,7 @@ class ApiClaims:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience):
-                claim = await loop.run_in_executor(self._threads, self._claims.get, ref.name, ref.namespace)
+                claim = await loop.run_in_executor(self._threads, self.on_server.get, ref.name, ref.namespace)
         except Refused as refusal:
             return ClaimFailed(f"retrieve claim {named}: {refusal.message}")
         except (ClientError, DecodeError) as error:
@@ -61,10 +61,6 @@ class ApiClaims:
         if claim.metadata.uid != ref.uid:
             return ClaimFailed(f"claim {named} got replaced")
         return claim
-
-    def resource(self) -> Resource[v1.ResourceClaim]:
-        """Return the server's claims, in the version that answered last; the newest before any did."""
-        return self._client.resource(v1.ResourceClaim, self._claims.version)
 
     def close(self) -> None:
         """Start no more requests."""

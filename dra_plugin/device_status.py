@@ -10,18 +10,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.edits import Given
-from resourceapi.client import ClientError, Refused
-from resourceapi.client import Resource as ApiResource
+from resourceapi.client import AnyVersion, ClientError, Refused
 from resourceapi.client.patience import pause
 from resourceapi.objects import Condition, DecodeError, to_dict, v1
-
-ApiClaims: TypeAlias = Callable[[], ApiResource[v1.ResourceClaim]]
 
 READY, REASON = "Ready", "Prepared"
 MOST_BYTES = 10 * 1024  # of an entry's data
@@ -70,25 +67,33 @@ class StatusWriter:
     def __init__(
         self,
         driver: str,
-        claims: ApiClaims,
+        claims: AnyVersion[v1.ResourceClaim],
         threads: Executor,
         wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Prepare. `driver` owns what is written; `claims` is called in `threads`; `wait` lets seconds pass."""
+        """Prepare. `driver` owns what is written; `claims` are asked in `threads`; `wait` lets seconds pass."""
         self._driver = driver
         self._claims = claims
         self._threads = threads
         self._wait = wait
         self._writing: dict[str, asyncio.Task[None]] = {}
+        self._tried: set[str] = set()  # uids of claims, also of those that the server did not want to know about
 
     def write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         """Begin to write the entries of a claim's devices."""
         self.forget(claim.uid)
+        self._tried.add(claim.uid)
         task = self._writing[claim.uid] = asyncio.ensure_future(self._write(claim, devices))
         task.add_done_callback(lambda done: self._ended(claim.uid, done))
 
+    def write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Begin to write what the server does not have, if this is the first time that we try: a crash came between."""
+        if claim.uid not in self._tried:
+            self.write(claim, devices)
+
     def forget(self, uid: str) -> None:
         """Give up what is not written yet of a claim."""
+        self._tried.discard(uid)
         task = self._writing.pop(uid, None)
         if task is not None:
             task.cancel()
@@ -119,14 +124,11 @@ class StatusWriter:
             await self._wait(pause(attempt))
 
     def _apply(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
-        claims = self._claims()
         value = {
-            "apiVersion": claims.api_version,
-            "kind": v1.ResourceClaim.KIND,
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},  # no later one
             "status": {"devices": [dict(each) for each in devices]},
         }
-        claims.apply(value, self._driver, force=True, subresource="status")
+        self._claims.apply(value, self._driver, force=True, subresource="status")
 
 
 def _data(given: Given) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class DraPlugin:
             paths,
             self._offers.find,
             self._offers.attributes,
-            claims=self._claims.resource,
+            claims=self._claims.on_server,
             allowed_mounts=place.allowed_mounts,
         )
         ledger.observe(self._leases_changed)

@@ -27,18 +27,19 @@ from msgspec import Struct
 from cdi import CdiError
 from checkpoint import Api, CheckpointError, Lease, Ledger
 from dra_plugin.claim_files import ClaimFiles
-from dra_plugin.device_status import ApiClaims, StatusWriter
+from dra_plugin.device_status import StatusWriter
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.metadata import DeviceEntry, MetadataError
 from dra_plugin.metadata_files import MetadataFolder
 from dra_plugin.plan import Attributes, Find, Plan, Planner, holder_of
-from dra_plugin.reconcile import NotKnown, claims_over
+from dra_plugin.reconcile import NotKnown, look
 from dra_plugin.record import Record, Seen, record_of
 from dra_plugin.sharing import Sharing, TooMany
 from hostdevices import Device, Host, HostDevicesError
 from hostdevices.reset import reset
 from hostdevices.verify import fingerprint
+from resourceapi.client import AnyVersion
 from resourceapi.objects import v1
 
 API: Api = "dra"
@@ -72,14 +73,14 @@ class Preparer:
         find: Find,
         attributes: Attributes,
         *,
-        claims: ApiClaims | None = None,
+        claims: AnyVersion[v1.ResourceClaim] | None = None,
         allowed_mounts: Sequence[str] = (),
         patience: float = PATIENCE,
     ) -> None:
         """Prepare. `driver` is the driver's name, `pool` its pool on this node.
 
-        `find` says what is offered under a name, `attributes` what slices say of it. `claims` gives the API server's
-        claims; it is called in a thread and may block. Without it no status is written and nothing is reconciled.
+        `find` says what is offered under a name, `attributes` what slices say of it. `claims` are the API
+        server's; they are asked in threads. Without them no status is written and nothing is reconciled.
         Mounts from device classes must lie below one of `allowed_mounts`. `patience` is how long it may take, in
         seconds, to be told which claims are over: calls that wait for it have a deadline.
         """
@@ -104,6 +105,7 @@ class Preparer:
         self._patience = patience
         self._statuses = StatusWriter(driver, claims, self._api_threads) if claims else None
         self._working: dict[str, asyncio.Task[Any]] = {}  # the last call of each claim
+        self._called: set[str] = set()  # uids of claims that were worked for since the last look began
         self._look: asyncio.Task[None] | None = None
         self._periodic: asyncio.Task[None] | None = None
         self._leased = asyncio.Event()
@@ -301,7 +303,10 @@ class Preparer:
 
     async def _repeat(self) -> None:
         while True:
-            await self.reconcile()
+            try:
+                await self.reconcile()
+            except Exception:  # a defect of ours: the next look may do better, and no look at all would be worse
+                log.exception("the look for claims that are over failed")
             if not self._dra_leases():
                 self._leased.clear()
                 await self._leased.wait()
@@ -310,36 +315,33 @@ class Preparer:
     async def _look_for_ends(self) -> None:
         if self._claims is None:
             return
-        began = time.time()
+        self._called = set(self._working)
         prepared = {x.holder: x for x in self._dra_leases() if x.phase == "done"}
         records = [record for record in map(record_of, prepared.values()) if record is not None]
-        idle = [record for record in records if record.claim.uid not in self._working]
+        idle = [record for record in records if record.claim.uid not in self._called]
         try:
             async with asyncio.timeout(self._patience):
-                over = await claims_over(self._driver, idle, self._claims, self._api_threads, self._pod_resources)
-        except (NotKnown, TimeoutError) as error:
+                found = await look(self._driver, idle, self._claims, self._api_threads, self._pod_resources)
+        except (NotKnown, OSError) as error:  # a TimeoutError is an OSError without words
             reason = str(error) or f"no answer within {self._patience:g} s"
             if reason != self._last_error:
                 log.warning("which claims are over cannot be told: %s", reason)
             self._last_error = reason
             return
         self._last_error = ""
-        await asyncio.gather(*(self._end(claim, began) for claim in over))
+        for record in found.untold:
+            if self._statuses is not None and record.claim.uid not in self._called:
+                self._statuses.write_missing(record.claim, record.status)
+        await asyncio.gather(*map(self._end, found.over))
 
-    async def _end(self, claim: ClaimRef, before: float) -> None:
-        """Unprepare a claim, unless it was prepared after we asked about it.
+    async def _end(self, claim: ClaimRef) -> None:
+        """Unprepare a claim, unless it was worked for since the look began.
 
-        What works for the claim now may be waiting for this very look, so it is not waited for.
+        What we were told may be older then; and a call that works for it now may be waiting for this very look.
         """
-        if claim.uid in self._working:
-            return
-
-        async def end() -> None:
-            if all(lease.since < before for lease in self._leases(claim.uid)):
-                log.info("claim is over, nobody unprepared it", extra={"claim": str(claim)})
-                await self._unprepare(claim)
-
-        await self._in_turn(claim.uid, end)
+        if claim.uid not in self._called:
+            log.info("claim is over, nobody unprepared it", extra={"claim": str(claim)})
+            await self._in_turn(claim.uid, partial(self._unprepare, claim))
 
     def _tell(self, record: Record) -> None:
         if self._statuses is not None:
@@ -369,6 +371,7 @@ class Preparer:
     async def _in_turn(self, uid: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` after what is done for the claim already."""
         before = self._working.get(uid)
+        self._called.add(uid)
 
         async def turn() -> T:
             if before is not None:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 import grpc.aio
+from msgspec import Struct
 
-from dra_plugin.device_status import ApiClaims
 from dra_plugin.driver import ClaimRef
 from dra_plugin.errors import DraPluginError
 from dra_plugin.record import Record
 from grpcunix import Client, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
-from resourceapi.client import ClientError, Refused
-from resourceapi.objects import DecodeError
+from resourceapi.client import AnyVersion, ClientError, Refused
+from resourceapi.objects import DecodeError, v1
 
 TIMEOUT = 5.0  # seconds for the kubelet's answer
 Named: TypeAlias = tuple[str, str, str, str, str]  # namespace and name of a claim, pool, device, share id
@@ -31,17 +31,27 @@ class NotKnown(DraPluginError):
     """Nobody can say now which claims are over; the words say who does not answer."""
 
 
-async def claims_over(
-    driver: str, prepared: Sequence[Record], claims: ApiClaims, threads: Executor, socket: Path
-) -> list[ClaimRef]:
-    """Return those of the `prepared` claims that are over. `socket` is pod-resources' own. Raises `NotKnown`."""
-    if not prepared:
-        return []
-    unwanted = await asyncio.get_running_loop().run_in_executor(threads, _unwanted, prepared, claims)
-    if not unwanted:
-        return []
-    named = await _named(driver, socket)
-    return [record.claim for record in unwanted if named.isdisjoint(_names(record))]
+class Found(Struct, frozen=True):
+    """What a look at prepared claims found: those that are over, and those whose status.devices has nothing of ours."""
+
+    over: tuple[ClaimRef, ...] = ()
+    untold: tuple[Record, ...] = ()
+
+
+async def look(
+    driver: str, prepared: Sequence[Record], claims: AnyVersion[v1.ResourceClaim], threads: Executor, socket: Path
+) -> Found:
+    """Look at the `prepared` claims. `claims` are asked in `threads`, `socket` is pod-resources'. Raises `NotKnown`."""
+    unwanted: list[Record] = []
+    untold: list[Record] = []
+    for record in prepared:  # one by one: who gives us up need not wait for many
+        claim = await asyncio.get_running_loop().run_in_executor(threads, _wanted, record.claim, claims)
+        if claim is None:
+            unwanted.append(record)
+        elif record.status and all(status.driver != driver for status in claim.status.devices):
+            untold.append(record)
+    named = await _named(driver, socket) if unwanted else frozenset()
+    return Found(tuple(x.claim for x in unwanted if named.isdisjoint(_names(x))), tuple(untold))
 
 
 def named_devices(listed: podresources.ListPodResourcesResponse, driver: str) -> Set[Named]:
@@ -61,24 +71,17 @@ def _names(record: Record) -> Set[Named]:
     return {(claim.namespace, claim.name, x.pool, x.device, x.share_id or "") for x in record.devices}
 
 
-def _unwanted(prepared: Sequence[Record], claims: ApiClaims) -> list[Record]:
-    """Return the claims that the API server does not want prepared any more. Blocks."""
-    found = []
+def _wanted(ref: ClaimRef, claims: AnyVersion[v1.ResourceClaim]) -> v1.ResourceClaim | None:
+    """Return a claim if the API server still wants it prepared. Blocks. Raises `NotKnown`."""
     try:
-        on_server = claims()
-        for record in prepared:
-            try:
-                claim = on_server.get(record.claim.name, record.claim.namespace)
-            except Refused as error:
-                if not error.is_missing:
-                    raise
-            else:
-                if claim.metadata.uid == record.claim.uid and claim.status.allocation is not None:
-                    continue
-            found.append(record)
+        claim = claims.get(ref.name, ref.namespace)
+    except Refused as error:
+        if error.is_missing:
+            return None
+        raise NotKnown(f"API server: {error}") from error
     except (ClientError, DecodeError) as error:
         raise NotKnown(f"API server: {error}") from error
-    return found
+    return claim if claim.metadata.uid == ref.uid and claim.status.allocation is not None else None
 
 
 async def _named(driver: str, socket: Path) -> Set[Named]:

@@ -6,7 +6,7 @@ Objects are those of v1 whatever was spoken. Source: DRA node specification, 3.1
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from resourceapi.client.errors import ClientError, Refused
 from resourceapi.client.resource import Page, Resource, reader, selectors, typed_resource
@@ -52,6 +52,15 @@ class AnyVersion(Generic[K]):
     def update_status(self, obj: K) -> K:
         """An object with a changed status."""
         return self._ask(lambda objects: objects.update_status(obj))
+
+    def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> K:
+        """An object after server-side apply of a configuration, which says the same in every version of the API."""
+
+        def applied(objects: Resource[K]) -> K:
+            named = {"apiVersion": objects.api_version, "kind": self._kind.KIND, **value}
+            return objects.apply(named, manager, force=force, subresource=subresource)
+
+        return self._ask(applied)
 
     def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
         """Delete an object; with `uid` or `version` (of the object) only that one."""

@@ -5,9 +5,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import msgspec
 import pytest
 
 from controlplane.apiserver import Server
@@ -17,6 +15,7 @@ from resourceapi.client import Client
 from resourceapi.client.credentials import Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import api_client, make_claim
+from tests.dra_plugin.scripted import Scripted
 
 ONE = ClaimRef("default", "one", "uid-1")
 
@@ -64,47 +63,6 @@ async def test_a_refusal_has_the_servers_words(server: Server) -> None:
         assert await claims.fetch(ONE) == ClaimFailed("retrieve claim default/one: Unauthorized")
 
 
-class Scripted:
-    """An HTTP server that answers each path as a test says and knows no other; all answers wait for the gate."""
-
-    def __init__(self, answers: dict[str, object]) -> None:
-        self.asked: list[str] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        scripted = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                scripted.asked.append(self.path)
-                scripted.gate.wait()
-                status, body = 404, b"404 page not found\n"
-                if self.path in answers:
-                    found = answers[self.path]
-                    status, body = 200, found if isinstance(found, bytes) else msgspec.json.encode(found)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-                """Nothing."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = False  # closing waits for their ends
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-
-    def __enter__(self) -> "Scripted":
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.gate.set()
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-
 def path_of(version: str) -> str:
     return f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims/one"
 
@@ -126,7 +84,7 @@ async def test_claims_are_read_in_whichever_version_the_server_has(version: str)
             for _ in range(2):
                 assert isinstance(await claims.fetch(ONE), v1.ResourceClaim)
             assert scripted.asked[-2:] == [path_of(version)] * 2  # the second time nothing else is tried
-            assert claims.resource().path("default", "one") == path_of(version)
+            assert claims.on_server.version == version
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', {"kind": "ResourceClaim"}, claim_in("v1") | {"spec": 3}])

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controlplane.apiserver import Server
 from dra_plugin.driver import PreparedDevice
 from grpcunix import UnixServer, handler
 from kubeletapi.podresources.v1 import api_pb2 as podresources
@@ -60,11 +61,20 @@ class Cluster:
         await asyncio.to_thread(self.claims.delete, name, "default")
 
 
+def serve_claims(server: Server, *versions: str) -> None:
+    """Have the server know claims in these versions only."""
+    kind = next(kind for kind in server.registry if kind.plural == "resourceclaims")
+    server.registry.add(replace(kind, versions=tuple(each for each in kind.versions if each.name in versions)))
+
+
 class PodResources:
-    """A kubelet's pod-resources: which pods have which devices of claims."""
+    """A kubelet's pod-resources: which pods have which devices of claims. It answers while its gate is open."""
 
     def __init__(self) -> None:
         self.asked = 0
+        self.is_asked = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
         self._pods: dict[str, podresources.PodResources] = {}
 
     def run(self, pod: str, claim: str, devices: Sequence[PreparedDevice]) -> None:
@@ -86,6 +96,8 @@ class PodResources:
     async def list(self, request: Any, context: Any) -> podresources.ListPodResourcesResponse:
         """Answer the one question."""
         self.asked += 1
+        self.is_asked.set()
+        await self.gate.wait()
         return podresources.ListPodResourcesResponse(pod_resources=self._pods.values())
 
 

@@ -12,7 +12,7 @@ from resourceapi.client import Client
 from resourceapi.client.credentials import Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import api_client
-from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.cluster import Cluster, serve_claims
 from tests.dra_plugin.preparing.world import DRIVER, NODE, World, claim, resource, result
 
 
@@ -27,7 +27,7 @@ def client(server: Server) -> Iterator[Client]:
 async def connected(tmp_path: Path, client: Client) -> AsyncIterator[World]:
     world = World(tmp_path)
     world.resources = [resource("fuse"), resource("kvm", shares=4)]
-    world.claims = lambda: client.resource(v1.ResourceClaim)
+    world.claims = client.any_version(v1.ResourceClaim)
     async with world:
         yield world
 
@@ -37,10 +37,11 @@ def described(found: v1.ResourceClaim) -> bool:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_prepared_devices_are_ready_and_described(connected: World, client: Client, version: str) -> None:
-    cluster = Cluster(client)
-    connected.claims = lambda: client.resource(v1.ResourceClaim, version)
-    await connected.restart()
+async def test_prepared_devices_are_ready_and_described(
+    connected: World, server: Server, client: Client, version: str
+) -> None:
+    serve_claims(server, version)
+    cluster = Cluster(client, version)
     share = "8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6a"
     wanted = await cluster.allocate("mine", result("misc-fuse", "a"), result("misc-kvm", "b", share_id=share))
     await connected.prepare(wanted)
@@ -88,6 +89,19 @@ async def test_others_entries_stay_and_a_repeat_changes_nothing(connected: World
     await connected.begin()
 
 
+async def test_what_a_crash_kept_from_being_written_is_written_by_the_next_life(
+    connected: World, client: Client
+) -> None:
+    cluster = Cluster(client)
+    connected.claims = None
+    await connected.restart()
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    connected.claims = client.any_version(v1.ResourceClaim)
+    await connected.restart()
+    await connected.reconcile()
+    await cluster.until("mine", described)
+
+
 async def test_deallocation_takes_the_entries_away(connected: World, client: Client) -> None:
     cluster = Cluster(client)
     await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
@@ -110,7 +124,7 @@ async def test_a_later_claim_of_the_same_name_is_not_written_to(connected: World
 async def test_a_server_that_is_away_does_not_fail_or_delay_anything(tmp_path: Path) -> None:
     away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
     world = World(tmp_path)
-    world.claims = lambda: away.resource(v1.ResourceClaim)
+    world.claims = away.any_version(v1.ResourceClaim)
     async with world:
         assert await world.prepare(claim(result("misc-fuse")))
         await world.unprepare(claim())

@@ -1,19 +1,19 @@
 """Claims that nobody unprepares: they end when the cluster and the kubelet agree that they are over, and not before."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane.apiserver import Server
-from resourceapi.client import Client, Resource, Unreachable
+from resourceapi.client import Client
 from resourceapi.client.credentials import Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import api_client
-from tests.dra_plugin.preparing.cluster import Cluster, PodResources, serving
+from tests.dra_plugin.preparing.cluster import Cluster, PodResources, serve_claims, serving
 from tests.dra_plugin.preparing.world import World, claim, resource, result, uid
+from tests.dra_plugin.scripted import Scripted
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def connected(tmp_path: Path, socket_dir: Path, client: Client, pods: PodR
     world = World(tmp_path)
     world.resources = [resource("fuse"), resource("kvm", shares=4)]
     world.pod_resources = socket_dir / "kubelet.sock"
-    world.claims = lambda: client.resource(v1.ResourceClaim)
+    world.claims = client.any_version(v1.ResourceClaim)
     async with world:
         yield world
 
@@ -112,6 +112,9 @@ async def test_while_the_kubelet_does_not_answer_nothing_is_over(
     await connected.reconcile()
     (socket_dir / "nobody.sock").write_text("")
     await connected.reconcile()
+    connected.pod_resources = socket_dir / ("longer-than-names-can-be" * 20)
+    await connected.restart()
+    await connected.reconcile()
     assert connected.units() == ["misc-fuse"]
 
 
@@ -121,38 +124,66 @@ async def test_while_the_server_does_not_answer_nothing_is_over(
     await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await cluster.deallocate("mine")
     away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
-    connected.claims = lambda: away.resource(v1.ResourceClaim)
+    connected.claims = away.any_version(v1.ResourceClaim)
     await connected.restart()
     await connected.reconcile()
     assert (connected.units(), pods.asked) == (["misc-fuse"], 0)
     away.close()
 
 
+async def test_a_claim_that_is_called_for_during_the_look_is_left_to_the_next_one(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    await connected.prepare(wanted)
+    await cluster.deallocate("mine")
+    pods.gate.clear()
+    looking = asyncio.create_task(connected.reconcile())
+    await asyncio.wait_for(pods.is_asked.wait(), 30)
+    await connected.prepare(wanted)
+    pods.gate.set()
+    await looking
+    assert connected.units() == ["misc-fuse"]
+    await connected.reconcile()
+    assert connected.units() == []
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_servers_of_every_age_are_understood_from_the_start(
+    connected: World, server: Server, client: Client, version: str
+) -> None:
+    serve_claims(server, version)
+    cluster = Cluster(client, version)
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await cluster.deallocate("mine")
+    connected.claims = client.any_version(v1.ResourceClaim)
+    await connected.restart()
+    await connected.reconcile()
+    assert connected.units() == []
+
+
 async def test_a_server_that_hangs_keeps_nobody_waiting(world: World) -> None:
-    hanging = threading.Event()
-
-    def claims() -> Resource[v1.ResourceClaim]:
-        hanging.wait()
-        raise Unreachable("too late")
-
-    world.claims, world.patience = claims, 0.01
-    await world.restart()
-    try:
+    with Scripted({}) as scripted:
+        scripted.gate.clear()
+        client = Client(lambda: Credentials(server=scripted.url), attempts=1)
+        world.claims, world.patience = client.any_version(v1.ResourceClaim), 0.01
+        await world.restart()
         await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
         assert f"claim/{uid(1)}" in await world.refusal(claim(result("misc-fuse")))
         await world.unprepare(claim(name="first", uid=uid(1)))
         await world.prepare(claim(result("misc-fuse")))
-    finally:
-        hanging.set()
+        client.close()
 
 
-async def test_a_server_without_the_api_is_no_word_that_claims_are_gone(connected: World, client: Client) -> None:
-    cluster = Cluster(client)
+async def test_a_server_without_the_api_is_no_word_that_claims_are_gone(connected: World, cluster: Cluster) -> None:
     await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    connected.claims = lambda: client.resource(v1.ResourceClaim, "v1alpha9")
-    await connected.restart()
-    await connected.reconcile()
-    assert connected.units() == ["misc-fuse"]
+    with Scripted({}) as scripted:
+        other = Client(lambda: Credentials(server=scripted.url), attempts=1)
+        connected.claims = other.any_version(v1.ResourceClaim)
+        await connected.restart()
+        await connected.reconcile()
+        assert (connected.units(), len(scripted.asked)) == (["misc-fuse"], 3)
+        other.close()
 
 
 async def test_it_looks_by_itself_after_the_start(connected: World, cluster: Cluster) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import cdi
 from checkpoint import Ledger
-from dra_plugin.device_status import ApiClaims
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.offers import Offers
 from dra_plugin.prepare import Paths, Preparer
 from hostdevices import Device
 from hostdevices.resource import Resource
 from hostdevices.selector import Ids
+from resourceapi.client import AnyVersion
 from resourceapi.objects import ObjectMeta, Quantity, v1
 from tests.deviceplugin.host import MadeUpHost
 
@@ -80,7 +80,7 @@ class World:
         self.metadata = folder / "plugin/dra-device-metadata"
         self.has_metadata = True
         self.pod_resources = folder / "kubelet.sock"
-        self.claims: ApiClaims | None = None
+        self.claims: AnyVersion[v1.ResourceClaim] | None = None
         self.allowed_mounts: tuple[str, ...] = ()
         self.patience = 30.0
         self.cdi = folder / "cdi"
