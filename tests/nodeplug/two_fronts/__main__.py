@@ -1,0 +1,82 @@
+"""python -m tests.nodeplug.two_fronts COUNT [--first SEED] | --seed SEED [--steps 0,3,7]."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.nodeplug.two_fronts.life import Failure, Step, live, plan
+
+
+def main() -> int:
+    """Live as many lives as asked, or one again; return how many rules were broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nodeplug.two_fronts")
+    parser.add_argument("count", nargs="?", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="live this one life, and tell it")
+    parser.add_argument("--steps", help="only these steps of its plan, such as 0,3,7")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        steps = plan(asked.seed)
+        return tell(asked.seed, [steps[int(i)] for i in asked.steps.split(",")] if asked.steps else steps)
+    return many(range(asked.first, asked.first + asked.count))
+
+
+def many(seeds: Sequence[int]) -> int:
+    """Live these lives; stop at the first in which a rule is broken, and say how to repeat it in the fewest steps."""
+    figures: Counter[str] = Counter()
+    began = time.monotonic()
+    for done, seed in enumerate(seeds, 1):
+        try:
+            figures += live(seed, plan(seed))
+        except Failure as failure:
+            print(f"seed {seed}: {failure}")
+            numbers = shortest(seed, str(failure))
+            print(f"repeat: python -m tests.nodeplug.two_fronts --seed {seed} --steps {','.join(map(str, numbers))}")
+            return 1
+        if done % 500 == 0 or done == len(seeds):
+            print(f"{done} interleavings, {figures['steps']} steps, {time.monotonic() - began:.0f} s", flush=True)
+    width = max(map(len, figures))
+    for what, count in sorted(figures.items()):
+        print(f"  {what:{width}} {count:9}")
+    return 0
+
+
+def shortest(seed: int, why: str) -> list[int]:
+    """Leave out every step without which the same kind of rule is broken all the same."""
+    steps = plan(seed)
+    kept = list(range(len(steps)))
+    for number in reversed(range(len(steps))):
+        fewer = [x for x in kept if x != number]
+        if _kind(_failure(seed, [steps[x] for x in fewer])) == _kind(why):
+            kept = fewer
+    return kept
+
+
+def tell(seed: int, steps: Sequence[Step]) -> int:
+    """Live one life and print its diary."""
+    try:
+        live(seed, steps)
+    except Failure as failure:
+        print("\n".join(failure.diary))
+        print(failure)
+        return 1
+    print("no rule is broken")
+    return 0
+
+
+def _failure(seed: int, steps: Sequence[Step]) -> str:
+    try:
+        live(seed, steps)
+    except Failure as failure:
+        return str(failure)
+    return ""
+
+
+def _kind(why: str) -> str:
+    return ":".join(why.split(":")[:2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

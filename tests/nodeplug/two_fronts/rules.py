@@ -1,0 +1,142 @@
+"""What must be true of a node at every moment, and what only while its disk takes what it is given."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import cdi
+from checkpoint import Lease
+from hostdevices.selector import Ids
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.nodeplug.two_fronts.cluster import Claim, Cluster
+from tests.nodeplug.two_fronts.daemon import DRIVER, Daemon, Folder
+from tests.nodeplug.two_fronts.host import LivingHost, device_of, takes
+
+_CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
+
+
+class Broken(AssertionError):
+    """A rule does not hold; says which and of what."""
+
+
+def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
+    """Nobody who was told yes has what somebody else has, who was told yes: not whole, not in part."""
+    for one, other in itertools.combinations(cluster.holders(), 2):
+        (party, front, unit, has), (other_party, other_front, other_unit, other_has) = one, other
+        if (party, front) != (other_party, other_front):
+            clash = has.excludes(other_has)
+        else:  # of a resource the kubelet gives each unit once; a claim may have what it has twice
+            clash = front == "device-plugin" and unit == other_unit
+        if clash:
+            raise Broken(f"two holders: {party} ({front}) has {unit}, {other_party} ({other_front}) has {other_unit}")
+
+
+def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease]) -> None:
+    """Every yes that nobody has undone is on record."""
+    known = {(x.api, x.resource if x.api == "device-plugin" else x.holder, x.unit): x for x in leases}
+    for party, front, unit, _ in cluster.holders():
+        if (front, party, unit) not in known:
+            raise Broken(f"lost: {party} ({front}) was given {unit}, and there is no lease of it")
+
+
+def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
+    """No claim has files without having a lease: they would be nobody's."""
+    uids = {x.holder.removeprefix("claim/") for x in leases if x.api == "dra"}
+    for uid in _uids_with_specs(folder):
+        if uid not in uids:
+            raise Broken(f"stale: the claim {uid} has a CDI file and no lease")
+
+
+def leases_have_files(folder: Folder, cluster: Cluster, leases: Iterable[Lease]) -> None:
+    """Every claim with leases is done and has all its files; nothing else lies about. True once nothing was refused."""
+    ours = [x for x in leases if x.api == "dra"]
+    if half := [x.unit for x in ours if x.phase != "done"]:
+        raise Broken(f"half done: {', '.join(half)}")
+    uids = {x.holder.removeprefix("claim/") for x in ours}
+    specs = Counter(_uids_with_specs(folder))
+    if specs != dict.fromkeys(uids, len(_CLAIM_FILES)):
+        raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
+    if left := [x.name for x in folder.cdi.glob(".*")]:
+        raise Broken(f"left behind: {left}")
+    known = {x.uid: x.name for x in cluster.claims if x.uid in uids}
+    with_metadata = {x.name for x in folder.metadata.iterdir()} if folder.metadata.exists() else set()
+    if with_metadata != {f"default_{name}" for name in known.values()} and len(known) == len(uids):
+        raise Broken(f"metadata: leases of {known}, folders {sorted(with_metadata)}")
+    found = _devices(folder)
+    for claim in cluster.claims:
+        if claim.answer is not None:
+            _is_whole(folder, claim, found, contested=list(known.values()).count(claim.name) > 1)
+
+
+def shown_as_it_is(
+    daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], withheld: Iterable[str]
+) -> None:
+    """What the one API has given out, the other one shows as taken; and nothing else."""
+    leases = daemon.ledger.leases()
+    claimed = [takes(x.unit, "dra") for x in leases if x.api == "dra"]
+    plugged_in = [takes(x.unit, "device-plugin") for x in leases if x.api == "device-plugin"]
+    barred = {*withheld, *host.ill}
+    for resource, units in lists.items():
+        for unit, is_healthy in units.items():
+            has = takes(unit, "device-plugin")
+            is_there = device_of(unit) in host.plugged and device_of(unit) not in barred
+            if is_healthy != (is_there and not any(has.excludes(x) for x in claimed)):
+                raise Broken(f"shown: {resource} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
+    for name, device in daemon.dra.published().items():
+        is_tainted = any(x.key == f"{DRIVER}/in-use" for x in device.taints)
+        if is_tainted != any(takes(name, "dra").excludes(x) for x in plugged_in):
+            raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
+
+
+def described(folder: Folder, daemon: Daemon, host: LivingHost) -> None:
+    """After a scan the resources' own CDI files describe what is there and what is still held, and nothing else."""
+    found = _devices(folder)
+    held = {device_of(x.unit) for x in daemon.ledger.leases() if x.api == "device-plugin"}
+    for resource in daemon.resources:
+        if resource.api == "dra" or not resource.cdi:
+            continue
+        kind = cdi.kind_of(resource.name)
+        named = {name.partition("=")[2] for name in found if name.startswith(f"{kind}=")}
+        assert isinstance(resource.selector, Ids)
+        owned = {x for x in resource.selector.globs if x in host.plugged | held and x.startswith("misc-")}
+        if named != owned:
+            raise Broken(f"CDI: {resource.name} describes {sorted(named)}, it has {sorted(owned)}")
+
+
+def listed(encoded: bytes) -> dict[str, bool]:
+    """A resource's list as the kubelet reads it: whether each unit is healthy."""
+    return {x.ID: x.health == "Healthy" for x in api.ListAndWatchResponse.FromString(encoded).devices}
+
+
+def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device], contested: bool) -> None:
+    assert claim.answer is not None
+    for name in (x for device in claim.answer for x in device.cdi_device_ids):
+        if name not in found:
+            raise Broken(f"lost: {claim.name} was told {name}, which no CDI file has")
+    for request in {x.request for x in claim.results}:
+        path = folder.metadata / f"default_{claim.name}" / request / "metadata.json"
+        try:
+            said, _ = json.JSONDecoder().raw_decode(path.read_text())
+        except (OSError, ValueError) as error:
+            if contested:
+                continue
+            raise Broken(f"lost: the metadata of {claim.name}, request {request}: {error}") from error
+        if said["metadata"]["uid"] != claim.uid and not contested:
+            raise Broken(f"metadata: {claim.name} reads what was said of {said['metadata']['uid']}")
+
+
+def _uids_with_specs(folder: Folder) -> list[str]:
+    names = [x.name for x in folder.cdi.iterdir()] if folder.cdi.exists() else []
+    return [
+        name.removeprefix(prefix).removesuffix(".json")
+        for name in names
+        for prefix in _CLAIM_FILES
+        if name.startswith(prefix)
+    ]
+
+
+def _devices(folder: Folder) -> dict[str, cdi.Device]:
+    """What a runtime finds, by qualified name."""
+    specs = [cdi.decode(x.read_bytes()) for x in folder.cdi.glob("*.json")] if folder.cdi.exists() else []
+    return {cdi.qualified_name(spec.kind, device.name): device for spec in specs for device in spec.devices}
