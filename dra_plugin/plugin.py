@@ -69,7 +69,7 @@ class DraPlugin:
             place.driver, self._driver, self._claims, self._health, place.folders, place.pod_uid
         )
         self._slices = Controller(client, place.driver, Owner.node(place.node), on_error=self._slices_failed)
-        self._slice_error = ""
+        self._names = [resource.name for resource in resources]
         self._ledger: Ledger | None = None
         self._preparer: Preparer | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
@@ -108,7 +108,7 @@ class DraPlugin:
         """Take over which devices each resource has now; slices and health that changed are told."""
         self._assigned = assigned
         if self._preparer is not None:
-            self._preparer.update(assigned)
+            self._preparer.update({name: assigned.get(name, ()) for name in self._names})
         self._refresh()
 
     async def start(self) -> None:
@@ -151,7 +151,7 @@ class DraPlugin:
             registered=registration is not None and registration.registered,
             slice_writes=written.creates + written.updates + written.deletes,
             last_error="; ".join(
-                filter(None, (registration.error if registration else "", *self._kubelet.errors, self._slice_error))
+                filter(None, (registration.error if registration else "", *self._kubelet.errors, self._slices.problem))
             ),
         )
 
@@ -185,6 +185,5 @@ class DraPlugin:
 
     def _slices_failed(self, error: Exception, what: str) -> None:
         problem = f"{what}: {error}"
-        level = logging.DEBUG if problem == self._slice_error else logging.WARNING
+        level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
         log.log(level, "ResourceSlices: %s; it is tried again", problem)
-        self._slice_error = problem

@@ -17,6 +17,8 @@ from dra_plugin.slices.view import Noticed
 from dra_plugin.slices.watcher import SliceEvent, Watcher
 from resourceapi.client import Client
 
+_LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
+_LATELY = 120.0  # seconds; a watch that stays away fails more often than that
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -61,6 +63,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
+        self._problems: dict[str, str] = {}  # by the pool
+        self._watch_problem, self._watch_failed_at = "", 0.0
         if resources is not None:
             self.update(resources)
 
@@ -93,6 +97,16 @@ class Controller:
     def statistics(self) -> Statistics:
         """How much was written."""
         return self._publisher.statistics
+
+    @property
+    def problem(self) -> str:
+        """What keeps the slices from being as desired now, in words; empty when nothing does.
+
+        While `on_error` is told of a problem this is what was known before.
+        """
+        is_watch_lost = time.monotonic() - self._watch_failed_at < _LATELY  # it comes back without a word
+        problems = (self._watch_problem if is_watch_lost else "", *self._problems.values())
+        return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
 
     async def _work(self) -> None:
         await self._wished.wait()  # what another life has published stays until it is known what is wanted
@@ -127,6 +141,7 @@ class Controller:
         except Exception as error:  # a server's nonsense must not end the publishing of everything else
             self._failed(name, error, 0.0)
         else:
+            self._problems.pop(name, None)
             self._queue.succeeded(name)
         moment = self._publisher.recheck_at(name)
         if moment is not None:
@@ -134,9 +149,11 @@ class Controller:
 
     def _failed(self, name: str, error: Exception, retry_after: float) -> None:
         self._queue.failed(name, time.monotonic(), retry_after)
-        self._on_error(error, "processing ResourceSlice objects")
+        self._on_error(error, _LOOKING)
+        self._problems[name] = f"{_LOOKING}: {error}"
 
     def _heard(self, event: SliceEvent) -> None:
+        self._watch_problem = ""
         match event.type:
             case "LISTED":
                 noticed = self._publisher.listed(event.items, event.version)
@@ -158,7 +175,8 @@ class Controller:
         self._wake.set()
 
     def _watch_failed(self, error: Exception) -> None:
-        self._on_error(error, "watching ResourceSlices")
+        self._on_error(error, _WATCHING)
+        self._watch_problem, self._watch_failed_at = f"{_WATCHING}: {error}", time.monotonic()
 
 
 def _log(error: Exception, message: str) -> None:

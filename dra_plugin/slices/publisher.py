@@ -79,6 +79,14 @@ class _Outdated(Exception):
         self.failure = failure
 
 
+class _Curtailed(Struct, frozen=True):
+    """What the server made of a slice, and what it dropped to do so, if it was not just filling in defaults."""
+
+    desired: Slice
+    stored: Slice
+    dropped: DroppedFieldsError | None = None
+
+
 class Publisher:
     """What one driver wants published, what is, and the writes between the two."""
 
@@ -104,7 +112,7 @@ class Publisher:
         self._created: dict[str, float] = {}  # when a slice of a pool was created last
         self._node_uid = ""
         self._desired = DriverResources()
-        self._curtailed: dict[tuple[str, int], tuple[Slice, Slice]] = {}  # what became of what the server cut down
+        self._curtailed: dict[tuple[str, int], _Curtailed] = {}  # by pool and index
         self.view = View(mutation_ttl)
         self.statistics = Statistics()
 
@@ -112,6 +120,11 @@ class Publisher:
     def node_name(self) -> str:
         """The node that the slices are local to; empty if there is none."""
         return self._origin.node_name
+
+    @property
+    def dropped(self) -> list[DroppedFieldsError]:
+        """What the server does not store now, slice by slice."""
+        return [each.dropped for each in self._curtailed.values() if each.dropped is not None]
 
     def wants(self, pool: str) -> bool:
         """Whether a pool is desired."""
@@ -127,8 +140,8 @@ class Publisher:
             self._on_error(error, "processing update DriverResources")
             return frozenset()
         before, self._desired = self._desired, normalized(resources)
-        known = {(name, index) for name, pool in self._desired.pools.items() for index in range(len(pool.slices))}
-        self._curtailed = {place: became for place, became in self._curtailed.items() if place in known}
+        wanted = {(name, i): each for name, pool in self._desired.pools.items() for i, each in enumerate(pool.slices)}
+        self._curtailed = {place: x for place, x in self._curtailed.items() if wanted.get(place) == x.desired}
         return frozenset(before.pools.keys() | self._desired.pools.keys())
 
     def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
@@ -253,14 +266,16 @@ class Publisher:
         if is_as_desired(desired, stored.spec):
             self._curtailed.pop((pool, index), None)
             return
+        became, dropped = content(stored.spec), None
         if is_dropped(sent, stored, datetime.now(UTC)):
-            self._on_error(DroppedFieldsError(pool, index, desired, content(stored.spec)), message)
-        self._curtailed[pool, index] = (desired, content(stored.spec))
+            dropped = DroppedFieldsError(pool, index, desired, became)
+            self._on_error(dropped, message)
+        self._curtailed[pool, index] = _Curtailed(desired, became, dropped)
 
     def _as_storable(self, pool: str, index: int, desired: Slice) -> Slice:
         """The slice, or what the server made of it when it was written last: writing it again would change nothing."""
-        before, after = self._curtailed.get((pool, index), (None, desired))
-        return after if before == desired else desired
+        curtailed = self._curtailed.get((pool, index))
+        return curtailed.stored if curtailed is not None and curtailed.desired == desired else desired
 
     async def _owner_references(self) -> tuple[OwnerReference, ...]:
         owner = self._owner

@@ -247,6 +247,7 @@ async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str
 
         await stand.until(is_right)
         await controller.settled()
+        assert controller.problem == ""
         assert len({each.spec.pool.generation for each in await stand.slices()}) == 1
 
 
@@ -272,9 +273,11 @@ async def test_rejected_slices_are_told_until_they_are_better(stand: Stand) -> N
         (error,) = stand.errors
         assert error.startswith("processing ResourceSlice objects: create resource slice: 422 Invalid: ")
         assert "Too many: 129: must have at most 128 items" in error
+        assert controller.problem == error
         controller.update(one_pool(replace(many, devices=many.devices[1:])))
         await controller.settled()
         assert writes(controller) == (1, 0, 0)
+        assert controller.problem == ""
 
 
 async def test_a_watch_that_is_refused_is_begun_again(stand: Stand) -> None:
@@ -283,6 +286,7 @@ async def test_a_watch_that_is_refused_is_begun_again(stand: Stand) -> None:
     async with stand.controller(one_pool(*slices(D1))) as controller:
         assert stand.errors == ["watching ResourceSlices: 403 Scripted: scripted"]
         assert writes(controller) == (1, 0, 0)
+        assert controller.problem == ""
 
 
 async def test_a_server_that_comes_later() -> None:
@@ -302,9 +306,10 @@ async def test_a_server_that_comes_later() -> None:
     await controller.start()
     async with asyncio.timeout(SECONDS):
         await told.wait()
+        assert controller.problem.startswith("watching ResourceSlices: GET http://127.0.0.1")
         async with Server(port=port, token="t", collect_after=None):
             await controller.settled()
-            assert writes(controller) == (1, 0, 0)
+            assert (writes(controller), controller.problem) == ((1, 0, 0), "")
             await controller.stop()
     client.close()
     assert errors[0].startswith("watching ResourceSlices: GET http://127.0.0.1")

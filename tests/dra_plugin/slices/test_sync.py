@@ -302,6 +302,10 @@ async def test_dropped_fields_are_told_once_and_not_written_again(
         controller.update(one_pool(*slices(wanted)))
         await controller.settled()
         assert writes(controller) == (0, 1, 0)
+        assert feature in controller.problem
+        controller.update(one_pool(*slices(device())))
+        await controller.settled()
+        assert controller.problem == ""
     assert stand.errors == [
         'update ResourceSlice: pool "pool", slice #0: some fields were dropped by the apiserver,'
         f" probably because these features are disabled: {feature}"
