@@ -17,6 +17,7 @@ from watchdog.events import (
     FileSystemEventHandler,
 )
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 _KINDS: list[type[FileSystemEvent]] = [DirDeletedEvent, FileCreatedEvent, FileDeletedEvent, FileMovedEvent]
 
@@ -28,19 +29,20 @@ class FolderWatch(FileSystemEventHandler):
         """Prepare a watch; nothing is watched yet."""
         self._folder = folder.resolve()  # inotify would watch a link and not what it leads to
         self._changed = changed
-        self._observer = Observer()
+        self._observer: BaseObserver | None = None  # one that is not started never gives back what it takes
         self._pending = False
 
     def start(self) -> None:
         """Watch. Raises OSError where the folder is missing."""
         self._loop = asyncio.get_running_loop()
         os.stat(self._folder)  # watchdog's own error does not name the folder
+        self._observer = Observer()
         self._observer.schedule(self, str(self._folder), event_filter=_KINDS)
         self._observer.start()
 
     def stop(self) -> None:
         """Stop watching; the thread has ended when this returns. Idempotent."""
-        if self._observer.is_alive():
+        if self._observer is not None and self._observer.is_alive():
             self._observer.stop()
             self._observer.join()
 

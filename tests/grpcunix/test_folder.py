@@ -48,3 +48,10 @@ async def test_stopping_gives_everything_back(tmp_path: Path) -> None:
         watch.start()
         watch.stop()
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, descriptors)
+
+
+async def test_a_watch_takes_nothing_before_it_is_started(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    watch = FolderWatch(tmp_path, lambda: None)
+    assert os.listdir("/proc/self/fd") == before
+    watch.stop()
