@@ -89,10 +89,11 @@ def step(state: State, event: Event) -> tuple[State, Action]:
 
 
 class Timings(Struct, frozen=True):
-    """How long we wait for a kubelet, in seconds."""
+    """How long we wait for a kubelet, and for a disk, in seconds."""
 
     register: float = 15.0  # for Register's answer; the kubelet dials back for up to 10 s within the call
     stream: float = 10.0  # from the answer to ListAndWatch; a kubelet takes a millisecond
     stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
     silence: float = 60.0  # a kubelet that is silent that long is pinged, and given up after as long again
     record: float = ANSWER_GRACE  # from our answer to Allocate until pod-resources names the device
+    cdi: float = 10.0  # until CDI specs are written again that could not be

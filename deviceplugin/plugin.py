@@ -60,7 +60,10 @@ class DevicePlugins:
             ledger, paths.pod_resources, {r.name for r in resources}, self._refresh, self._lease_of, timings
         )
         self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
-        self._described: dict[str, cdi.Spec] | None = None  # the specs on disk; None before the first were written
+        self._described: dict[str, cdi.Spec] | None = None  # the specs on disk; None while nobody knows
+        self._describing = asyncio.Lock()
+        self._again: asyncio.TimerHandle | None = None
+        self._repeated: asyncio.Task[None] | None = None
         self._started = False
         ledger.observe(self._leases_changed)
         ledger.ask_before_refusing(self._releaser.reconcile)
@@ -89,6 +92,10 @@ class DevicePlugins:
 
     async def stop(self) -> None:
         """Stop serving and remove our sockets; leases stay. Idempotent."""
+        if self._repeated is not None:
+            await asyncio.wait([self._repeated])
+        if self._again is not None:
+            self._again.cancel()
         if not self._started:
             return
         self._started = False
@@ -116,17 +123,30 @@ class DevicePlugins:
 
     async def _describe(self) -> None:
         """Write the CDI specs, if they are not what was written last: most changes do not concern them."""
-        specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
-        if specs == self._described:
-            return
-        try:
-            await asyncio.to_thread(self._cdi.sync, specs)
-        except OSError as error:
-            log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
-            self._without_cdi(f"no CDI spec could be written: {error}")
-        else:
-            self._described = specs
-            self._without_cdi("")
+        async with self._describing:
+            specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
+            if specs == self._described:
+                return
+            self._described = None
+            try:
+                await asyncio.to_thread(self._cdi.sync, specs)
+            except OSError as error:
+                log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
+                self._without_cdi(f"no CDI spec could be written: {error}; it is tried again")
+                self._describe_again()
+            else:
+                self._described = specs
+                self._without_cdi("")
+
+    def _describe_again(self) -> None:
+        """Try again in a while: a disk that has room again tells nobody."""
+
+        def repeat() -> None:
+            self._repeated = asyncio.ensure_future(self._describe())
+
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(self._timings.cdi, repeat)
 
     def _without_cdi(self, reason: str) -> None:
         for plugin in self._plugins.values():

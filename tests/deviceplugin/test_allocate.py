@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from checkpoint import Lease, Ledger
 from deviceplugin import Paths
+from deviceplugin.lifecycle import Timings
 from hostdevices import Device, Health
 from hostdevices.readers import paths_reader
 from hostdevices.resource import Mount, NodeAccess, Resource
@@ -206,6 +207,26 @@ async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Pa
             intruder.execute("rollback")
         assert code is grpc.StatusCode.UNAVAILABLE
         assert "example.com/fuse" in text
+        await allocate(kubelet, "misc-fuse")
+
+
+async def test_without_cdi_specs_nothing_that_needs_them_is_promised_until_they_can_be_written(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    offered = {"example.com/fuse": (made_up.devices()["misc-fuse"],)}
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        plugins = await start([resource(cdi=True)], timings=Timings(cdi=0.01))
+        await kubelet.lists.get()
+        shutil.rmtree(paths.cdi)
+        paths.cdi.touch()
+        await plugins.update({"example.com/fuse": ()})
+        await plugins.update(offered)  # there again, as it was when its spec was written
+        code, text = await refusal(kubelet, "misc-fuse")
+        assert (code, "no CDI spec could be written" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+        paths.cdi.unlink()  # nobody tells us
+        while not list(paths.cdi.glob("*.json")):
+            await asyncio.sleep(0)
+        await plugins.update(offered)
         await allocate(kubelet, "misc-fuse")
 
 
