@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from checkpoint import Lease
+from dra_plugin.attributes import SHARES
 from dra_plugin.device_config import read_configs
 from dra_plugin.device_status import device_status, network_data
 from dra_plugin.driver import ClaimRef, PreparedDevice
@@ -18,6 +19,7 @@ from dra_plugin.metadata import DeviceEntry
 from dra_plugin.metadata_files import base_request, cdi_device_id, describe
 from dra_plugin.offers import Offered
 from dra_plugin.record import Record, Seen, allocated_at, encode, identity
+from dra_plugin.sharing import Holding
 from hostdevices import Device, Host
 from hostdevices.verify import Fingerprints, fingerprint
 from resourceapi.objects import v1
@@ -145,11 +147,7 @@ class Planner:
             allocated_at=allocated_at(claim),
             devices=tuple(devices),
             seen=tuple(map(self._seen, different.values())),
-            shared={
-                x.offered.device.id: x.settings.maximum
-                for x in given
-                if x.offered.resource.shares > 1 and not x.is_admin
-            },
+            shared=_holdings(given),
             spec=edits.spec,
             metadata=metadata,
             status=device_status(self._driver, self._pool, given, now),
@@ -179,6 +177,21 @@ def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
     if result.admin_access:
         return f"{result.device}@{uid}"
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
+
+
+def _holdings(given: Sequence[Given]) -> dict[str, Holding]:
+    """Return what the claim takes of shared devices, by their ids."""
+    found: dict[str, Holding] = {}
+    for each in given:
+        shares = each.offered.resource.shares
+        if each.is_admin or shares == 1:
+            continue
+        consumed = each.result.consumed_capacity.get(SHARES)
+        taken = consumed.value() if consumed is not None else 1
+        before = found.get(each.offered.device.id, Holding(shares, taken=0))
+        limit = min(filter(None, (before.maximum, each.settings.maximum)), default=0)
+        found[each.offered.device.id] = Holding(shares, before.taken + taken, limit)
+    return found
 
 
 def _resets(given: Sequence[Given]) -> list[Device]:

@@ -13,6 +13,7 @@ import cdi
 from checkpoint import Lease
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from dra_plugin.metadata_files import RequestMetadata
+from dra_plugin.sharing import Holding
 from hostdevices import Device
 from hostdevices.verify import Fingerprint
 from resourceapi.objects import format_time, v1
@@ -29,8 +30,8 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="1"):
     """A prepared claim.
 
     `results` are the allocation's results that it answers: request, device, share id and whether the access is an
-    administrator's. `allocated_at` tells apart two allocations of one claim. `shared` are the devices that the claim
-    shares, with the most holders at once (see sharing.py). `status` are the entries of the claim's status.devices.
+    administrator's. `allocated_at` tells apart two allocations of one claim. `shared` is what the claim has of
+    shared devices, by their ids. `status` are the entries of the claim's status.devices.
     """
 
     claim: ClaimRef
@@ -38,7 +39,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="1"):
     allocated_at: str
     devices: tuple[PreparedDevice, ...]
     seen: tuple[Seen, ...] = ()
-    shared: Mapping[str, int] = {}
+    shared: Mapping[str, Holding] = {}
     spec: cdi.Spec | None = None
     metadata: tuple[RequestMetadata, ...] = ()
     status: tuple[Mapping[str, Any], ...] = ()

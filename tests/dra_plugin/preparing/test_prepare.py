@@ -249,7 +249,7 @@ async def test_share_ids_pass_through(tmp_path: Path) -> None:
 @scenario(270)
 async def test_shares_of_several_requests_and_claims_keep_their_own_environment(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.resources = [resource("fuse", shares=4)]
+    world.resources = [resource("fuse", shares=5)]
     async with world:
         one = result("misc-fuse", "one", share_id="s1", consumed={"shares": "1", "example.com/cpu": "1"})
         three = result("misc-fuse", "three", share_id="s2", consumed={"shares": "3"})
@@ -292,6 +292,31 @@ async def test_a_class_can_limit_how_many_share_a_device(tmp_path: Path) -> None
             await world.unprepare(sharer(number))
         outcomes = await world.preparer.prepare([sharer(1, alone), sharer(2, alone)])
         assert sorted(isinstance(outcome, ClaimFailed) for outcome in outcomes.values()) == [False, True]
+
+
+async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) -> None:
+    """The scheduler takes a pod that was deleted by force for gone, whatever its container does."""
+    world = World(tmp_path)
+    world.resources = [resource("fuse", shares=3)]
+
+    def sharer(number: int, taken: str = "1") -> v1.ResourceClaim:
+        share = result("misc-fuse", share_id=f"s{number}", consumed={"shares": taken})
+        return claim(share, name=f"c{number}", uid=uid(number))
+
+    async with world:
+        await world.prepare(sharer(1))
+        await world.prepare(sharer(2, taken="2"))
+        refusal = await world.refusal(sharer(3))
+        assert refusal.startswith("device misc-fuse: 3 of its 3 shares are taken by ")
+        assert f"claim/{uid(1)}, claim/{uid(2)}" in refusal
+        assert len(world.units()) == 2
+        world.resources = [resource("fuse", shares=2)]
+        await world.restart(boot_id="another-boot")
+        await world.prepare(sharer(2, taken="2"))  # it has what it has
+        await world.unprepare(sharer(1))
+        assert "this claim needs 1" in await world.refusal(sharer(3))
+        await world.unprepare(sharer(2))
+        await world.prepare(sharer(3))
 
 
 async def test_a_device_is_reset_before_use_and_not_again(world: World) -> None:
