@@ -119,11 +119,11 @@ class MetadataFolder:
     def remove(self, claim: ClaimRef) -> None:
         """Remove a claim's files; none is fine. Those of a later claim of the same name stay. Raises OSError."""
         folder = self.file(claim, "any").parent.parent
-        for request in _names(folder):
-            if self._is_of_another(claim, request):
-                return
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+        requests = _names(folder)
+        others = {x for x in requests if self._is_of_another(claim, x)}
+        for path in [folder / x for x in requests if x not in others] if others else [folder]:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
 
     def keep(self, claims: Sequence[ClaimRef]) -> None:
         """Remove the files of all claims but these. Raises OSError."""

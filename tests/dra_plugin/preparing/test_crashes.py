@@ -219,3 +219,16 @@ async def test_a_claim_of_the_same_name_is_not_robbed_of_its_metadata(world: Wor
     await world.unprepare(old)
     (mount,) = world.container(answer).mounts
     assert world.container(answer).metadata(mount)[0]["metadata"]["uid"] == uid(2)
+
+
+async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> None:
+    """Each has a request that the other one has not, too."""
+    old = claim(result("misc-fuse", "a"), result("misc-fuse", "b", admin_access=True))
+    new = claim(result("misc-kvm", "a"), result("misc-kvm", "c", admin_access=True), uid=uid(2))
+    await world.prepare(old)
+    await world.prepare(new)
+    await world.unprepare(old)
+    assert sorted(x.name for x in (world.metadata / "default_mine").iterdir()) == ["a", "c"]
+    await world.unprepare(new)
+    assert world.files() == []
+    assert not list(world.metadata.iterdir())
