@@ -30,6 +30,12 @@ class Refused(ClientError):
         return self.code == 410
 
     @property
+    def is_ahead(self) -> bool:
+        """The history that was asked for has not happened there: a server that was restored, or lags. List anew."""
+        causes = self.details.get("causes") or ()
+        return self.code == 504 and any(each.get("reason") == "ResourceVersionTooLarge" for each in causes)
+
+    @property
     def is_conflict(self) -> bool:
         """The object changed meanwhile: read it again."""
         return self.code == 409 and self.reason != "AlreadyExists"

@@ -107,6 +107,8 @@ class Watch(Generic[T]):
                     continue
                 if error.code < 500 and error.code != 429:
                     raise
+                if error.is_ahead:
+                    self._version = ""
                 failure, asked = error, error.retry_after
             except Unreachable as error:
                 failure, asked = error, None

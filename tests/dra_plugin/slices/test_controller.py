@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controlplane.apiserver import Server
 from dra_plugin.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
 from resourceapi.client import Client, Credentials
-from resourceapi.objects import ObjectMeta, core
+from resourceapi.objects import ObjectMeta, core, v1
 from tests.dra_plugin.slices.build import DRIVER, NODE, changed, device, indexed, one_pool, slices, stored
 from tests.dra_plugin.slices.kit import LOCAL, SECONDS, Stand, writes
 from tests.dra_scenarios import scenario
@@ -313,6 +313,32 @@ async def test_a_server_that_comes_later() -> None:
             await controller.stop()
     client.close()
     assert errors[0].startswith("watching ResourceSlices: GET http://127.0.0.1")
+
+
+async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    credentials = Credentials(server=f"http://127.0.0.1:{port}", token="t")
+    client = Client(lambda: credentials, attempts=1)
+    failed = asyncio.Event()
+    owner = Owner("apps/v1", "DaemonSet", "d", "uid")
+    controller = Controller(client, DRIVER, owner, on_error=lambda error, message: failed.set(), limits=QUICK)
+    controller.update(one_pool(*slices(D1, D2), all_nodes=True))
+    async with asyncio.timeout(SECONDS):
+        async with Server(port=port, token="t", collect_after=None) as server:
+            await controller.start()
+            await controller.settled()
+            for number in range(5):  # its versions go further than the next one's will for a while
+                server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
+        await failed.wait()
+        async with Server(port=port, token="t", collect_after=None) as server:
+            changed = server.store.subscribe()
+            stored_ones = client.resource(v1.ResourceSlice)
+            while len((await asyncio.to_thread(stored_ones.list)).items) < 2:
+                await changed.wait()
+                changed.clear()
+            await controller.stop()
+    client.close()
 
 
 async def test_a_server_that_does_not_answer_does_not_hold_up_the_end() -> None:

@@ -169,6 +169,26 @@ def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
     assert versions == ["1", "5", "6", "9"]
 
 
+def test_a_watch_of_a_server_that_was_restored_lists_anew(tmp_path: Path) -> None:
+    listed = [100, 7]
+    too_large = {**_status(504, "Timeout"), "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
+
+    def script(request: BaseHTTPRequestHandler) -> Answer:
+        if "watch=true" not in request.path:
+            metadata = {"resourceVersion": str(listed.pop(0))}
+            return (200, {}, {"kind": "ThingList", "metadata": metadata, "items": []})
+        if "resourceVersion=100" in request.path:
+            return (504, {"Retry-After": "0"}, too_large)
+        return (200, {}, _lines({"type": "ADDED", "object": _thing("b", 8)}))
+
+    with _serving(script) as url:
+        client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})), attempts=1)
+        with client.raw("v1", "things", namespaced=False).watch() as watch:
+            events = iter(watch)
+            assert [next(events).type for _ in range(3)] == ["LISTED", "LISTED", "ADDED"]
+        client.close()
+
+
 def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
     """403 does not mend itself."""
     with _serving(lambda _: (403, {}, _status(403, "Forbidden"))) as url:
