@@ -1,12 +1,16 @@
 """The stand-in's scenarios on the real kubelet: what is observed there must be observed here."""
 
+from collections.abc import Iterator
+
 import pytest
 from click.testing import CliRunner
 
 from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
 from nodeplug.kubelet_cli import kubelet
-from tests.e2e.realnode import RealNode
+from resourceapi.client import Client, from_kubeconfig
+from tests.e2e.realnode import HOME, RealNode
+from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.real import Real
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.world import Stage
@@ -14,8 +18,16 @@ from tests.kubelet.both.world import Stage
 pytestmark = pytest.mark.e2e
 
 
-async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode) -> None:
-    stage = Stage(Real(node), "checkpoint")
+@pytest.fixture(scope="module")
+def world(node: RealNode) -> Iterator[Real]:
+    """The real node, for an administrator."""
+    client = Client(from_kubeconfig(HOME / "run/conf/admin.kubeconfig"))
+    yield Real(node, client)
+    client.close()
+
+
+async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: Real) -> None:
+    stage = Stage(world, "checkpoint")
     try:
         await stage.offering([Device("a", topology=(0,))])
         view = await stage.run(pod("checkpoint", container("c", {stage.resource: 1})))
@@ -29,8 +41,8 @@ async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_real_kubelet_plays(name: str, node: RealNode) -> None:
-    stage = Stage(Real(node), name)
+async def test_the_real_kubelet_plays(name: str, world: Real) -> None:
+    stage = ClaimsStage(world, name)
     try:
         await SCENARIOS[name](stage)
     finally:

@@ -1,25 +1,36 @@
 """The real node as a world: pods go through the API server, bound past the scheduler."""
 
 import asyncio
+import contextlib
+import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kubelet.pods import Container, Pod
+from resourceapi.client import Client, Refused
+from resourceapi.objects import v1
 from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RealNode
-from tests.kubelet.both.world import ContainerView, PodView
+from tests.kubelet.both.world import INJECTED, ContainerView, PodView, ShownHealth, reserved
 
+_SCHEDULER = "nobody"  # pods are bound by hand
 _STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 
 
 class Real:
     """A node with Kubernetes 1.36."""
 
-    def __init__(self, node: RealNode) -> None:
+    def __init__(self, node: RealNode, client: Client) -> None:
+        """`client` is an administrator's."""
         self._node = node
+        self._client = client
+        self._pods = client.raw("v1", "pods", namespaced=True)
+        self._events = client.raw("v1", "events", namespaced=True)
+        self._claims = client.resource(v1.ResourceClaim)
         self.kubelet_folder = node.kubelet_dir
+        self.cdi_folder = node.cdi_dir
 
     async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
         for table, count in (("capacity", capacity), ("allocatable", allocatable)):
@@ -35,7 +46,7 @@ class Real:
         }
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
-        await asyncio.to_thread(self._node.apply, _manifest(pod))
+        await asyncio.to_thread(self._bind, pod)
         path = (
             ".status.phase" if until in ("Running", "Failed") else ".status.containerStatuses[0].state.waiting.reason"
         )
@@ -57,11 +68,8 @@ class Real:
         await self._wait(name, ".status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health", health)
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
-        found = await asyncio.to_thread(self._node.get, "pod", name)
-        statuses = {each["name"]: each for each in found["status"]["containerStatuses"]}
-        id_ = statuses[container]["containerID"].removeprefix("containerd://")
-        command = [str(FOLDER / "ctr"), "-n", "k8s.io", "task", "kill", "-s", "SIGTERM", id_]
-        await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, timeout=30)
+        statuses = await self._containers(name)
+        await asyncio.to_thread(_ctr, "task", "kill", "-s", "SIGTERM", _id(statuses[container]))
         if until == "restarted":
             count = statuses[container]["restartCount"] + 1
             place = list(statuses).index(container)
@@ -74,14 +82,84 @@ class Real:
         # our containers end well when they are told to, so that the rejected pod's phase becomes Succeeded
         await self._wait(name, ".status.phase", "Succeeded")
 
-    async def remove(self, name: str) -> None:
-        await asyncio.to_thread(self._node.delete_pod, name)
+    async def remove(self, name: str, *, force: bool = False) -> None:
+        if force:
+            await asyncio.to_thread(self._node.kubectl, "delete", "pod", name, "--force", "--grace-period=0")
+        else:
+            await asyncio.to_thread(self._node.delete_pod, name)
 
     async def restart_kubelet(self) -> None:
         await asyncio.to_thread(self._node.restart_kubelet)
 
+    async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
+        def put() -> v1.ResourceClaim:
+            created = self._claims.create(claim)
+            return self._claims.update_status(msgspec.structs.replace(created, status=claim.status))
+
+        return await asyncio.to_thread(put)
+
+    async def remove_claim(self, name: str) -> None:
+        with contextlib.suppress(Refused):  # gone already
+            await asyncio.to_thread(self._claims.delete, name, "default")
+
+    async def prepare_failure(self, pod: str) -> str:
+        fields = f"involvedObject.name={pod},reason=FailedPrepareDynamicResources"
+
+        def first() -> str:
+            found = self._events.list("default", field_selector=fields).items
+            return str(found[0]["message"]) if found else ""
+
+        return await asyncio.to_thread(self._node.until, first, fields)
+
+    async def injected(self, pod: str, container: str) -> list[str]:
+        statuses = await self._containers(pod)
+        told = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
+        variables = json.loads(told)["Spec"]["process"]["env"]
+        return [each.partition("=")[2] for each in variables if each.startswith(INJECTED)]
+
+    async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:
+        def now() -> list[ShownHealth]:
+            entries = self._pods.get(pod, "default")["status"]["containerStatuses"][0].get(
+                "allocatedResourcesStatus", ()
+            )
+            return sorted(
+                ShownHealth(entry["name"], each["resourceID"], each["health"], each.get("message", ""))
+                for entry in entries
+                for each in entry["resources"]
+            )
+
+        await asyncio.to_thread(self._node.until, lambda: now() == sorted(shown), f"{shown}")
+
+    def _bind(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        uid = self._pods.create(_manifest(pod))["metadata"]["uid"]
+        for each in pod.spec.resource_claims:
+            try:
+                claim = reserved(self._claims.get(each.resource_claim_name or "", "default"), name, uid)
+            except Refused as error:
+                if not error.is_missing:
+                    raise
+            else:
+                if claim is not None:
+                    self._claims.update_status(claim)
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
+        self._client.request("POST", f"{self._pods.path('default', name)}/binding", binding)
+
+    async def _containers(self, pod: str) -> dict[str, Any]:
+        found = await asyncio.to_thread(self._pods.get, pod, "default")
+        return {each["name"]: each for each in found["status"]["containerStatuses"]}
+
     async def _wait(self, name: str, path: str, value: str) -> None:
         await asyncio.to_thread(self._node.wait, f"pod/{name}", path, value, 60)
+
+
+def _id(status: dict[str, Any]) -> str:
+    return str(status["containerID"]).removeprefix("containerd://")
+
+
+def _ctr(*arguments: str) -> str:
+    command = [str(FOLDER / "ctr"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
 def _container_view(status: dict[str, Any]) -> ContainerView:
@@ -95,18 +173,20 @@ def _manifest(pod: Pod) -> dict[str, Any]:
     spec = made["spec"]
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         spec[kind] = [_container(each, is_init=kind == "initContainers") for each in containers]
-    spec |= {"nodeName": NODE, "terminationGracePeriodSeconds": 1}
+    spec |= {"schedulerName": _SCHEDULER, "terminationGracePeriodSeconds": 1}
     made.pop("status", None)
+    made["metadata"]["namespace"] = pod.metadata.namespace
     return made | {"apiVersion": "v1", "kind": "Pod"}
 
 
 def _container(container: Container, *, is_init: bool) -> dict[str, Any]:
     ends = is_init and not container.is_sidecar
     made: dict[str, Any] = msgspec.to_builtins(container)
-    limits = {name: str(amount) for name, amount in container.resources.limits.items()}
+    resources = made.get("resources", {})
+    resources["limits"] = {name: str(amount) for name, amount in container.resources.limits.items()}
     return made | {
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", "true" if ends else _STAY],
-        "resources": {"limits": limits},
+        "resources": resources,
     }

@@ -7,9 +7,9 @@ both runs observe the same; what a kubelet may choose as it likes is left open.
 from collections.abc import Awaitable, Callable
 
 from kubelet.devicemanager import Device
-from tests.kubelet.both.world import Stage
+from tests.kubelet.both.claims_stage import ClaimsStage
 
-Scenario = Callable[[Stage], Awaitable[None]]
+Scenario = Callable[[ClaimsStage], Awaitable[None]]
 
 SCENARIOS: dict[str, Scenario] = {}
 

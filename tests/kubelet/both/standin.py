@@ -1,40 +1,91 @@
 """The stand-in as a world."""
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from kubelet import Node, NodeError, Timeouts
+import msgspec
+
+from kubelet import ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts
 from kubelet.pods import Pod
-from tests.kubelet.both.world import ContainerView, PodView
+from resourceapi.objects import v1
+from tests.kubelet.both.world import ContainerView, PodView, ShownHealth, reserved
+
+_HASTE = 5
+
+
+class _HastyClock(SystemClock):
+    """Periods are short. The time of day is as ever: the leases of health reports, which it measures, must not end."""
+
+    def now(self) -> float:
+        return super().now() * _HASTE
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / _HASTE)
 
 
 class StandIn:
-    """A node without Kubernetes."""
+    """A node without Kubernetes. Use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.kubelet_folder = folder
-        self.node = Node(folder, timeouts=Timeouts(dial=0.5), reconcile_period=0.05)
+        self.cdi_folder = folder / "cdi"
+        self._cluster = MemoryCluster()
+        self._node = Node(
+            folder,
+            clock=_HastyClock(),
+            timeouts=Timeouts(dial=0.5),
+            reconcile_period=0.05 * _HASTE,
+            cluster=self._cluster,
+        )
+        # pod -> the first event about its claims
+        self._failures: defaultdict[str, asyncio.Future[str]] = defaultdict(asyncio.Future)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.cdi_folder.mkdir()
+        self._watching = asyncio.create_task(self._watch())
+        await asyncio.sleep(0)  # it listens before anything happens
+        await self._stack.enter_async_context(self._node)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
 
     async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
         wanted = (capacity, allocatable)
-        await self.node.until(
-            lambda: (self.node.capacity().get(resource), self.node.allocatable().get(resource)) == wanted
+        await self._node.until(
+            lambda: (self._node.capacity().get(resource), self._node.allocatable().get(resource)) == wanted
         )
 
     async def resources(self) -> Mapping[str, tuple[int, int]]:
-        allocatable = self.node.allocatable()
-        return {name: (count, allocatable[name]) for name, count in self.node.capacity().items()}
+        allocatable = self._node.allocatable()
+        return {name: (count, allocatable[name]) for name, count in self._node.capacity().items()}
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
-        await self.node.admit(pod)
-        view = await self.view(pod.metadata.name)
+        name, uid = pod.metadata.name, str(uuid.uuid4())
+        for each in pod.spec.resource_claims:
+            with contextlib.suppress(ClusterError):  # a claim that is missing
+                claim = await self._cluster.get_claim("default", each.resource_claim_name or "")
+                self._cluster.put(reserved(claim, name, uid) or claim)
+        await self._node.admit(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid)))
+        view = await self.view(name)
         assert until in (view.phase, *(each.reason for each in view.containers.values())), view
         return view
 
     async def view(self, name: str) -> PodView:
-        status = self.node.status(name)
-        (uid,) = [pod.uid for pod, _ in self.node.pods() if pod.metadata.name == name]
+        status = self._node.status(name)
+        (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
         containers = {
             each.name: ContainerView(each.state, each.reason, each.message, each.restart_count)
             for each in (*status.init_container_statuses, *status.container_statuses)
@@ -43,14 +94,14 @@ class StandIn:
 
     async def has_health(self, name: str, health: str) -> None:
         def shown() -> str:
-            (resource,) = self.node.status(name).container_statuses[0].allocated_resources_status
+            (resource,) = self._node.status(name).container_statuses[0].allocated_resources_status
             return resource.resources[0].health
 
-        await self.node.until(lambda: shown() == health)
+        await self._node.until(lambda: shown() == health)
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
         before = (await self.view(name)).containers[container].restarts
-        await self.node.exit_container(name, container)
+        await self._node.exit_container(name, container)
         view = await self.view(name)
         if until == "restarted":
             assert view.containers[container].restarts == before + 1
@@ -59,13 +110,46 @@ class StandIn:
         return view
 
     async def was_ended(self, name: str) -> None:
-        status = self.node.status(name)
+        status = self._node.status(name)
         assert status.is_terminal
         assert status.container_statuses[0].state == "terminated"
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, *, force: bool = False) -> None:
         with contextlib.suppress(NodeError):  # gone already
-            await self.node.remove(name)
+            await self._node.remove(name, force=force)
+        await self._node.until(lambda: name not in {pod.metadata.name for pod, _ in self._node.pods()})
 
     async def restart_kubelet(self) -> None:
-        await self.node.restart()
+        await self._node.restart()
+
+    async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
+        metadata = msgspec.structs.replace(claim.metadata, uid=str(uuid.uuid4()))
+        stored = msgspec.structs.replace(claim, metadata=metadata)
+        self._cluster.put(stored)
+        return stored
+
+    async def remove_claim(self, name: str) -> None:
+        self._cluster.remove(name)
+
+    async def prepare_failure(self, pod: str) -> str:
+        async with asyncio.timeout(10):
+            return await self._failures[f"default/{pod}"]
+
+    async def injected(self, pod: str, container: str) -> list[str]:
+        return list(dict.fromkeys(self._node.claimed_devices(pod, container)))
+
+    async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:
+        def now() -> list[ShownHealth]:
+            entries = self._node.status(pod).container_statuses[0].allocated_resources_status
+            return sorted(
+                ShownHealth(entry.name, each.resource_id, each.health, each.message)
+                for entry in entries
+                for each in entry.resources
+            )
+
+        await self._node.until(lambda: now() == sorted(shown))
+
+    async def _watch(self) -> None:
+        async for event in self._node.events():
+            if event.kind == "FailedPrepareDynamicResources" and not self._failures[event.about].done():
+                self._failures[event.about].set_result(event.text)

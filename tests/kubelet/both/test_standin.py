@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.standin import StandIn
-from tests.kubelet.both.world import Stage
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_stand_in_plays(name: str, folder: Path) -> None:
-    world = StandIn(folder)
-    async with world.node:
-        stage = Stage(world, name)
+    async with StandIn(folder) as world:
+        stage = ClaimsStage(world, name)
         try:
             await SCENARIOS[name](stage)
         finally:
@@ -21,4 +20,4 @@ async def test_the_stand_in_plays(name: str, folder: Path) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(SCENARIOS) >= 25
+    assert len(SCENARIOS) >= 65

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -15,8 +16,12 @@ from kubelet.devicemanager import Device
 from kubelet.plugin import DevicePluginStub
 from kubelet.pods import Pod
 from kubeletapi.podresources.v1 import api_pb2 as api
+from resourceapi.objects import v1
+from resourceapi.objects.claim_status_rules import MAX_USERS
 
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
+
+INJECTED = "CDI_"  # how the variables begin by which containers show their CDI devices, the value is the device's name
 
 
 class ContainerView(Struct, frozen=True):
@@ -38,10 +43,20 @@ class PodView(Struct, frozen=True):
     containers: Mapping[str, ContainerView] = {}
 
 
+class ShownHealth(Struct, frozen=True, order=True):
+    """The health of a claimed device as a pod's status shows it."""
+
+    entry: str  # claim:<name>, claim:<name>/<request>
+    id: str
+    health: str
+    message: str = ""
+
+
 class World(Protocol):
     """A node with a kubelet."""
 
     kubelet_folder: Path
+    cdi_folder: Path
 
     async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
         """Return when the node's status says so."""
@@ -52,7 +67,10 @@ class World(Protocol):
         ...
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
-        """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason."""
+        """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason.
+
+        Its claims are reserved for it before, unless that is impossible.
+        """
         ...
 
     async def view(self, name: str) -> PodView:
@@ -71,13 +89,43 @@ class World(Protocol):
         """Return when the kubelet has ended the pod's first container, and will not start it again."""
         ...
 
-    async def remove(self, name: str) -> None:
-        """Delete a pod and wait until it is gone."""
+    async def remove(self, name: str, *, force: bool = False) -> None:
+        """Delete a pod and wait until it is gone; with `force` without the kubelet's consent."""
         ...
 
     async def restart_kubelet(self) -> None:
         """Restart the kubelet; pods keep running."""
         ...
+
+    async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
+        """Create a claim that is allocated already; return it as it was stored."""
+        ...
+
+    async def remove_claim(self, name: str) -> None:
+        """Delete a claim, if it is there."""
+        ...
+
+    async def prepare_failure(self, pod: str) -> str:
+        """What the pod's first event says of claims that could not be prepared, once there is one."""
+        ...
+
+    async def injected(self, pod: str, container: str) -> list[str]:
+        """The CDI devices that the runtime gave to a container, in order."""
+        ...
+
+    async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:
+        """Return when the status of the pod's first container shows exactly this."""
+        ...
+
+
+def reserved(claim: v1.ResourceClaim, pod: str, uid: str) -> v1.ResourceClaim | None:
+    """The claim as the scheduler leaves it for a pod; None if it has no room."""
+    users = claim.status.reserved_for
+    if len(users) == MAX_USERS:
+        return None
+    user = v1.ResourceClaimConsumerReference(resource="pods", name=pod, uid=uid)
+    status = msgspec.structs.replace(claim.status, reserved_for=(*users, user))
+    return msgspec.structs.replace(claim, status=status)
 
 
 class Stage:
@@ -90,15 +138,15 @@ class Stage:
         self.folder = world.kubelet_folder / "device-plugins"
         self.registry = world.kubelet_folder / "plugins_registry"
         self.socket = self.folder / "kubelet.sock"
-        self._stack = AsyncExitStack()
+        self.stack = AsyncExitStack()  # what ends with the scenario, after its pods
         self._plugins = 0
         self._pods: list[str] = []
 
     async def close(self) -> None:
         """Leave nothing behind."""
-        for pod in self._pods:
-            await self.world.remove(pod)
-        await self._stack.aclose()
+        async with self.stack, AsyncExitStack() as pods:
+            for pod in self._pods:
+                pods.push_async_callback(self.world.remove, pod)
 
     async def plugin(
         self, devices: Sequence[Device], *, folder: Path | None = None, register: bool = True, **options: Any
@@ -107,7 +155,7 @@ class Stage:
         self._plugins += 1
         path = (folder or self.folder) / f"{self.name}{self._plugins}.sock"
         plugin = DevicePluginStub(path, self.resource, devices, **options)
-        await self._stack.enter_async_context(plugin)
+        await self.stack.enter_async_context(plugin)
         if register:
             await plugin.register(self.socket)
         return plugin
@@ -153,7 +201,7 @@ class Stage:
 
     async def held(self, pod: str) -> dict[str, list[str]] | None:
         """Container -> ids of the scenario's resource, from pod resources; None if the pod is not listed."""
-        response = await self._ask("List", api.ListPodResourcesRequest())
+        response = await self.ask("List", api.ListPodResourcesRequest())
         for each in response.pod_resources:
             if each.name == pod:
                 return {
@@ -167,10 +215,10 @@ class Stage:
     async def placed(self, pod: str | None = None) -> list[tuple[str, int | None]]:
         """(id, NUMA node) of each element that pod resources has for a pod, or as allocatable."""
         if pod is None:
-            elements = (await self._ask("GetAllocatableResources", api.AllocatableResourcesRequest())).devices
+            elements = (await self.ask("GetAllocatableResources", api.AllocatableResourcesRequest())).devices
         else:
             request = api.GetPodResourcesRequest(pod_name=pod, pod_namespace="default")
-            found = (await self._ask("Get", request)).pod_resources.containers
+            found = (await self.ask("Get", request)).pod_resources.containers
             elements = [element for container in found for element in container.devices]
         return sorted(
             (
@@ -181,6 +229,7 @@ class Stage:
             key=str,
         )
 
-    async def _ask(self, method: str, request: Any) -> Any:
+    async def ask(self, method: str, request: Any) -> Any:
+        """Ask pod resources."""
         async with connect(self.world.kubelet_folder / "pod-resources" / "kubelet.sock") as channel:
             return await Client(channel, _LISTER).call(method, request)

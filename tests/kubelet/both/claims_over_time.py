@@ -1,0 +1,104 @@
+"""Claims and the kubelet over time: pods end, unpreparing fails, the kubelet restarts."""
+
+import asyncio
+
+from kubelet.plugin import Gate, failing
+from kubeletapi.dra.v1 import api_pb2 as dra
+from resourceapi.objects import v1
+from tests.dra_scenarios import scenario
+from tests.kubelet.both.claims_stage import PREPARE, SECONDS, UNPREPARE, ClaimsStage, Listed
+from tests.kubelet.both.scenario import both
+
+
+def unprepared(claim: v1.ResourceClaim) -> dra.NodeUnprepareResourcesResponse:
+    return dra.NodeUnprepareResourcesResponse(claims={claim.metadata.uid: dra.NodeUnprepareResourceResponse()})
+
+
+@both
+@scenario(165, 168)
+async def unprepare_fails_at_first(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    await stage.run(stage.user("", await stage.claim()))
+    driver.behaviours[UNPREPARE] = failing("unprepare broke")
+    removing = asyncio.create_task(stage.world.remove(stage.name))
+    await driver.until(lambda: bool(driver.called(UNPREPARE)), SECONDS)
+    view = await stage.world.view(stage.name)
+    assert (view.phase, view.reason, view.message) == ("Running", "", "")
+    assert stage.name in stage.stored()
+    del driver.behaviours[UNPREPARE]
+    await removing
+    assert stage.stored() == {}
+    assert set(map(tuple, driver.claims(UNPREPARE))) == {(stage.name,)}
+    assert len(driver.called(UNPREPARE)) >= 2
+
+
+@both
+async def a_pod_that_completes(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    await stage.run(stage.user("", claim, restart_policy="Never"))
+    gate = driver.behaviours[UNPREPARE] = Gate(unprepared(claim))
+    ending = asyncio.create_task(stage.world.end_container(stage.name, "c", "Succeeded"))
+    await driver.until(lambda: bool(driver.called(UNPREPARE)), SECONDS)
+    assert (await stage.world.view(stage.name)).phase == "Running"
+    gate.open()
+    await ending
+    assert stage.stored() == {}
+
+
+@both
+@scenario(119, 202)
+async def a_new_claim_of_an_old_name(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    old = await stage.claim()
+    await stage.run(stage.user("x", old))
+    gate = driver.behaviours[UNPREPARE] = Gate(unprepared(old))
+    removing = asyncio.create_task(stage.world.remove(f"{stage.name}x", force=True))
+    await driver.until(lambda: bool(driver.called(UNPREPARE)), SECONDS)
+    await stage.world.remove_claim(stage.name)
+    new = await stage.claim()
+    assert new.metadata.uid != old.metadata.uid
+    assert await stage.refused(stage.user("y", new)) == (
+        f"old ResourceClaim with same name {stage.name} and different UID {old.metadata.uid} still exists"
+        " (previous pod force-deleted?!)"
+    )
+    gate.open()
+    await removing
+    await stage.world.remove(f"{stage.name}y")
+    assert driver.claims(PREPARE) == [[stage.name]]
+
+
+@both
+@scenario(159)
+async def restart_with_a_claim(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    id_ = stage.cdi(claim, "g0")
+    before = await stage.run(stage.user("", claim))
+    stored = stage.stored()
+    await stage.world.restart_kubelet()
+    await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
+    assert await stage.listed(stage.name) == {"c": [Listed(stage.name, "g0", (id_,))]}
+    view = await stage.world.end_container(stage.name, "c", "restarted")
+    assert (view.uid, view.phase) == (before.uid, "Running")
+    assert await stage.world.injected(stage.name, "c") == [id_]
+    assert stage.stored() == stored
+    assert len(driver.called(PREPARE)) == 1, "its sandbox lives"
+    await stage.world.remove(stage.name)
+    assert driver.claims(UNPREPARE) == [[stage.name]]
+
+
+@both
+async def another_user_after_a_restart(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    id_ = stage.cdi(claim, "g0")
+    await stage.run(stage.user("x", claim))
+    await stage.world.restart_kubelet()
+    await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
+    await stage.run(stage.user("y", claim))
+    assert driver.claims(PREPARE) == [[stage.name]] * 2, "nobody noted that it is prepared"
+    state = (stage.stored()[stage.name].driver_state or {})[stage.driver_name]
+    assert [device.device_name for device in state.devices or ()] == ["g0"] * 2
+    twice = [Listed(stage.name, "g0", (id_,)), Listed(stage.name, "g0", (id_, id_))]
+    assert await stage.listed(f"{stage.name}x") == await stage.listed(f"{stage.name}y") == {"c": twice}

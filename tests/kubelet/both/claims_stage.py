@@ -1,0 +1,206 @@
+"""A scenario's drivers and claims."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from checkpoint.kubelet_claims import ClaimState, encode, load
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.pods import Container, Pod, container, pod
+from kubeletapi.dra.v1 import api_pb2 as dra
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from resourceapi.objects import ObjectMeta, v1
+from resourceapi.objects.claim_status_rules import MAX_USERS
+from tests.kubelet.both.world import INJECTED, Stage, World
+
+PREPARE = "NodePrepareResources"
+UNPREPARE = "NodeUnprepareResources"
+POOL = "pool"
+SECONDS = 40.0  # for what a kubelet does by itself
+
+_STRANGERS = tuple(
+    v1.ResourceClaimConsumerReference(api_group="both.example", resource="strangers", name="x", uid=f"x{number}")
+    for number in range(MAX_USERS)
+)
+
+
+class Listed(NamedTuple):
+    """A claimed device of a container as pod resources lists it."""
+
+    claim: str
+    device: str
+    cdi: tuple[str, ...] = ()
+    share_id: str = ""
+
+
+class ClaimsStage(Stage):
+    """One scenario's drivers and claims, beside its plugins. Its drivers prepare what was allocated."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._claims: dict[str, v1.ResourceClaim] = {}  # by uid
+
+    @property
+    def driver_name(self) -> str:
+        """The scenario's driver."""
+        return f"{self.name}.both.example"
+
+    @property
+    def service(self) -> Path:
+        """Where a driver may serve that has a second socket for its registration."""
+        return self.world.kubelet_folder / f"{self.name}.sock"
+
+    async def driver(self, driver: str | None = None, **options: Any) -> DRAPluginStub:
+        """A driver that the kubelet has registered."""
+        stub = await self.serving(driver, **options)
+        assert await self.told(stub) == (True, "")
+        return stub
+
+    async def serving(self, driver: str | None = None, endpoint: Path | None = None, **options: Any) -> DRAPluginStub:
+        """A driver, the scenario's unless another is named, that lies where the kubelet finds it.
+
+        `endpoint` is where it says that it serves, if that is not true.
+        """
+        self._plugins += 1
+        name = self.driver_name if driver is None else driver
+        options = {"name": f"{self.name}{self._plugins}.sock"} | options
+        stub = DRAPluginStub(self.registry, name, lambda asked: self.allocated(asked.uid, name), **options)
+        if endpoint is not None:
+            stub.info.endpoint = str(endpoint)
+        return await self.stack.enter_async_context(stub)
+
+    async def told(self, driver: DRAPluginStub) -> tuple[bool, str]:
+        """What the kubelet tells a driver first of its registration."""
+        await driver.until(lambda: bool(driver.notified), SECONDS)
+        return driver.notified[0]
+
+    async def claim(
+        self,
+        name: str = "",
+        *devices: str,
+        drivers: Mapping[str, str] = MappingProxyType({}),
+        shares: Sequence[str] = (),
+        is_full: bool = False,
+    ) -> v1.ResourceClaim:
+        """A claim, `<scenario><name>`, to which devices are allocated, given as `request/device`; by default `r/g0`.
+
+        Args:
+            name: what comes after the scenario's name.
+            devices: requests and devices.
+            drivers: of devices that are not the scenario's driver's.
+            shares: the devices' share ids, if they have some.
+            is_full: whether it has no room for another user.
+        """
+        pairs = [each.split("/") for each in devices or ("r/g0",)]
+        results = tuple(
+            v1.DeviceRequestAllocationResult(
+                request=request,
+                driver=drivers.get(device, self.driver_name),
+                pool=POOL,
+                device=device,
+                share_id=share,
+            )
+            for (request, device), share in zip(pairs, shares or (None,) * len(pairs), strict=True)
+        )
+        exactly = v1.ExactDeviceRequest(device_class_name="both.example", allocation_mode=v1.EXACT_COUNT, count=1)
+        requests = tuple(v1.DeviceRequest(name=name, exactly=exactly) for name in dict.fromkeys(x for x, _ in pairs))
+        allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=results))
+        made = await self.world.put_claim(
+            v1.ResourceClaim(
+                metadata=ObjectMeta(name=f"{self.name}{name}", namespace="default"),
+                spec=v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=requests)),
+                status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=_STRANGERS if is_full else ()),
+            )
+        )
+        self.stack.push_async_callback(self.world.remove_claim, made.metadata.name)
+        self._claims[made.metadata.uid] = made
+        self._write_cdi(made)
+        return made
+
+    def allocated(self, uid: str, driver: str) -> list[dra.Device]:
+        """What the driver of a claim answers: each device that it was allocated, with a CDI device of its own."""
+        return [
+            claimed(
+                [result.request],
+                result.pool,
+                result.device,
+                self.cdi(self._claims[uid], result.device),
+                share_id=result.share_id,
+            )
+            for result in _results(self._claims[uid])
+            if result.driver == driver
+        ]
+
+    def cdi(self, claim: v1.ResourceClaim, device: str) -> str:
+        """The name of the CDI device of a claimed device."""
+        return f"both.example/{self.name}={claim.metadata.uid}-{device}"
+
+    def user(self, name: str, *claims: v1.ResourceClaim, containers: Iterable[Container] = (), **options: Any) -> Pod:
+        """A pod, `<scenario><name>`, that calls its claims a, b, c; by default one container `c` uses them all."""
+        references = {key: each.metadata.name for key, each in zip("abc", claims, strict=False)}
+        using = tuple(containers) or (container("c", claims=references),)
+        return pod(f"{self.name}{name}", *using, claims=references, **options)
+
+    async def refused(self, asking: Pod) -> str:
+        """Why a pod's claims could not be prepared, after the words that every such event begins with."""
+        view = await self.run(asking, "ContainerCreating")
+        assert view.phase == "Pending"
+        text = await self.world.prepare_failure(asking.metadata.name)
+        head = "Failed to prepare dynamic resources: prepare dynamic resources: "
+        assert text.startswith(head)
+        return text.removeprefix(head)
+
+    def stored(self) -> dict[str, ClaimState]:
+        """The scenario's claims in the kubelet's file, by name; the file is as our codec would write it."""
+        raw = (self.world.kubelet_folder / "dra_manager_state").read_bytes()
+        found = load(raw).claims
+        assert encode(found) == raw
+        return {each.claim_name: each for each in found or () if each.claim_name.startswith(self.name)}
+
+    async def listed(self, name: str) -> dict[str, list[Listed]]:
+        """Container -> its claimed devices, from pod resources."""
+        request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
+        found = (await self.ask("Get", request)).pod_resources.containers
+        return {
+            each.name: [
+                Listed(
+                    claim.claim_name,
+                    resource.device_name,
+                    tuple(device.name for device in resource.cdi_devices),
+                    resource.share_id,
+                )
+                for claim in each.dynamic_resources
+                for resource in claim.claim_resources
+            ]
+            for each in found
+        }
+
+    def _write_cdi(self, claim: v1.ResourceClaim) -> None:
+        uid = claim.metadata.uid
+        devices = [
+            {
+                "name": f"{uid}-{device}",
+                "containerEdits": {
+                    "env": [f"{INJECTED}{uid.replace('-', '')}{device}={self.cdi(claim, device)}"],
+                },
+            }
+            for device in dict.fromkeys(result.device for result in _results(claim))
+        ]
+        path = self.world.cdi_folder / f"both-{uid}.json"
+        spec = {"cdiVersion": "0.6.0", "kind": f"both.example/{self.name}", "devices": devices}
+        _replace(path, json.dumps(spec))
+        self.stack.callback(path.unlink, missing_ok=True)
+
+
+def _results(claim: v1.ResourceClaim) -> tuple[v1.DeviceRequestAllocationResult, ...]:
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def _replace(path: Path, content: str) -> None:
+    """Write a file so that nobody sees half of it."""
+    half = path.with_suffix(".new")
+    half.write_text(content)
+    half.rename(path)

@@ -1,0 +1,91 @@
+"""The health of claimed devices, as their driver reports it and as the pod's status shows it."""
+
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.pods import container
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
+from tests.dra_scenarios import scenario
+from tests.kubelet.both.claims_stage import POOL, SECONDS, ClaimsStage
+from tests.kubelet.both.scenario import both
+from tests.kubelet.both.world import ShownHealth
+
+SERVICES = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+HEALTHY, UNHEALTHY = api.HealthStatus.HEALTHY, api.HealthStatus.UNHEALTHY
+LEASE = 600  # seconds
+
+
+def report(device: str, health: api.HealthStatus = HEALTHY, message: str = "") -> api.DeviceHealth:
+    identifier = api.DeviceIdentifier(pool_name=POOL, device_name=device)
+    return api.DeviceHealth(device=identifier, health=health, message=message, health_check_timeout_seconds=LEASE)
+
+
+async def watched(stage: ClaimsStage) -> DRAPluginStub:
+    """A driver whose health stream is open. It announces no health service."""
+    driver = await stage.driver(services=SERVICES)
+    await driver.until(lambda: driver.streams == 1, SECONDS)
+    return driver
+
+
+@both
+@scenario(135, 136, 137, 188)
+async def health_in_the_status(stage: ClaimsStage) -> None:
+    driver = await watched(stage)
+    claim = await stage.claim()
+    await stage.run(stage.user("", claim))
+
+    async def shows(health: str, message: str = "") -> None:
+        await stage.world.until_health(stage.name, [ShownHealth("claim:a", stage.cdi(claim, "g0"), health, message)])
+
+    await shows("Unknown")
+    driver.report(report("g0"))
+    await shows("Healthy")
+    driver.report(report("g0", UNHEALTHY, "overheated"))
+    await shows("Unhealthy", "overheated")
+    driver.report(report("g0", UNHEALTHY, "x" * 1025))
+    await shows("Unhealthy", "x" * 1021 + "...")
+    driver.report(report("g0"))
+    await shows("Healthy")
+    (request,) = driver.called("NodeWatchResources")
+    assert isinstance(request, api.NodeWatchResourcesRequest), "v1 is served, too"
+
+
+@both
+@scenario(136)
+async def names_in_the_status(stage: ClaimsStage) -> None:
+    driver = await watched(stage)
+    claim = await stage.claim("", "a/g0", "b/g1", "b/g2")
+    id_ = stage.cdi(claim, "g0")
+    driver.prepare = lambda _: [
+        claimed(["a"], POOL, "g0", id_, stage.cdi(claim, "g1")),
+        claimed(["b"], POOL, "g1"),
+        claimed([], POOL, "g2"),
+    ]
+    await stage.run(stage.user("", claim, containers=[container("c", claims=["a/a"])]))
+    driver.report(report("g0"), report("g1"), report("g2", UNHEALTHY))
+    await stage.world.until_health(
+        stage.name,
+        [
+            ShownHealth("claim:a/a", id_, "Healthy"),
+            ShownHealth("claim:a/a", f"{stage.driver_name}/{POOL}/g2", "Unhealthy"),
+        ],
+    )
+
+
+@both
+@scenario(191)
+async def the_health_stream_ends(stage: ClaimsStage) -> None:
+    driver = await watched(stage)
+    claim = await stage.claim("", "r/g0", "r/g1")
+    await stage.run(stage.user("", claim))
+
+    async def shows(first: str, second: str) -> None:
+        pairs = (("g0", first), ("g1", second))
+        await stage.world.until_health(
+            stage.name, [ShownHealth("claim:a", stage.cdi(claim, device), health) for device, health in pairs]
+        )
+
+    driver.report(report("g0"), report("g1"))
+    await shows("Healthy", "Healthy")
+    driver.end_streams()
+    await driver.until(lambda: driver.streams_opened == 2, SECONDS)
+    driver.report(report("g1"))
+    await shows("Unknown", "Healthy")
