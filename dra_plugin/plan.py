@@ -187,7 +187,7 @@ def _holdings(given: Sequence[Given]) -> dict[str, Holding]:
         if each.is_admin or shares == 1:
             continue
         consumed = each.result.consumed_capacity.get(SHARES)
-        taken = consumed.value() if consumed is not None else 1
+        taken = max(1, consumed.value()) if consumed is not None else 1
         before = found.get(each.offered.device.id, Holding(shares, taken=0))
         limit = min(filter(None, (before.maximum, each.settings.maximum)), default=0)
         found[each.offered.device.id] = Holding(shares, before.taken + taken, limit)
