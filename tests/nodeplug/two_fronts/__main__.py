@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 
@@ -60,7 +61,7 @@ def tell(seed: int, steps: Sequence[Step]) -> int:
         live(seed, steps)
     except Failure as failure:
         print("\n".join(failure.diary))
-        print(failure)
+        traceback.print_exception(failure.__cause__)
         return 1
     print("no rule is broken")
     return 0

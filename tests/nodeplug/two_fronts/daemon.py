@@ -6,6 +6,7 @@ API, and `calls` of DRA.
 
 import asyncio
 import contextlib
+import inspect
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,8 +137,7 @@ class Daemon:
         await self.dra.update(assigned)
 
     async def end(self) -> None:
-        """Stop as the daemon does."""
-        self.dra.calls.close()
+        """Stop as the daemon does, once no calls come any more."""
         await self.dra.calls.finish(5.0)
         await self.dra.stop()
         await self.plugins.stop()
@@ -148,10 +148,11 @@ class Daemon:
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         assert isinstance(loop, Loop)
         loop.end_threads()
-        if tasks := [task for task in asyncio.all_tasks() if task is not mine]:
+        while tasks := asyncio.all_tasks() - {mine}:
             for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+                if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # or it would never be awaited
+                    task.cancel()
+            await asyncio.sleep(0)
         with disk.unwatched():
             left = self._folder.state.with_name("left")
             if self._folder.state.exists():

@@ -97,7 +97,7 @@ class LivingHost:
         self._resources = resources
         self._made_up = MadeUpHost(root, *MISC_NAMES)
         self._root = root
-        self._minor = len(MISC_NAMES)
+        self._minor = 300  # minors of before have meanings
         self.host = Host(root)
         self.plugged = {f"misc-{name}" for name in MISC_NAMES}
         self.ill: set[str] = set()
@@ -125,7 +125,9 @@ class LivingHost:
         self.plugged.add(device)
         if device != PHYSICAL:
             self._minor += 1
-            self._made_up.renumber(device.removeprefix("misc-"), self._minor)
+            name = device.removeprefix("misc-")
+            (self._root / f"sys/devices/virtual/misc/{name}/dev").write_text(f"10:{self._minor}\n")
+            self._made_up.renumber(name, self._minor)
             self.moves[device] = self.moves.get(device, 0) + 1
             return
         self.plugged.update(VIRTUAL)

@@ -147,7 +147,7 @@ class Life:
 
     def tell(self, text: str) -> None:
         """Write into the diary."""
-        self.diary.append(f"    {text}")
+        self.diary.append(f"    [{self._clock.now - 1_800_000_000:.3f}] {text}")
 
     def failed(self, context: dict[str, object]) -> None:
         """Take note of an error that nobody has handled."""
@@ -260,7 +260,7 @@ class Life:
         gone = [x.name for x in self.cluster.claims if not x.in_api]
         used = {x.name for x in self.cluster.claims if x.in_api}
         name = rng.choice([x for x in gone if x not in used] or [f"claim-{number}"])
-        claim = self.cluster.add_claim(name, f"{number:08x}-0000-4000-8000-000000000000", results)
+        claim = self.cluster.add_claim(name, f"{rng.getrandbits(32):08x}-0000-4000-8000-{number:012x}", results)
         self.tell(f"{claim.ref} gets {claim.names}")
 
     async def _reallocate(self, rng: random.Random) -> None:
@@ -392,9 +392,10 @@ class Life:
         await turns(rng.randrange(30))
         self.tell("stopping")
         await self._calls.hang_up()
-        await self._daemon.end()
+        self._daemon.dra.calls.close()
         if calls is not None:
-            await calls
+            await calls  # as a server does that stops
+        await self._daemon.end()
         self._part()
 
     async def _kill(self, rng: random.Random) -> None:
@@ -436,6 +437,7 @@ class Life:
         rules.files_have_leases(self.folder, leases)
         if self._is_whole:
             rules.leases_have_files(self.folder, self.cluster, leases)
+            rules.nothing_is_half_written(self.folder)
         if self._scanned == self._host.state() and self.cluster.kubelet_is_up:
             withheld = {x.device for x in self._daemon.ledger.withheld()}
             rules.shown_as_it_is(self._daemon, self._host, self._calls.lists, withheld)
@@ -454,7 +456,7 @@ class Life:
         assert self._daemon is not None
         if left := [(x.api, x.unit, x.holder) for x in self._daemon.ledger.leases()]:
             raise rules.Broken(f"nobody has anything, and there are leases: {left}")
-        self._is_whole = True
+        rules.leases_have_files(self.folder, self.cluster, ())
         self._check()
         await self._as_a_process(self._everything_can_be_had())
         self._part()
@@ -465,9 +467,9 @@ class Life:
         assert calls is not None
         await calls.hang_up()
         calls.listen()
-        await self._rescan(random.Random())
         for each in daemon.ledger.withheld():
             await daemon.ledger.readmit(each.device)
+        await self._rescan(random.Random())
         self.cluster.pods.clear()
         for claim in self.cluster.claims:
             claim.listed = ()

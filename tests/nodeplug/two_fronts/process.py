@@ -58,6 +58,8 @@ class Loop(asyncio.SelectorEventLoop):
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
         """Have `func` done in a while, whichever thread it was meant for."""
+        if getattr(executor, "_shutdown", False):
+            raise RuntimeError("cannot schedule new futures after shutdown")
         future: asyncio.Future[Any] = self.create_future()
         self._calls.append((future, func, args))
         if len(self._calls) == 1:

@@ -49,7 +49,7 @@ def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
 
 
 def leases_have_files(folder: Folder, cluster: Cluster, leases: Iterable[Lease]) -> None:
-    """Every claim with leases is done and has all its files; nothing else lies about. True once nothing was refused."""
+    """Every claim with leases is done and has all its files."""
     ours = [x for x in leases if x.api == "dra"]
     if half := [x.unit for x in ours if x.phase != "done"]:
         raise Broken(f"half done: {', '.join(half)}")
@@ -57,16 +57,21 @@ def leases_have_files(folder: Folder, cluster: Cluster, leases: Iterable[Lease])
     specs = Counter(_uids_with_specs(folder))
     if specs != dict.fromkeys(uids, len(_CLAIM_FILES)):
         raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
-    if left := [x.name for x in folder.cdi.glob(".*")]:
-        raise Broken(f"left behind: {left}")
-    known = {x.uid: x.name for x in cluster.claims if x.uid in uids}
+    known = [x for x in cluster.claims if x.uid in uids]
     with_metadata = {x.name for x in folder.metadata.iterdir()} if folder.metadata.exists() else set()
-    if with_metadata != {f"default_{name}" for name in known.values()} and len(known) == len(uids):
-        raise Broken(f"metadata: leases of {known}, folders {sorted(with_metadata)}")
+    needed = {f"default_{x.name}" for x in known if not x.is_contested}
+    if not needed <= with_metadata or (len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}):
+        raise Broken(f"metadata: leases of {[str(x.ref) for x in known]}, folders {sorted(with_metadata)}")
     found = _devices(folder)
-    for claim in cluster.claims:
+    for claim in known:
         if claim.answer is not None:
-            _is_whole(folder, claim, found, contested=list(known.values()).count(claim.name) > 1)
+            _is_whole(folder, claim, found)
+
+
+def nothing_is_half_written(folder: Folder) -> None:
+    """No file is left that was being written when the process died."""
+    if left := [x.name for x in folder.cdi.glob(".*")]:
+        raise Broken(f"half written: {left}")
 
 
 def shown_as_it_is(
@@ -109,21 +114,19 @@ def listed(encoded: bytes) -> dict[str, bool]:
     return {x.ID: x.health == "Healthy" for x in api.ListAndWatchResponse.FromString(encoded).devices}
 
 
-def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device], contested: bool) -> None:
+def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device]) -> None:
     assert claim.answer is not None
     for name in (x for device in claim.answer for x in device.cdi_device_ids):
         if name not in found:
             raise Broken(f"lost: {claim.name} was told {name}, which no CDI file has")
-    for request in {x.request for x in claim.results}:
+    for request in {x.request for x in claim.results} if not claim.is_contested else ():
         path = folder.metadata / f"default_{claim.name}" / request / "metadata.json"
         try:
             said, _ = json.JSONDecoder().raw_decode(path.read_text())
         except (OSError, ValueError) as error:
-            if contested:
-                continue
             raise Broken(f"lost: the metadata of {claim.name}, request {request}: {error}") from error
-        if said["metadata"]["uid"] != claim.uid and not contested:
-            raise Broken(f"metadata: {claim.name} reads what was said of {said['metadata']['uid']}")
+        if said["metadata"]["uid"] != claim.uid:
+            raise Broken(f"metadata: {claim.ref} reads what was said of {said['metadata']['uid']}")
 
 
 def _uids_with_specs(folder: Folder) -> list[str]:
