@@ -22,7 +22,7 @@ from dra_plugin.record import Record, Seen, allocated_at, encode, identity
 from dra_plugin.sharing import Holding
 from hostdevices import Device, Host
 from hostdevices.verify import Fingerprints, fingerprint
-from resourceapi.objects import v1
+from resourceapi.objects import Quantity, v1
 
 Find: TypeAlias = Callable[[str], Offered | None]
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
@@ -180,18 +180,29 @@ def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
 
 
 def _holdings(given: Sequence[Given]) -> dict[str, Holding]:
-    """Return what the claim takes of shared devices, by their ids."""
+    """Return what the claim takes of devices that others can have a part of, by the devices' ids."""
     found: dict[str, Holding] = {}
     for each in given:
-        shares = each.offered.resource.shares
-        if each.is_admin or shares == 1:
+        layout, resource = each.offered.layout, each.offered.resource
+        if each.is_admin or (layout is None and resource.shares == 1):
             continue
-        consumed = each.result.consumed_capacity.get(SHARES)
-        taken = max(1, consumed.value()) if consumed is not None else 1
-        before = found.get(each.offered.device.id, Holding(shares, taken=0))
+        if layout is None:
+            has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
+            consumed = {name: str(x) for name, x in each.result.consumed_capacity.items() if name in has}
+            takes: Mapping[str, str] = {SHARES: "1", **consumed}
+        else:
+            has, takes = dict(resource.dra.counters), layout.consumes
+        device = each.offered.device.id
+        before = found.get(device, Holding(has, {}))
         limit = min(filter(None, (before.maximum, each.settings.maximum)), default=0)
-        found[each.offered.device.id] = Holding(shares, before.taken + taken, limit)
+        found[device] = Holding(has, _sum(before.takes, takes), limit)
     return found
+
+
+def _sum(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Add quantities by their names."""
+    both = {name: str(Quantity.parse(one[name]) + Quantity.parse(other[name])) for name in one.keys() & other.keys()}
+    return {**one, **other, **both}
 
 
 def _resets(given: Sequence[Given]) -> list[Device]:

@@ -31,7 +31,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="1"):
 
     `results` are the allocation's results that it answers: request, device, share id and whether the access is an
     administrator's. `allocated_at` tells apart two allocations of one claim. `shared` is what the claim has of
-    shared devices, by their ids. `status` are the entries of the claim's status.devices.
+    devices that others can have a part of, by their ids. `status` are the entries of the claim's status.devices.
     """
 
     claim: ClaimRef

@@ -1,34 +1,38 @@
-"""How many hold a shared device at once: never more than it has shares, nor than a DeviceClass allows.
+"""Who has how much of a device that several can have: never more than it has, nor more holders than a class allows.
 
-The scheduler sees to the shares, but it forgets a claim whose pod was deleted by force, and whose container may still
-run. Of a class's limit it knows nothing: what is refused here is tried again by the kubelet until somebody else lets
-go. A claim's limit holds for as long as the claim has the device, also for those that come later without one.
+The scheduler sees to the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
+was deleted by force, and whose container may still run. Of a class's limit it knows nothing: what is refused here is
+tried again by the kubelet until somebody else lets go. A claim's limit holds for as long as the claim has the device,
+also for those that come later without one.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
 
 from msgspec import Struct
 
 from checkpoint import Ledger
 from dra_plugin.errors import DraPluginError
+from resourceapi.objects import Quantity
 
 _NAMED = 5  # holders
 
 
 class TooMany(DraPluginError):
-    """A device has no share left, or as many holders as one of them allows; says who they are, or whose limit it is."""
+    """A device has too little left, or as many holders as one of them allows; says who they are, or whose limit."""
 
 
 class Holding(Struct, frozen=True):
-    """What a claim has of a shared device: `taken` of its `shares`; `maximum` is the most holders, 0 for no limit."""
+    """What a claim has of a device: it `takes` quantities of what the device `has`; `maximum` holders, 0 for any."""
 
-    shares: int
-    taken: int = 1
+    has: Mapping[str, str]
+    takes: Mapping[str, str]
     maximum: int = 0
 
 
 class Sharing:
-    """The claims that have shared devices. `Ledger` knows what the other API has given out."""
+    """The claims that have parts of devices. `Ledger` knows what the other API has given out."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Start without claims."""
@@ -40,13 +44,12 @@ class Sharing:
         self._claims[uid] = holdings
 
     def enter(self, uid: str, holdings: Mapping[str, Holding]) -> None:
-        """Let a claim have shares of devices, by the device's id. Raises `TooMany`. Repeating changes nothing."""
+        """Let a claim have parts of devices, by the device's id. Raises `TooMany`. Repeating changes nothing."""
         for device, own in holdings.items():
             others = {each: said[device] for each, said in self._claims.items() if each != uid and device in said}
-            pods = self._pods(device)
-            if uid not in self._claims:  # or it has its share, though there may be fewer now
-                _check_shares(device, own, others, pods)
-            _check_limits(device, uid, own, others, pods)
+            if uid not in self._claims:  # or it has what it has, though there may be less now
+                _check_amounts(device, own, others)
+            _check_limits(device, uid, own, others, self._pods(device))
         self._claims[uid] = holdings
 
     def leave(self, uid: str) -> None:
@@ -57,13 +60,15 @@ class Sharing:
         return sum(x.api != "dra" and device in x.occupies | x.touches for x in self._ledger.leases())
 
 
-def _check_shares(device: str, own: Holding, others: Mapping[str, Holding], pods: int) -> None:
-    taken = sum(each.taken for each in others.values()) + pods
-    if taken + own.taken > own.shares:
-        raise TooMany(
-            f"device {device}: {taken} of its {own.shares} shares are taken{_by(others)}, and this claim needs"
-            f" {own.taken}; end one of them first"
-        )
+def _check_amounts(device: str, own: Holding, others: Mapping[str, Holding]) -> None:
+    for name, wanted in own.takes.items():
+        holders = {each: said.takes[name] for each, said in others.items() if name in said.takes}
+        taken = reduce(add, map(Quantity.parse, holders.values()), Quantity.of(0))
+        if holders and taken + Quantity.parse(wanted) > Quantity.parse(own.has[name]):
+            raise TooMany(
+                f"device {device}: of {own.has[name]} {name} {taken} are taken by {_some(holders)}, and this claim"
+                f" needs {wanted}; end one of them first"
+            )
 
 
 def _check_limits(device: str, uid: str, own: Holding, others: Mapping[str, Holding], pods: int) -> None:
@@ -80,7 +85,7 @@ def _check_limits(device: str, uid: str, own: Holding, others: Mapping[str, Hold
         )
 
 
-def _by(claims: Iterable[str]) -> str:
+def _some(claims: Iterable[str]) -> str:
     named = [f"claim/{each}" for each in claims]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return f" by {', '.join(named[:_NAMED])}{more}" if named else ""
+    return f"{', '.join(named[:_NAMED])}{more}"

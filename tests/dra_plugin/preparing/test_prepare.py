@@ -11,7 +11,7 @@ import cdi
 from checkpoint import Lease
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from hostdevices import Health
-from hostdevices.resource import DraOptions, Partition
+from hostdevices.resource import Capacity, DraOptions, Partition
 from resourceapi.objects import v1
 from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, config, ref, resource, result, uid
 from tests.dra_scenarios import scenario
@@ -307,8 +307,10 @@ async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) ->
         await world.prepare(sharer(1))
         await world.prepare(sharer(2, taken="2"))
         refusal = await world.refusal(sharer(3))
-        assert refusal.startswith("device misc-fuse: 3 of its 3 shares are taken by ")
-        assert f"claim/{uid(1)}, claim/{uid(2)}" in refusal
+        assert refusal == (
+            f"device misc-fuse: of 3 shares 3 are taken by claim/{uid(1)}, claim/{uid(2)}, and this claim needs 1; end"
+            " one of them first"
+        )
         assert len(world.units()) == 2
         world.resources = [resource("fuse", shares=2)]
         await world.restart(boot_id="another-boot")
@@ -407,6 +409,27 @@ async def test_a_partition_touches_its_device_and_occupies_itself(world: World) 
     assert "is shared, a reset" in await world.refusal(
         claim(result(names[0]), name="c9", uid=uid(9), configs=[config(reset=True)])
     )
+
+
+async def test_nobody_has_what_others_hold_of_a_layout_or_a_capacity(world: World) -> None:
+    layout = DraOptions(
+        counters={"memory": "80Gi", "slices": "7"},
+        partitions=(Partition("half", {"memory": "40Gi"}), Partition("all", {"memory": "80Gi", "slices": "7"})),
+    )
+    streams = DraOptions(capacity={"streams": Capacity("32", default="4")})
+    world.resources = [resource("fuse", dra=layout), resource("kvm", shares=8, dra=streams)]
+    await world.restart()
+    await world.prepare(claim(result("misc-fuse-half"), name="c1", uid=uid(1)))
+    refusal = await world.refusal(claim(result("misc-fuse-all"), name="c2", uid=uid(2)))
+    assert "device misc-fuse: of 80Gi memory 40Gi are taken by claim/" in refusal
+    most, rest = (
+        claim(result("misc-kvm", share_id=f"s{n}", consumed={"streams": str(n)}), name=f"c{n}", uid=uid(n))
+        for n in (28, 5)
+    )
+    await world.prepare(most)
+    assert "device misc-kvm: of 32 streams 28 are taken by claim/" in await world.refusal(rest)
+    await world.unprepare(most)
+    await world.prepare(rest)
 
 
 @scenario(201, 218)
