@@ -114,6 +114,7 @@ class DraPlugin:
     async def start(self) -> None:
         """Serve and publish. Call `take` and `update` before."""
         assert self._preparer is not None
+        await self._preparer.recall()
         self._driver.set_result(self._preparer)
         await self._kubelet.start()
         self._preparer.start()

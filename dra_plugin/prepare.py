@@ -33,14 +33,14 @@ from dra_plugin.errors import DraPluginError
 from dra_plugin.metadata import DeviceEntry, MetadataError
 from dra_plugin.metadata_files import MetadataFolder
 from dra_plugin.plan import Attributes, Find, Plan, Planner, holder_of
-from dra_plugin.reconcile import NotKnown, look
+from dra_plugin.reconcile import NotKnown, look, named_claims
 from dra_plugin.record import Record, Seen, record_of
 from dra_plugin.sharing import Sharing, TooMany
 from hostdevices import Device, Host, HostDevicesError
 from hostdevices.reset import reset
 from hostdevices.verify import fingerprint
-from resourceapi.client import AnyVersion
-from resourceapi.objects import v1
+from resourceapi.client import AnyVersion, ClientError
+from resourceapi.objects import DecodeError, v1
 
 API: Api = "dra"
 INTERVAL = 60.0  # seconds between looks for claims that are over
@@ -110,6 +110,8 @@ class Preparer:
         self._periodic: asyncio.Task[None] | None = None
         self._leased = asyncio.Event()
         self._has_read = False
+        self._is_complete = False  # nothing that pods have is without a lease
+        self._has_unreadable = False  # leases of another version of ours
         self._last_error = ""
 
     def update(self, assigned: Mapping[str, Sequence[Device]]) -> None:
@@ -127,7 +129,6 @@ class Preparer:
             log.error("claims cannot be repaired: %s", error)
             return
         done: list[Record] = []
-        unreadable = False
         for uid in sorted({lease.holder.partition("/")[2] for lease in self._dra_leases()}):
             leases = self._leases(uid)
             record = record_of(leases[0])
@@ -137,12 +138,39 @@ class Preparer:
                 await self._in_turn(uid, partial(self._unprepare, ref))
             elif record is None:
                 log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
-                unreadable = True
+                self._has_unreadable = True
             else:
                 self._sharing.resume(uid, record.shared)
                 done.append(record)
-        for problem in await self._on_host(self._files.sync, done, not unreadable):
+        try:
+            self._is_complete = await self._forgotten() == []
+        except (NotKnown, OSError) as error:
+            log.warning("files without a lease stay until it is known whose they are: %s", error)
+        for problem in await self._on_host(self._files.sync, done, self._is_complete and not self._has_unreadable):
             log.error("%s; it is tried again when the claim is prepared", problem)
+
+    async def recall(self) -> None:
+        """After `repair` and `update`: lease again what pods have and our record has lost, so that nobody else gets it.
+
+        What cannot be leased now keeps its files and is tried again at every look.
+        """
+        if self._is_complete or self._claims is None:
+            return
+        problems: list[str] = []
+        try:
+            async with asyncio.timeout(self._patience):
+                for namespace, name in await self._forgotten():
+                    try:
+                        await self._recall(self._claims, namespace, name)
+                    except (*_REFUSALS, ClientError, DecodeError) as error:
+                        problems.append(f"claim {namespace}/{name}: {error}")
+        except (NotKnown, OSError) as error:  # a TimeoutError is an OSError without words
+            problems.append(str(error) or f"no answer within {self._patience:g} s")
+        self._is_complete = not problems
+        if self._is_complete:
+            problems += await self._on_host(self._files.sync, self._records(), not self._has_unreadable)
+        for problem in problems:
+            log.error("what pods have of us may be without a lease: %s; it is tried again", problem)
 
     def start(self) -> None:
         """Begin to reconcile now and then, while there are leases."""
@@ -301,13 +329,41 @@ class Preparer:
             await self._ledger.release(lambda lease: lease.api == API and lease.holder == holder_of(claim.uid))
         self._sharing.leave(claim.uid)
 
+    async def _forgotten(self) -> list[tuple[str, str]]:
+        """Return namespace and name of the claims that pods have devices from and that have no lease."""
+        known = {(record.claim.namespace, record.claim.name) for record in self._records()}
+        return sorted(await named_claims(self._driver, self._pod_resources) - known)
+
+    async def _recall(self, claims: AnyVersion[v1.ResourceClaim], namespace: str, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        claim = await loop.run_in_executor(self._api_threads, claims.get, name, namespace)
+        await self._in_turn(claim.metadata.uid, partial(self._lease_again, claim))
+
+    async def _lease_again(self, claim: v1.ResourceClaim) -> None:
+        """Lease what a claim has, as it is: it is in use, so nothing is reset."""
+        if self._leases(claim.metadata.uid):
+            return
+        plan = self._planner.plan(claim, self._planner.results(claim), time.time())
+        await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), afresh=False)
+        self._sharing.resume(claim.metadata.uid, plan.record.shared)
+        self._leased.set()
+        log.warning(
+            "lease made anew: a pod has the device, our record was lost", extra={"claim": str(plan.record.claim)}
+        )
+        await self._on_host(self._files.write, plan.record)
+
+    def _records(self) -> list[Record]:
+        """Return what is done."""
+        done = {lease.holder: lease for lease in self._dra_leases() if lease.phase == "done"}
+        return [record for record in map(record_of, done.values()) if record is not None]
+
     async def _repeat(self) -> None:
         while True:
             try:
                 await self.reconcile()
             except Exception:  # a defect of ours: the next look may do better, and no look at all would be worse
                 log.exception("the look for claims that are over failed")
-            if not self._dra_leases():
+            if self._is_complete and not self._dra_leases():
                 self._leased.clear()
                 await self._leased.wait()
             await asyncio.sleep(INTERVAL)
@@ -315,10 +371,9 @@ class Preparer:
     async def _look_for_ends(self) -> None:
         if self._claims is None:
             return
+        await self.recall()
         self._called = set(self._working)
-        prepared = {x.holder: x for x in self._dra_leases() if x.phase == "done"}
-        records = [record for record in map(record_of, prepared.values()) if record is not None]
-        idle = [record for record in records if record.claim.uid not in self._called]
+        idle = [record for record in self._records() if record.claim.uid not in self._called]
         try:
             async with asyncio.timeout(self._patience):
                 found = await look(self._driver, idle, self._claims, self._api_threads, self._pod_resources)

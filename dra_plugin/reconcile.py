@@ -66,6 +66,16 @@ def named_devices(listed: podresources.ListPodResourcesResponse, driver: str) ->
     }
 
 
+async def named_claims(driver: str, socket: Path) -> Set[tuple[str, str]]:
+    """Return namespace and name of the claims from which pods have devices of `driver`. Raises `NotKnown`.
+
+    Where no kubelet has ever served pod-resources, there are none.
+    """
+    if not socket.exists():
+        return frozenset()
+    return {(namespace, name) for namespace, name, *_ in await _named(driver, socket)}
+
+
 def _names(record: Record) -> Set[Named]:
     claim = record.claim
     return {(claim.namespace, claim.name, x.pool, x.device, x.share_id or "") for x in record.devices}

@@ -67,7 +67,8 @@ class Daemon:
                 await dra.take(ledger)
             stack.enter_context(_metrics(settings, plugins, dra))
             stack.callback(notify, "STOPPING=1")
-            await self._until_stopped([front for front in (plugins, dra) if front is not None])
+            # DRA first: where the ledger was lost it leases again what pods have, before the other API gives it away
+            await self._until_stopped([front for front in (dra, plugins) if front is not None])
         log.info("stopped; leases stay")
 
     async def _until_stopped(self, fronts: Sequence[Front]) -> None:

@@ -1,7 +1,7 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
-Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Device names and serial numbers are what
-somebody's hardware says: whatever a terminal or a log reader could take for its own is escaped.
+Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Device names and serial numbers
+are what somebody's hardware says: whatever a terminal or a log reader could take for its own is escaped.
 """
 
 import logging

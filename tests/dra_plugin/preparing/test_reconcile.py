@@ -28,6 +28,9 @@ def cluster(client: Client) -> Cluster:
     return Cluster(client)
 
 
+SHARE = "8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6a"
+
+
 @pytest.fixture
 async def pods(socket_dir: Path) -> AsyncIterator[PodResources]:
     found = PodResources()
@@ -51,8 +54,12 @@ async def test_a_claim_that_is_over_is_unprepared(
 ) -> None:
     devices = await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
     pods.run("pod", "mine", devices)
+    asked = pods.asked
     await connected.reconcile()
-    assert (connected.units(), pods.asked) == (["misc-fuse"], 0)  # it is wanted: there is nothing to ask the kubelet
+    assert (connected.units(), pods.asked) == (
+        ["misc-fuse"],
+        asked,
+    )  # it is wanted: there is nothing to ask the kubelet
     await cluster.deallocate("mine")
     if how != "deallocated":
         await cluster.delete("mine")
@@ -68,14 +75,13 @@ async def test_a_claim_that_is_over_is_unprepared(
 async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
     connected: World, cluster: Cluster, pods: PodResources
 ) -> None:
-    share = "8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6a"
     await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await cluster.deallocate("mine")
     await cluster.delete("mine")
-    later = await connected.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=share)))
+    later = await connected.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=SHARE)))
     pods.run("pod", "mine", later)
     await connected.reconcile()
-    assert connected.units() == [f"misc-kvm/{share}"]
+    assert connected.units() == [f"misc-kvm/{SHARE}"]
 
 
 async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(connected: World, cluster: Cluster) -> None:
@@ -128,8 +134,9 @@ async def test_while_the_server_does_not_answer_nothing_is_over(
     away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
     connected.claims = away.any_version(v1.ResourceClaim)
     await connected.restart()
+    asked = pods.asked
     await connected.reconcile()
-    assert (connected.units(), pods.asked) == (["misc-fuse"], 0)
+    assert (connected.units(), pods.asked) == (["misc-fuse"], asked)
     away.close()
 
 
@@ -196,3 +203,50 @@ async def test_it_looks_by_itself_after_the_start(connected: World, cluster: Clu
     connected.preparer.start()
     await asyncio.wait_for(ended.wait(), 30)
     assert connected.units() == []
+
+
+async def test_what_pods_have_is_leased_again_when_the_record_was_lost(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await connected.prepare(running)
+    pods.run("pod", "running", devices)
+    files = connected.files()
+    await connected.prepare(await cluster.allocate("over", result("misc-kvm", share_id=SHARE)))
+    await connected.lose()
+    assert connected.files() == files  # and those of the claim that no pod names are gone
+    assert [(lease.unit, lease.holder) for lease in connected.ledger.leases()] == [
+        ("misc-fuse", f"claim/{running.metadata.uid}")
+    ]
+    assert await connected.prepare(running) == devices
+    assert "unprepare that claim first" in await connected.refusal(await cluster.allocate("new", result("misc-fuse")))
+
+
+async def test_files_stay_until_it_is_known_whose_they_are(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    pods.run("pod", "running", await connected.prepare(running))
+    files, known = connected.files(), connected.claims
+    away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
+    connected.claims = away.any_version(v1.ResourceClaim)
+    await connected.lose()
+    assert (connected.files(), connected.units()) == (files, [])
+    connected.claims = known
+    await connected.restart()
+    assert (connected.files(), connected.units()) == (files, ["misc-fuse"])
+    away.close()
+
+
+async def test_a_lost_record_is_made_good_at_the_first_look_that_the_server_answers(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    pods.run("pod", "running", await connected.prepare(running))
+    await cluster.deallocate("running")
+    await connected.lose()
+    assert connected.units() == []
+    assert connected.files() != []
+    pods.end("pod")
+    await connected.reconcile()
+    assert (connected.units(), connected.files()) == ([], [])

@@ -1,6 +1,7 @@
 """A node that prepares claims: a made-up host, a real ledger, real files; and claims as an allocator leaves them."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ class World:
         self.ledger.ask_before_refusing(self.preparer.reconcile)
         await self.preparer.repair()
         self.scan()
+        await self.preparer.recall()
 
     async def end(self) -> None:
         """Stop as the daemon does."""
@@ -124,6 +126,12 @@ class World:
         """Be another process."""
         await self.end()
         await self.begin(boot_id)
+
+    async def lose(self) -> None:
+        """Be another process whose state directory was lost."""
+        await self.end()
+        shutil.rmtree(self.state)
+        await self.begin()
 
     def scan(self, **devices: Device) -> None:
         """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
