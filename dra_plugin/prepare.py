@@ -327,6 +327,7 @@ class Preparer:
         await self._on_host(self._files.remove, record.claim if record else claim)
         if leases:
             await self._ledger.release(lambda lease: lease.api == API and lease.holder == holder_of(claim.uid))
+            log.info("claim is unprepared", extra={"claim": str(claim)})
         self._sharing.leave(claim.uid)
 
     async def _forgotten(self) -> list[tuple[str, str]]:

@@ -168,11 +168,12 @@ def status(directory: Path, as_json: bool) -> None:
         told = pod.status.phase if not pod.status.reason else f"{pod.status.reason}: {pod.status.message}"
         states = {each.name: each for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
         for index, (container, devices) in enumerate(pod.allocations.items()):
-            given = "; ".join(f"{resource}: {', '.join(ids)}" for resource, ids in devices.items())
+            given = [f"{resource}: {', '.join(ids)}" for resource, ids in devices.items()]
+            given += [f"claims: {', '.join(ids)}"] if (ids := pod.claimed.get(container)) else []
             state = states.get(container)
             word = "" if state is None else " ".join(filter(None, (state.state, state.reason, state.message)))
             first = (pod.name, told) if index == 0 else ("", "")
-            pods.add_row(*map(escape, (*first, container, word, given)))
+            pods.add_row(*map(escape, (*first, container, word, "; ".join(given))))
     console.print(resources)
     console.print(pods)
 
