@@ -3,7 +3,7 @@
 Rules:
 1. A device is offered under its id, or in parts under `<device>-<partition>`.
 2. A leased device that is gone stays offered, as unhealthy, until its lease ends: its claim still names it.
-3. A physical function and its virtual functions are never both given out (`Offered.beside`).
+3. A physical function and its virtual functions are never both given out (`Device.beside`).
 4. A device keeps its slice (places.py) for as long as it is offered: its coming, going or falling ill changes one.
 5. What cannot be offered is left out, and the reason is logged once.
 """
@@ -18,7 +18,6 @@ from dra_plugin.attributes import describe
 from dra_plugin.counters import Counters, exclusion
 from dra_plugin.places import Places
 from hostdevices import Device, Health, device_id
-from hostdevices.readers.pci import pci_id
 from hostdevices.resource import Partition, Resource
 from resourceapi.objects import Quantity, v1
 
@@ -28,7 +27,6 @@ MOST_COUNTER_SETS = 8
 _UNOBSTRUCTED = Obstacles()
 _NOTHING: Mapping[str, str] = {}
 _GONE = "it is gone, or not offered any more"
-_PHYSICAL = "pf"  # a virtual function's attribute: the address of its physical one
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +35,12 @@ class Offered(Struct, frozen=True):
     """One device under the name that ResourceSlices give it.
 
     `partition` names the layout's partition when this is a part of the device; empty for the whole of it.
-    `beside` are the ids of devices that nobody else may have while this one is given out, as the physical function's
-    of a virtual one.
     """
 
     name: str
     resource: Resource
     device: Device
     partition: str = ""
-    beside: frozenset[str] = frozenset()
 
     @property
     def occupies(self) -> frozenset[str]:
@@ -56,9 +51,9 @@ class Offered(Struct, frozen=True):
 
     @property
     def touches(self) -> frozenset[str]:
-        """Return the ids that a lease of it takes a part of."""
+        """Return the ids that a lease of it takes a part of, or that nobody else may have whole beside it."""
         parts = self.device.ids if self.partition or self.resource.shares > 1 else frozenset[str]()
-        return parts | frozenset(self.device.within) | self.beside
+        return parts | frozenset((*self.device.within, *self.device.beside))
 
     @property
     def layout(self) -> Partition | None:
@@ -177,7 +172,6 @@ class Offers:
 
     def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:
         """Return what the devices that are there are offered as, and what is left out, with the reason."""
-        beside = _beside(assigned)
         offered: dict[str, Offered] = {}
         left_out: dict[str, str] = {}
         for resource in self._resources:
@@ -189,7 +183,7 @@ class Offers:
                             f" give a partition of {resource.name} another name"
                         )
                         continue
-                    offered[name] = Offered(name, resource, device, partition, beside.get(device.id, frozenset()))
+                    offered[name] = Offered(name, resource, device, partition)
         return offered, left_out
 
     def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
@@ -246,21 +240,6 @@ def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
             yield device_id(device.id, partition.name), partition.name
         else:
             yield from ((device_id(device.id, partition.name, str(i)), partition.name) for i in range(partition.count))
-
-
-def _beside(assigned: Mapping[str, Sequence[Device]]) -> dict[str, frozenset[str]]:
-    """Return for each virtual function the ids of its physical one's devices, and the other way round."""
-    virtual: dict[str, set[str]] = {}  # by the id of the physical function
-    for device in (device for devices in assigned.values() for device in devices):
-        if isinstance(address := device.attributes.get(_PHYSICAL), str):
-            virtual.setdefault(pci_id(address), set()).add(device.id)
-    found: dict[str, set[str]] = {}
-    for device in (device for devices in assigned.values() for device in devices) if virtual else ():
-        for function in (device.ids | set(device.within)) & virtual.keys():
-            found.setdefault(device.id, set()).update(virtual[function])
-            for i in virtual[function]:
-                found.setdefault(i, set()).add(device.id)
-    return {name: frozenset(ids - {name}) for name, ids in found.items()}
 
 
 def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:

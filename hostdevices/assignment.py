@@ -5,7 +5,8 @@ Rules:
 2. Who owns a whole owns its parts (`Device.within`, `Device.members`) and hands them out with it. So a device is not
    for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
 3. A dangerous device, or a whole with a dangerous part, is owned only by a resource that says `dangerous: true`.
-4. Every device that nobody owns has a reason in words.
+4. A physical function and its virtual functions may have different owners; each knows the other (`Device.beside`).
+5. Every device that nobody owns has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +16,13 @@ from msgspec import Struct, structs
 from hostdevices.danger import why_dangerous
 from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.groups import Bundle, Grouping, PathSet, combine, group, united_devnodes
+from hostdevices.identity import device_id
 from hostdevices.inventory import Inventory
 from hostdevices.matching import path_pattern
 from hostdevices.resource import Resource
 from hostdevices.selector import concerns
 
+_PHYSICAL = "pf"  # a virtual function's attribute: the address of its physical one
 _SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
 
 
@@ -70,6 +73,12 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
         for i, reason in refused.items():
             refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
+    beside = _beside(devices, inventory)
+    if beside:
+        devices = {
+            name: tuple(structs.replace(x, beside=beside[x.id]) if x.id in beside else x for x in offered)
+            for name, offered in devices.items()
+        }
     rest = (device for device in inventory.devices.values() if device.id not in owners)
     return Assignment(
         devices, owners, tuple(Unassigned(x, _why_nobody(x, about[x.kind], family, owners, refusals)) for x in rest)
@@ -122,6 +131,22 @@ def _offered(resource: Resource, bundle: Bundle) -> Device:
     else:
         device = structs.replace(first, devnodes=bundle.devnodes)
     return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
+
+
+def _beside(devices: Mapping[str, Sequence[Device]], inventory: Inventory) -> dict[str, tuple[str, ...]]:
+    """Return for each virtual function the ids of its physical one's devices, and the other way round."""
+    virtual: dict[str, set[str]] = {}  # by the id of the physical function
+    for device in (device for offered in devices.values() for device in offered):
+        for part in (inventory.devices[i] for i in device.ids if i in inventory.devices):
+            if isinstance(address := part.attributes.get(_PHYSICAL), str):
+                virtual.setdefault(device_id("pci", address), set()).add(device.id)
+    found: dict[str, set[str]] = {}
+    for device in (device for offered in devices.values() for device in offered) if virtual else ():
+        for function in (device.ids | set(device.within)) & virtual.keys():
+            for i in virtual[function] - {device.id}:
+                found.setdefault(device.id, set()).add(i)
+                found.setdefault(i, set()).add(device.id)
+    return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
 def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:

@@ -53,6 +53,8 @@ class Device(Struct, frozen=True):
     `within` are the ids of devices that this one is a part of: who is given a whole (a PCI function) has its parts too
     (the GPU, the NIC), so a whole and a part never have two owners. Two parts of one whole may.
     `members` are the ids of the devices that were put together to this one (a pair, a sound card's nodes).
+    `beside` are the ids of devices that are neither its wholes nor its parts, and yet the same hardware: of a virtual
+    function those of its physical one, and the other way round. Only assignments fill it in.
     `numa_nodes` is empty where the host does not say.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
@@ -67,6 +69,7 @@ class Device(Struct, frozen=True):
     numa_nodes: tuple[int, ...] = ()
     within: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     enumeration: str = ""
     health: Health = HEALTHY
 

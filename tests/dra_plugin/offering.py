@@ -35,10 +35,18 @@ def device(
     attributes: Mapping[str, AttributeValue] | None = None,
     within: tuple[str, ...] = (),
     members: tuple[str, ...] = (),
+    beside: tuple[str, ...] = (),
     health: Health = HEALTHY,
 ) -> Device:
     return Device(
-        id=name, kind=kind, name=name, attributes=attributes or {}, within=within, members=members, health=health
+        id=name,
+        kind=kind,
+        name=name,
+        attributes=attributes or {},
+        within=within,
+        members=members,
+        beside=beside,
+        health=health,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from checkpoint import Lease, Obstacles
 from dra_plugin.offers import Offers
-from hostdevices import Health, device_id, is_device_id
+from hostdevices import Health, is_device_id
 from hostdevices.resource import DraOptions, Partition
 from tests.dra_plugin.offering import HALVES, device, gpus, offering, resource
 
@@ -142,30 +142,12 @@ def test_what_the_other_api_has_given_out_is_in_use() -> None:
     assert not offers.update(assigned, obstacles=Obstacles({"gpu-3": lease("gpu-3", "gpu-3"), "nic-1": held}))
 
 
-def test_a_physical_function_and_its_virtual_ones_touch_each_other() -> None:
-    address = "0000:3b:00.0"
-    physical, other = (
-        device("nic-pf", kind="nic", within=(device_id("pci", address),)),
-        device("nic-x", within=("pci-9",)),
-    )
-    virtual = [device(f"nic-vf-{i}", kind="nic", attributes={"pf": address}) for i in range(2)]
-    offers = offering(
-        [resource("x/pf"), resource("x/vf")], {"x/pf": [physical, other], "x/vf": virtual, "x/elsewhere": []}
-    )
-    touches = {x.name: x.touches for x in offers}
-    assert touches == {
-        "nic-pf": {"pci-0000-3b-00-0", "nic-vf-0", "nic-vf-1"},
+def test_what_works_with_the_same_hardware_touches_each_other() -> None:
+    physical = device("nic-pf", kind="nic", within=("pci-1",), beside=("nic-vf-0", "nic-vf-1"))
+    virtual = [device(f"nic-vf-{i}", kind="nic", beside=("nic-pf",)) for i in range(2)]
+    offers = offering([resource("x/pf"), resource("x/vf")], {"x/pf": [physical], "x/vf": virtual})
+    assert {x.name: x.touches for x in offers} == {
+        "nic-pf": {"pci-1", "nic-vf-0", "nic-vf-1"},
         "nic-vf-0": {"nic-pf"},
         "nic-vf-1": {"nic-pf"},
-        "nic-x": {"pci-9"},
     }
-
-
-def test_a_physical_function_of_the_device_plugin_api_is_beside_its_virtual_ones_too() -> None:
-    physical = device("nic-pf", within=("pci-0000-3b-00-0",))
-    virtual = device("nic-vf", attributes={"pf": "0000:3b:00.0"})
-    offers = offering(
-        [resource("x/pf", api="device-plugin"), resource("x/vf")], {"x/pf": [physical], "x/vf": [virtual]}
-    )
-    (found,) = offers
-    assert found.touches == {"nic-pf"}

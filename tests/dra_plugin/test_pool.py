@@ -126,8 +126,8 @@ def test_parts_draw_on_their_devices_counters_which_stand_in_slices_of_their_own
 
 
 def test_a_physical_function_and_its_virtual_ones_draw_on_one_counter() -> None:
-    physical = device("nic-pf", within=("pci-0000-3b-00-0",))
-    virtual = [device(f"nic-vf-{i}", attributes={"pf": "0000:3b:00.0"}) for i in range(2)]
+    physical = device("nic-pf", beside=("nic-vf-0", "nic-vf-1"))
+    virtual = [device(f"nic-vf-{i}", beside=("nic-pf",)) for i in range(2)]
     offers = offering([resource("x/pf"), resource("x/vf")], {"x/pf": [physical], "x/vf": virtual})
     shown = published(offers)
     drawn = {
@@ -187,8 +187,6 @@ def inventories(draw: st.DrawFn, names: tuple[str, ...]) -> dict[str, list[Devic
     found: dict[str, list[Device]] = {}
     for i in draw(st.lists(ids, unique=True)):
         attributes = draw(st.dictionaries(st.text("abc_/.-é", min_size=1, max_size=40), VALUES, max_size=40))
-        if draw(st.booleans()):
-            attributes = {**attributes, "pf": "0000:00:00.0"}
         one = Device(
             id=i,
             kind=draw(st.sampled_from(["gpu", "nic"])),
@@ -196,6 +194,7 @@ def inventories(draw: st.DrawFn, names: tuple[str, ...]) -> dict[str, list[Devic
             attributes=attributes,
             within=tuple(draw(st.lists(ids, max_size=2))),
             members=tuple(draw(st.lists(ids, max_size=2))),
+            beside=tuple(draw(st.lists(ids, max_size=2))),
             health=draw(st.sampled_from([HEALTHY, SICK, Health(False, "")])),
         )
         found.setdefault(draw(st.sampled_from(names)), []).append(one)

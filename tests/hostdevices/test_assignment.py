@@ -1,6 +1,7 @@
 """Which resource owns which device, and why the rest is nobody's."""
 
-from hostdevices import Health
+from hostdevices import Health, device_id
+from hostdevices.groups import SameAttribute
 from hostdevices.presets import preset
 from hostdevices.resource import Resource
 from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Paths
@@ -49,6 +50,29 @@ def test_two_parts_of_one_whole_may_have_two_owners() -> None:
     devices = [device("tty", "tty", within=("usb-1",)), device("video", "video", within=("usb-1",))]
     found = assigned(devices, Resource("x/tty", Kinds(("tty",))), Resource("x/video", Kinds(("video",))))
     assert (ids(found, "x/tty"), ids(found, "x/video")) == (["tty"], ["video"])
+
+
+def test_a_physical_function_and_its_virtual_ones_know_each_other_whoever_owns_them() -> None:
+    devices = [device("nic-pf", "nic", within=("pci-0000-3b-00-0",)), device("nic-x", "nic", within=("pci-9",))]
+    devices += [device(f"vf-{i}", "vf", attributes={"pf": "0000:3b:00.0"}) for i in range(2)]
+    found = assigned(devices, Resource("x/nic", Kinds(("nic",))), Resource("x/vf", Kinds(("vf",))))
+    assert {x.id: x.beside for offered in found.devices.values() for x in offered} == {
+        "nic-pf": ("vf-0", "vf-1"),
+        "nic-x": (),
+        "vf-0": ("nic-pf",),
+        "vf-1": ("nic-pf",),
+    }
+
+
+def test_a_pair_of_virtual_functions_of_two_adapters_knows_both() -> None:
+    addresses = ("0000:3b:00.0", "0000:5e:00.0")
+    devices = [device(f"pf-{i}", "nic", within=(device_id("pci", x),)) for i, x in enumerate(addresses)]
+    devices += [device(f"vf-{i}", "vf", attributes={"pf": x, "rail": "a"}) for i, x in enumerate(addresses)]
+    pairs = Resource("x/pair", Kinds(("vf",)), group=SameAttribute("rail"))
+    found = assigned(devices, Resource("x/nic", Kinds(("nic",))), pairs)
+    (pair,) = found.devices["x/pair"]
+    assert (pair.members, pair.beside) == (("vf-0", "vf-1"), ("pf-0", "pf-1"))
+    assert [x.beside for x in found.devices["x/nic"]] == [(pair.id,), (pair.id,)]
 
 
 def test_within_one_resource_the_whole_goes_before_its_parts() -> None:
