@@ -129,7 +129,8 @@ class Preparer:
             log.error("claims cannot be repaired: %s", error)
             return
         done: list[Record] = []
-        for uid in sorted({lease.holder.partition("/")[2] for lease in self._dra_leases()}):
+        # in the order of their leases: of two claims of one name the later has the metadata
+        for uid in dict.fromkeys(lease.holder.partition("/")[2] for lease in self._dra_leases()):
             leases = self._leases(uid)
             record = record_of(leases[0])
             if any(lease.phase == "intended" for lease in leases):
@@ -374,7 +375,9 @@ class Preparer:
             return
         await self.recall()
         self._called = set(self._working)
-        idle = [record for record in self._records() if record.claim.uid not in self._called]
+        # half prepared ones, too: what could not be undone for want of a disk would be nobody's for ever
+        known = filter(None, map(record_of, {lease.holder: lease for lease in self._dra_leases()}.values()))
+        idle = [record for record in known if record.claim.uid not in self._called]
         try:
             async with asyncio.timeout(self._patience):
                 found = await look(self._driver, idle, self._claims, self._api_threads, self._pod_resources)
@@ -385,8 +388,9 @@ class Preparer:
             self._last_error = reason
             return
         self._last_error = ""
+        done = {record.claim.uid for record in self._records()}
         for record in found.untold:
-            if self._statuses is not None and record.claim.uid not in self._called:
+            if self._statuses is not None and record.claim.uid in done - self._called:
                 self._statuses.write_missing(record.claim, record.status)
         await asyncio.gather(*map(self._end, found.over))
 

@@ -232,3 +232,12 @@ async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> N
     await world.unprepare(new)
     assert world.files() == []
     assert not list(world.metadata.iterdir())
+
+
+async def test_after_a_restart_the_later_of_two_claims_of_one_name_still_has_its_metadata(world: World) -> None:
+    old, new = claim(result("misc-fuse", "a"), uid=uid(2)), claim(result("misc-kvm", "a"), uid=uid(1))
+    await world.prepare(old)
+    answer = await world.prepare(new)
+    await world.restart()
+    (mount,) = world.container(answer).mounts
+    assert world.container(answer).metadata(mount)[0]["metadata"]["uid"] == uid(1)

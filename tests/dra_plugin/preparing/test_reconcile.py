@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane.apiserver import Server
 from resourceapi.client import Client
@@ -248,5 +249,16 @@ async def test_a_lost_record_is_made_good_at_the_first_look_that_the_server_answ
     assert connected.units() == []
     assert connected.files() != []
     pods.end("pod")
+    await connected.reconcile()
+    assert (connected.units(), connected.files()) == ([], [])
+
+
+async def test_a_half_prepared_claim_that_is_over_is_undone(connected: World, cluster: Cluster) -> None:
+    """As a disk leaves it that refuses to have it undone; the kubelet has never heard that it was prepared."""
+    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await connected.ledger.grant([replace(lease, phase="intended") for lease in connected.ledger.leases()])
+    await connected.reconcile()
+    assert connected.units() == ["misc-fuse"]  # it is wanted, and will be tried again
+    await cluster.delete("mine")
     await connected.reconcile()
     assert (connected.units(), connected.files()) == ([], [])
