@@ -168,18 +168,21 @@ class PodWorkers:
         return run.status
 
     async def remove(self, run: PodRun, *, force: bool = False) -> None:
-        """Delete a pod; one with claims goes when they are unprepared, the first attempt at which is waited for."""
+        """Delete a pod; one with claims goes when they are unprepared, the first attempt at which is waited for.
+
+        A driver that is preparing them is left to finish before.
+        """
         if run.retry is not None:
             run.retry.cancel()
+        run.ends_as = REMOVED
+        if force:
+            self._forget(run)
         if run.preparing is not None:
-            run.preparing.cancel()
+            await asyncio.wait([run.preparing])
         if not self._must_unprepare(run):
             self._forget(run)
             return
-        run.ends_as = REMOVED
         run.end_running(_TERMINATED)
-        if force:
-            self._forget(run)
         if self.is_running and run.ending is None:
             await self._end(run)
 
@@ -242,6 +245,8 @@ class PodWorkers:
             if not run.has_sandbox and not await self._prepare(run):
                 self._retry_in(run, PREPARE_RETRY_PERIOD)
                 return
+            if run.ends_as:  # since a moment ago
+                return
             run.has_sandbox = True
             failed = False
             for container in run.pod.all_containers:
@@ -268,7 +273,7 @@ class PodWorkers:
         finally:
             task.cancel()
             run.preparing = None
-        if task.cancelled():  # the pod is removed, or the kubelet stops
+        if task.cancelled():  # the kubelet stops
             return False
         error = task.exception()
         if error is None:

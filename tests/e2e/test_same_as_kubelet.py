@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -16,14 +17,18 @@ from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.world import Stage
 
 pytestmark = pytest.mark.e2e
+KUBELET = "https://127.0.0.1:11250"
 
 
 @pytest.fixture(scope="module")
 def world(node: RealNode) -> Iterator[Real]:
     """The real node, for an administrator."""
-    client = Client(from_kubeconfig(HOME / "run/conf/admin.kubeconfig"))
-    yield Real(node, client)
-    client.close()
+    administrator = from_kubeconfig(HOME / "run/conf/admin.kubeconfig")
+    kubelet = msgspec.structs.replace(administrator(), server=KUBELET, ca="", is_insecure=True)
+    clients = (Client(administrator), Client(lambda: kubelet))
+    yield Real(node, *clients)
+    for client in clients:
+        client.close()
 
 
 async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: Real) -> None:

@@ -1,15 +1,28 @@
 """What drivers are asked to prepare, what containers get, what the node tells of it, and what is refused."""
 
+import asyncio
+
+import msgspec
+
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
 from kubelet.dra_stub import claimed
-from kubelet.plugin import answering, failing
-from kubelet.pods import container
+from kubelet.plugin import Answer, PluginFault
+from kubelet.pods import (
+    ExtendedResourceClaimStatus,
+    ExtendedResourceRequest,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodStatus,
+    container,
+)
 from kubeletapi.dra.v1 import api_pb2 as dra
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed
 from tests.kubelet.both.scenario import both
 
 SHARES = ("5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a01", "5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a02")
+
+FROM_TEMPLATE = PodResourceClaim("a", resource_claim_template_name="template")
 
 
 @both
@@ -96,7 +109,7 @@ async def a_claim_that_no_container_uses(stage: ClaimsStage) -> None:
 
 
 @both
-@scenario(177)
+@scenario(177, 178)
 async def two_drivers(stage: ClaimsStage) -> None:
     other = f"other.{stage.driver_name}"
     drivers = [await stage.driver(), await stage.driver(other)]
@@ -106,8 +119,10 @@ async def two_drivers(stage: ClaimsStage) -> None:
     states = stage.stored()[stage.name].driver_state or {}
     found = {name: [device.device_name for device in state.devices or ()] for name, state in states.items()}
     assert found == {stage.driver_name: ["g0"], other: ["h0"]}
+    assert await stage.world.claims_in_use() == {"<any>": 1, stage.driver_name: 1, other: 1}
     await stage.world.remove(stage.name)
     assert [driver.claims(UNPREPARE) for driver in drivers] == [[[stage.name]]] * 2
+    assert await stage.world.claims_in_use() == {"<any>": 0}
 
 
 @both
@@ -136,74 +151,116 @@ async def nothing_to_inject(stage: ClaimsStage) -> None:
 
 
 @both
-@scenario(122)
-async def a_claims_own_error(stage: ClaimsStage) -> None:
+@scenario(118, 127)
+async def extended_resources(stage: ClaimsStage) -> None:
     driver = await stage.driver()
-    claim = await stage.claim()
-    failed = dra.NodePrepareResourceResponse(error="no such gpu")
-    driver.behaviours[PREPARE] = answering(dra.NodePrepareResourcesResponse(claims={claim.metadata.uid: failed}))
-    text = await stage.refused(stage.user("", claim))
-    assert text == f"NodePrepareResources failed for ResourceClaim {stage.name}: no such gpu"
-    assert stage.stored()[stage.name].driver_state == {stage.driver_name: DriverState(None)}
-    # it may have been half prepared
+    claim = await stage.claim("", "r0/g0", "r1/g1")
+    ids = [stage.cdi(claim, device) for device in ("g0", "g1")]
+    mappings = tuple(ExtendedResourceRequest(use, stage.resource, f"r{number}") for number, use in enumerate("cd"))
+    status = PodStatus(extended_resource_claim_status=ExtendedResourceClaimStatus(mappings, stage.name))
+    containers = [container(use, {stage.resource: 1}) for use in "cd"]
+    await stage.run(msgspec.structs.replace(stage.user("", containers=[*containers, container("e")]), status=status))
+    assert driver.claims(PREPARE) == [[stage.name]]
+    assert [await stage.world.injected(stage.name, each) for each in "cde"] == [[ids[0]], [ids[1]], []]
+    every = [Listed(stage.name, "g0", (ids[0],)), Listed(stage.name, "g1", (*ids,))]
+    assert await stage.listed(stage.name) == {"c": every, "d": every, "e": []}
     await stage.world.remove(stage.name)
     assert driver.claims(UNPREPARE) == [[stage.name]]
-    assert stage.stored() == {}
 
 
 @both
-@scenario(164)
-async def prepare_fails(stage: ClaimsStage) -> None:
+@scenario(110, 129)
+async def no_claim_was_needed(stage: ClaimsStage) -> None:
     driver = await stage.driver()
-    driver.behaviours[PREPARE] = failing("prepare broke")
-    text = await stage.refused(stage.user("", await stage.claim()))
-    assert text == "NodePrepareResources: rpc error: code = Internal desc = prepare broke"
-    assert len(driver.called(PREPARE)) == 1
+    asking = stage.user("", containers=[container("c", claims=["a"])])
+    spec = msgspec.structs.replace(asking.spec, resource_claims=(FROM_TEMPLATE,))
+    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a"),))
+    await stage.run(msgspec.structs.replace(asking, spec=spec, status=status))
+    await stage.world.remove(stage.name)
+    assert not driver.called(PREPARE)
+    assert not driver.called(UNPREPARE)
 
 
 @both
-@scenario(112)
-async def a_claim_is_skipped(stage: ClaimsStage) -> None:
-    driver = await stage.driver()
-    one, two = await stage.claim("1"), await stage.claim("2", "r/g2")
-    done = dra.NodePrepareResourceResponse(devices=stage.allocated(one.metadata.uid, stage.driver_name))
-    driver.behaviours[PREPARE] = answering(dra.NodePrepareResourcesResponse(claims={one.metadata.uid: done}))
-    assert await stage.refused(stage.user("", one, two)) == "NodePrepareResources skipped 1 ResourceClaims"
-
-
-@both
-@scenario(122)
-async def an_answer_for_another_claim(stage: ClaimsStage) -> None:
-    driver = await stage.driver()
-    stranger = dra.NodePrepareResourcesResponse(claims={"stranger": dra.NodePrepareResourceResponse()})
-    driver.behaviours[PREPARE] = answering(stranger)
-    text = await stage.refused(stage.user("", await stage.claim()))
-    assert text == "NodePrepareResources returned result for unknown claim UID stranger"
-
-
-@both
-@scenario(107)
-async def no_driver(stage: ClaimsStage) -> None:
-    text = await stage.refused(stage.user("", await stage.claim()))
-    assert text == f"DRA driver {stage.driver_name} is not registered"
-    assert stage.stored() == {}
-
-
-@both
-@scenario(113)
-async def a_claim_of_others(stage: ClaimsStage) -> None:
-    driver = await stage.driver()
-    claim = await stage.claim(is_full=True)
-    text = await stage.refused(stage.user("", claim))
-    uid = (await stage.world.view(stage.name)).uid
-    assert text == (f"pod {stage.name} ({uid}) is not allowed to use ResourceClaim {stage.name} ({claim.metadata.uid})")
-    assert driver.called(PREPARE) == []
-
-
-@both
-@scenario(106)
-async def a_claim_that_is_missing(stage: ClaimsStage) -> None:
+async def init_containers_with_claims(stage: ClaimsStage) -> None:
+    await stage.driver()
     claim = await stage.claim()
-    await stage.world.remove_claim(stage.name)
-    text = await stage.refused(stage.user("", claim))
-    assert text == (f'fetch ResourceClaim {stage.name}: resourceclaims.resource.k8s.io "{stage.name}" not found')
+    init = (container("i", claims=["a"]), container("side", claims=["a"], sidecar=True))
+    await stage.run(stage.user("", claim, containers=[container("c")], init=init))
+    id_ = stage.cdi(claim, "g0")
+    assert await stage.listed(stage.name) == {"side": [Listed(stage.name, "g0", (id_,))], "c": []}
+    assert await stage.world.injected(stage.name, "side") == [id_]
+    assert await stage.world.injected(stage.name, "c") == []
+
+
+@both
+@scenario(112, 122, 164)
+async def answers_that_fail(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claims = {name: await stage.claim(name) for name in ("broken", "failed", "skipped", "stranger", "bytes")}
+
+    async def answer(request: dra.NodePrepareResourcesRequest) -> Answer:
+        (asked,) = request.claims
+        match asked.name.removeprefix(stage.name):
+            case "broken":
+                raise PluginFault("prepare broke")
+            case "failed":
+                failed = dra.NodePrepareResourceResponse(error="no such gpu")
+                return dra.NodePrepareResourcesResponse(claims={asked.uid: failed})
+            case "skipped":
+                return dra.NodePrepareResourcesResponse()
+            case "stranger":
+                return dra.NodePrepareResourcesResponse(claims={"stranger": dra.NodePrepareResourceResponse()})
+            case _:
+                return b"\xff"
+
+    driver.behaviours[PREPARE] = answer
+    asking = {name: stage.user(name, claim) for name, claim in claims.items()}
+    texts = await asyncio.gather(*map(stage.refused, asking.values()))
+    said = dict(zip(claims, texts, strict=True))
+    head = "NodePrepareResources: rpc error: code = Internal desc = grpc: failed to unmarshal the received message"
+    assert said.pop("bytes").startswith(head)
+    assert said == {
+        "broken": "NodePrepareResources: rpc error: code = Internal desc = prepare broke",
+        "failed": f"NodePrepareResources failed for ResourceClaim {stage.name}failed: no such gpu",
+        "skipped": "NodePrepareResources skipped 1 ResourceClaims",
+        "stranger": "NodePrepareResources returned result for unknown claim UID stranger",
+    }
+    assert {name: state.driver_state for name, state in stage.stored().items()} == {
+        f"{stage.name}{name}": {stage.driver_name: DriverState(None)} for name in claims
+    }
+    # each may be half prepared
+    await stage.remove_pods()
+    assert sorted(driver.claims(UNPREPARE)) == sorted([f"{stage.name}{name}"] for name in claims)
+    assert stage.stored() == {}
+
+
+@both
+@scenario(106, 107, 113)
+async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    missing = await stage.claim("missing")
+    await stage.world.remove_claim(missing.metadata.name)
+    full = await stage.claim("full", is_full=True)
+    foreign = await stage.claim("foreign", drivers={"g0": f"other.{stage.driver_name}"})
+    asking = {
+        each.metadata.name: stage.user(each.metadata.name.removeprefix(stage.name), each)
+        for each in (missing, full, foreign)
+    }
+    made = stage.user("template", containers=[container("c", claims=["a"])], init=[container("i")])
+    name = full.metadata.name
+    asking["template"] = msgspec.structs.replace(
+        made,
+        spec=msgspec.structs.replace(made.spec, resource_claims=(FROM_TEMPLATE,)),
+        status=PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a", name),)),
+    )
+    said = await asyncio.gather(*map(stage.refused, asking.values()))
+    uid = (await stage.world.view(name)).uid
+    assert said == [
+        f'fetch ResourceClaim {stage.name}missing: resourceclaims.resource.k8s.io "{stage.name}missing" not found',
+        f"pod {name} ({uid}) is not allowed to use ResourceClaim {name} ({full.metadata.uid})",
+        f"DRA driver other.{stage.driver_name} is not registered",
+        f"ResourceClaim default/{name} was not created for Pod default/{stage.name}template (Pod is not owner)",
+    ]
+    assert driver.called(PREPARE) == []
+    assert stage.stored() == {}

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubelet.plugin import Gate, failing
+from kubelet.plugin import Answer, Gate, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
@@ -30,6 +30,34 @@ async def unprepare_fails_at_first(stage: ClaimsStage) -> None:
     assert stage.stored() == {}
     assert set(map(tuple, driver.claims(UNPREPARE))) == {(stage.name,)}
     assert len(driver.called(UNPREPARE)) >= 2
+
+
+@both
+async def a_pod_that_goes_while_it_is_prepared(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    finished = []
+    gate = Gate(dra.NodePrepareResourcesResponse(claims={claim.metadata.uid: dra.NodePrepareResourceResponse()}))
+
+    async def prepare(request: dra.NodePrepareResourcesRequest) -> Answer:
+        response = await gate(request)
+        finished.append(PREPARE)
+        return response
+
+    async def unprepare(_: dra.NodeUnprepareResourcesRequest) -> Answer:
+        finished.append(UNPREPARE)
+        return unprepared(claim)
+
+    driver.behaviours |= {PREPARE: prepare, UNPREPARE: unprepare}
+    running = asyncio.create_task(stage.run(stage.user("", claim), "ContainerCreating"))
+    await driver.until(lambda: bool(driver.called(PREPARE)), SECONDS)
+    removing = asyncio.create_task(stage.world.remove(stage.name))
+    await stage.world.until_ending(stage.name)
+    gate.open()
+    await removing
+    assert finished == [PREPARE, UNPREPARE], "the driver is left to finish"
+    assert stage.stored() == {}
+    await asyncio.gather(running, return_exceptions=True)  # it may have missed the pod
 
 
 @both

@@ -145,7 +145,7 @@ class ClaimsStage(Stage):
 
     async def refused(self, asking: Pod) -> str:
         """Why a pod's claims could not be prepared, after the words that every such event begins with."""
-        view = await self.run(asking, "ContainerCreating")
+        view = await self.run(asking, "PodInitializing" if asking.spec.init_containers else "ContainerCreating")
         assert view.phase == "Pending"
         text = await self.world.prepare_failure(asking.metadata.name)
         head = "Failed to prepare dynamic resources: prepare dynamic resources: "

@@ -1,6 +1,7 @@
 """Drivers that come, go and come back: what they may announce, and which instance is called."""
 
 from kubelet.dra_stub import DRAPluginStub
+from kubelet.plugin import failing
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import PREPARE, SECONDS, UNPREPARE, ClaimsStage
 from tests.kubelet.both.scenario import both
@@ -74,6 +75,21 @@ async def names_and_endpoints_are_not_looked_at(stage: ClaimsStage) -> None:
         f' dialing: dial unix {stage.service}: connect: no such file or directory"'
     )
     await stage.driver()  # somebody has to unprepare the claim
+
+
+@both
+@scenario(160, 161)
+async def a_driver_that_begins_again(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    driver.behaviours["GetInfo"] = failing("not yet")
+    await driver.stop()
+    await driver.start()
+    await driver.until(lambda: len(driver.called("GetInfo")) == 3, SECONDS)
+    assert driver.notified == [(True, "")]
+    del driver.behaviours["GetInfo"]
+    await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
+    await stage.run(stage.user("", await stage.claim()))
+    assert driver.claims(PREPARE) == [[stage.name]]
 
 
 @both

@@ -3,29 +3,32 @@
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kubelet.pods import Container, Pod
+from kubelet.pods import Container, Pod, PodStatus
 from resourceapi.client import Client, Refused
 from resourceapi.objects import v1
 from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RealNode
-from tests.kubelet.both.world import INJECTED, ContainerView, PodView, ShownHealth, reserved
+from tests.kubelet.both.world import INJECTED, ContainerView, PodView, ShownHealth, claim_names, reserved
 
 _SCHEDULER = "nobody"  # pods are bound by hand
+_IN_USE = re.compile(r'^dra_resource_claims_in_use\{driver_name="(.+)"\} (\d+)$', re.MULTILINE)
 _STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 
 
 class Real:
     """A node with Kubernetes 1.36."""
 
-    def __init__(self, node: RealNode, client: Client) -> None:
-        """`client` is an administrator's."""
+    def __init__(self, node: RealNode, client: Client, kubelet: Client) -> None:
+        """`client` is an administrator's of the API server, `kubelet` one of the kubelet."""
         self._node = node
         self._client = client
+        self._kubelet = kubelet
         self._pods = client.raw("v1", "pods", namespaced=True)
         self._events = client.raw("v1", "events", namespaced=True)
         self._claims = client.resource(v1.ResourceClaim)
@@ -88,6 +91,11 @@ class Real:
         else:
             await asyncio.to_thread(self._node.delete_pod, name)
 
+    async def until_ending(self, name: str) -> None:
+        log = self.kubelet_folder.parent / "logs" / "kubelet.log"
+        line = f'"SyncLoop DELETE" source="api" pods=["default/{name}"]'
+        await asyncio.to_thread(self._node.until, lambda: line in log.read_text(), line)
+
     async def restart_kubelet(self) -> None:
         await asyncio.to_thread(self._node.restart_kubelet)
 
@@ -111,6 +119,10 @@ class Real:
 
         return await asyncio.to_thread(self._node.until, first, fields)
 
+    async def claims_in_use(self) -> Mapping[str, int]:
+        told = await asyncio.to_thread(self._kubelet.open, "GET", "/metrics")
+        return {driver: int(count) for driver, count in _IN_USE.findall(told.data.decode())}
+
     async def injected(self, pod: str, container: str) -> list[str]:
         statuses = await self._containers(pod)
         told = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
@@ -133,9 +145,11 @@ class Real:
     def _bind(self, pod: Pod) -> None:
         name = pod.metadata.name
         uid = self._pods.create(_manifest(pod))["metadata"]["uid"]
-        for each in pod.spec.resource_claims:
+        if pod.status != PodStatus():
+            self._pods.patch(name, {"status": msgspec.to_builtins(pod.status)}, "default", subresource="status")
+        for each in claim_names(pod):
             try:
-                claim = reserved(self._claims.get(each.resource_claim_name or "", "default"), name, uid)
+                claim = reserved(self._claims.get(each, "default"), name, uid)
             except Refused as error:
                 if not error.is_missing:
                     raise
@@ -147,7 +161,8 @@ class Real:
 
     async def _containers(self, pod: str) -> dict[str, Any]:
         found = await asyncio.to_thread(self._pods.get, pod, "default")
-        return {each["name"]: each for each in found["status"]["containerStatuses"]}
+        status = found["status"]
+        return {each["name"]: each for each in [*status["containerStatuses"], *status.get("initContainerStatuses", ())]}
 
     async def _wait(self, name: str, path: str, value: str) -> None:
         await asyncio.to_thread(self._node.wait, f"pod/{name}", path, value, 60)

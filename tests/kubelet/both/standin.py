@@ -15,7 +15,7 @@ import msgspec
 from kubelet import ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts
 from kubelet.pods import Pod
 from resourceapi.objects import v1
-from tests.kubelet.both.world import ContainerView, PodView, ShownHealth, reserved
+from tests.kubelet.both.world import ContainerView, PodView, ShownHealth, claim_names, reserved
 
 _HASTE = 5
 
@@ -74,9 +74,9 @@ class StandIn:
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         name, uid = pod.metadata.name, str(uuid.uuid4())
-        for each in pod.spec.resource_claims:
+        for each in claim_names(pod):
             with contextlib.suppress(ClusterError):  # a claim that is missing
-                claim = await self._cluster.get_claim("default", each.resource_claim_name or "")
+                claim = await self._cluster.get_claim("default", each)
                 self._cluster.put(reserved(claim, name, uid) or claim)
         await self._node.admit(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid)))
         view = await self.view(name)
@@ -119,6 +119,9 @@ class StandIn:
             await self._node.remove(name, force=force)
         await self._node.until(lambda: name not in {pod.metadata.name for pod, _ in self._node.pods()})
 
+    async def until_ending(self, name: str) -> None:
+        await asyncio.sleep(0)  # the removal begins at once
+
     async def restart_kubelet(self) -> None:
         await self._node.restart()
 
@@ -134,6 +137,9 @@ class StandIn:
     async def prepare_failure(self, pod: str) -> str:
         async with asyncio.timeout(10):
             return await self._failures[f"default/{pod}"]
+
+    async def claims_in_use(self) -> Mapping[str, int]:
+        return self._node.dra_manager.claims_in_use()
 
     async def injected(self, pod: str, container: str) -> list[str]:
         return list(dict.fromkeys(self._node.claimed_devices(pod, container)))

@@ -1,5 +1,6 @@
 """What a scenario can do and see, whether the kubelet is the stand-in or the real one."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -69,7 +70,8 @@ class World(Protocol):
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason.
 
-        Its claims are reserved for it before, unless that is impossible.
+        Its claims are reserved for it before, unless that is impossible; what its status says of claims is as it will
+        be.
         """
         ...
 
@@ -93,6 +95,10 @@ class World(Protocol):
         """Delete a pod and wait until it is gone; with `force` without the kubelet's consent."""
         ...
 
+    async def until_ending(self, name: str) -> None:
+        """Return when the kubelet knows that a pod is being removed."""
+        ...
+
     async def restart_kubelet(self) -> None:
         """Restart the kubelet; pods keep running."""
         ...
@@ -109,6 +115,10 @@ class World(Protocol):
         """What the pod's first event says of claims that could not be prepared, once there is one."""
         ...
 
+    async def claims_in_use(self) -> Mapping[str, int]:
+        """Driver -> number of claims, as the kubelet counts them."""
+        ...
+
     async def injected(self, pod: str, container: str) -> list[str]:
         """The CDI devices that the runtime gave to a container, in order."""
         ...
@@ -116,6 +126,15 @@ class World(Protocol):
     async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:
         """Return when the status of the pod's first container shows exactly this."""
         ...
+
+
+def claim_names(pod: Pod) -> list[str]:
+    """The claims that a pod names, and those that were found for it."""
+    extended = pod.status.extended_resource_claim_status
+    named = [each.resource_claim_name for each in pod.spec.resource_claims]
+    named += [each.resource_claim_name for each in pod.status.resource_claim_statuses]
+    named += [extended.resource_claim_name] if extended is not None else []
+    return [name for name in named if name]
 
 
 def reserved(claim: v1.ResourceClaim, pod: str, uid: str) -> v1.ResourceClaim | None:
@@ -144,9 +163,14 @@ class Stage:
 
     async def close(self) -> None:
         """Leave nothing behind."""
-        async with self.stack, AsyncExitStack() as pods:
+        async with self.stack:
+            await self.remove_pods()
+
+    async def remove_pods(self) -> None:
+        """Remove all pods."""
+        async with asyncio.TaskGroup() as removing:
             for pod in self._pods:
-                pods.push_async_callback(self.world.remove, pod)
+                removing.create_task(self.world.remove(pod))
 
     async def plugin(
         self, devices: Sequence[Device], *, folder: Path | None = None, register: bool = True, **options: Any

@@ -11,7 +11,7 @@ from kubelet import Node, NodeError, Timeouts, container, pod
 from kubelet.control import view
 from kubelet.devicemanager import Device
 from kubelet.dra_stub import DRAPluginStub, claimed
-from kubelet.plugin import DevicePluginStub, Gate, answering, failing
+from kubelet.plugin import DevicePluginStub, Gate, PluginFault, answering, failing
 from kubelet.pods import ResourceHealth
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
 from kubeletapi.dra.v1 import api_pb2 as api
@@ -254,15 +254,44 @@ async def test_a_pod_deleted_while_the_kubelet_is_down(lab: Lab) -> None:
 
 async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
     stub = await lab.driver()
-    stub.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
+    answer = api.NodePrepareResourcesResponse(claims={"uid-c1": api.NodePrepareResourceResponse()})
+    gate = stub.behaviours[PREPARE] = Gate(answer)
     lab.put(claim("c1"))
     admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
     await stub.until(lambda: len(stub.called(PREPARE)) == 1)
-    await lab.node.remove("p")
+    removing = asyncio.create_task(lab.node.remove("p"))
+    await asyncio.sleep(0)  # the removal has begun
+    assert stub.called(UNPREPARE) == [], "the driver is left to finish"
+    gate.open()
+    await removing
     assert (await admitting).phase == "Pending"
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert lab.node.pods() == []
     assert await lab.failures(0) == []
+
+
+async def test_a_pod_removed_while_it_cannot_be_prepared(lab: Lab) -> None:
+    stub = await lab.driver()
+    called, fails = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: object) -> api.NodePrepareResourcesResponse:
+        called.set()
+        await fails.wait()
+        raise PluginFault("too late")
+
+    stub.behaviours[PREPARE] = fail
+    lab.put(claim("c1"))
+    admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
+    await called.wait()
+    removing = asyncio.create_task(lab.node.remove("p", force=True))
+    await asyncio.sleep(0)  # the removal has begun
+    assert lab.node.pods() == []
+    fails.set()
+    await asyncio.gather(removing, admitting)
+    assert stub.claims(UNPREPARE) == [["c1"]]
+    assert lab.node.dra_manager.cache.claims() == []
+    await lab.clock.advance(2 * PREPARE_RETRY)
+    assert len(stub.called(PREPARE)) == 1
 
 
 async def test_after_a_failed_prepare_the_claim_is_unprepared(lab: Lab) -> None:
