@@ -147,7 +147,22 @@ async def nothing_to_inject(stage: ClaimsStage) -> None:
     found = {name: (state.driver_state or {})[stage.driver_name].devices for name, state in stage.stored().items()}
     assert found == {f"{stage.name}1": None, f"{stage.name}2": [PreparedDevice(POOL, "g2", None, ["r"], None)]}
     assert await stage.listed(stage.name) == {"c": [Listed(f"{stage.name}2", "g2")]}
+    assert await stage.listed_claims(stage.name) == {"c": [f"{stage.name}1", f"{stage.name}2"]}
     assert await stage.world.injected(stage.name, "c") == []
+
+
+@both
+@scenario(140)
+async def no_devices_were_allocated(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim(is_empty=True)
+    await stage.run(stage.user("", claim))
+    assert stage.stored()[stage.name].driver_state == {}
+    assert await stage.listed_claims(stage.name) == {"c": [stage.name]}
+    await stage.world.remove(stage.name)
+    assert stage.stored() == {}
+    assert not driver.called(PREPARE)
+    assert not driver.called(UNPREPARE)
 
 
 @both
@@ -229,6 +244,7 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
     assert {name: state.driver_state for name, state in stage.stored().items()} == {
         f"{stage.name}{name}": {stage.driver_name: DriverState(None)} for name in claims
     }
+    assert await stage.listed_claims(f"{stage.name}failed") == {"c": [f"{stage.name}failed"]}
     # each may be half prepared
     await stage.remove_pods()
     assert sorted(driver.claims(UNPREPARE)) == sorted([f"{stage.name}{name}"] for name in claims)
@@ -264,3 +280,4 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     ]
     assert driver.called(PREPARE) == []
     assert stage.stored() == {}
+    assert await stage.listed_claims(name) == {"c": []}

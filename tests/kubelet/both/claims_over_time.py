@@ -130,3 +130,18 @@ async def another_user_after_a_restart(stage: ClaimsStage) -> None:
     assert [device.device_name for device in state.devices or ()] == ["g0"] * 2
     twice = [Listed(stage.name, "g0", (id_,)), Listed(stage.name, "g0", (id_, id_))]
     assert await stage.listed(f"{stage.name}x") == await stage.listed(f"{stage.name}y") == {"c": twice}
+
+
+@both
+async def a_sandbox_that_is_lost(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    await stage.run(stage.user("", claim))
+    view = await stage.world.lose_sandbox(stage.name)
+    assert (view.phase, view.containers["c"].restarts) == ("Running", 1)
+    assert len(driver.called(PREPARE)) == 1
+    await stage.world.restart_kubelet()
+    await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
+    await stage.world.lose_sandbox(stage.name)
+    assert len(driver.called(PREPARE)) == 2, "a kubelet that started anew does not know that it is prepared"
+    assert await stage.world.injected(stage.name, "c") == [stage.cdi(claim, "g0")]

@@ -83,6 +83,7 @@ class ClaimsStage(Stage):
         drivers: Mapping[str, str] = MappingProxyType({}),
         shares: Sequence[str] = (),
         is_full: bool = False,
+        is_empty: bool = False,
     ) -> v1.ResourceClaim:
         """A claim, `<scenario><name>`, to which devices are allocated, given as `request/device`; by default `r/g0`.
 
@@ -92,6 +93,7 @@ class ClaimsStage(Stage):
             drivers: of devices that are not the scenario's driver's.
             shares: the devices' share ids, if they have some.
             is_full: whether it has no room for another user.
+            is_empty: whether there are no devices in its allocation.
         """
         pairs = [each.split("/") for each in devices or ("r/g0",)]
         results = tuple(
@@ -106,7 +108,7 @@ class ClaimsStage(Stage):
         )
         exactly = v1.ExactDeviceRequest(device_class_name="both.example", allocation_mode=v1.EXACT_COUNT, count=1)
         requests = tuple(v1.DeviceRequest(name=name, exactly=exactly) for name in dict.fromkeys(x for x, _ in pairs))
-        allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=results))
+        allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=() if is_empty else results))
         made = await self.world.put_claim(
             v1.ResourceClaim(
                 metadata=ObjectMeta(name=f"{self.name}{name}", namespace="default"),
@@ -161,8 +163,6 @@ class ClaimsStage(Stage):
 
     async def listed(self, name: str) -> dict[str, list[Listed]]:
         """Container -> its claimed devices, from pod resources."""
-        request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
-        found = (await self.ask("Get", request)).pod_resources.containers
         return {
             each.name: [
                 Listed(
@@ -174,8 +174,19 @@ class ClaimsStage(Stage):
                 for claim in each.dynamic_resources
                 for resource in claim.claim_resources
             ]
-            for each in found
+            for each in await self._containers(name)
         }
+
+    async def listed_claims(self, name: str) -> dict[str, list[str]]:
+        """Container -> the names of its claims, from pod resources; they may have no devices."""
+        return {
+            each.name: [claim.claim_name for claim in each.dynamic_resources] for each in await self._containers(name)
+        }
+
+    async def _containers(self, name: str) -> Sequence[podresources.ContainerResources]:
+        request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
+        found: Sequence[podresources.ContainerResources] = (await self.ask("Get", request)).pod_resources.containers
+        return found
 
     def _write_cdi(self, claim: v1.ResourceClaim) -> None:
         uid = claim.metadata.uid

@@ -89,3 +89,24 @@ async def the_health_stream_ends(stage: ClaimsStage) -> None:
     await driver.until(lambda: driver.streams_opened == 2, SECONDS)
     driver.report(report("g1"))
     await shows("Unknown", "Healthy")
+
+
+@both
+@scenario(139)
+async def odd_reports(stage: ClaimsStage) -> None:
+    driver = await watched(stage)
+    claim = await stage.claim("", "r/g0", "r/g1", "r/g2")
+    await stage.run(stage.user("", claim, containers=[container("c", claims=["a"])], init=[container("i")]))
+    unnamed = api.DeviceHealth(health=UNHEALTHY)
+    unheard = api.DeviceHealth(device=api.DeviceIdentifier(pool_name=POOL, device_name="g1"), message="?")
+    timeless = report("g2", UNHEALTHY, "cold")
+    timeless.health_check_timeout_seconds = -1
+    driver.report(unnamed, report("g0"), report("g0", UNHEALTHY, "second"), unheard, timeless, report("stranger"))
+    await stage.world.until_health(
+        stage.name,
+        [
+            ShownHealth("claim:a", stage.cdi(claim, "g0"), "Unhealthy", "second"),
+            ShownHealth("claim:a", stage.cdi(claim, "g1"), "Unknown", "?"),
+            ShownHealth("claim:a", stage.cdi(claim, "g2"), "Unhealthy", "cold"),
+        ],
+    )

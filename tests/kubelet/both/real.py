@@ -81,6 +81,18 @@ class Real:
             await self._wait(name, ".status.phase", until)
         return await self.view(name)
 
+    async def lose_sandbox(self, name: str) -> PodView:
+        before = await self.view(name)
+        labels = {"io.kubernetes.pod.uid": before.uid, "io.cri-containerd.kind": "sandbox"}
+        wanted = ",".join(f'labels."{label}"=={value}' for label, value in labels.items())
+        sandboxes = (await asyncio.to_thread(_ctr, "containers", "ls", "-q", wanted)).split()
+        tasks = (await asyncio.to_thread(_ctr, "task", "ls")).splitlines()
+        (id_,) = [each for each in sandboxes for task in tasks if task.startswith(each) and "RUNNING" in task]
+        await asyncio.to_thread(_ctr, "task", "kill", "-s", "SIGKILL", id_)
+        restarts = next(iter(before.containers.values())).restarts + 1
+        await self._wait(name, ".status.containerStatuses[0].restartCount", str(restarts))
+        return await self.view(name)
+
     async def was_ended(self, name: str) -> None:
         # our containers end well when they are told to, so that the rejected pod's phase becomes Succeeded
         await self._wait(name, ".status.phase", "Succeeded")

@@ -109,6 +109,10 @@ class StandIn:
             assert view.phase == until
         return view
 
+    async def lose_sandbox(self, name: str) -> PodView:
+        await self._node.lose_sandbox(name)
+        return await self.view(name)
+
     async def was_ended(self, name: str) -> None:
         status = self._node.status(name)
         assert status.is_terminal

@@ -20,4 +20,4 @@ async def test_the_stand_in_plays(name: str, folder: Path) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(SCENARIOS) >= 65
+    assert len(SCENARIOS) >= 75

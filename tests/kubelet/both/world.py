@@ -87,6 +87,10 @@ class World(Protocol):
         """Let a container end well; return when the pod is `Succeeded`, or the container was `restarted`."""
         ...
 
+    async def lose_sandbox(self, name: str) -> PodView:
+        """End a pod's sandbox with all its containers; return when its first container runs again."""
+        ...
+
     async def was_ended(self, name: str) -> None:
         """Return when the kubelet has ended the pod's first container, and will not start it again."""
         ...
