@@ -111,6 +111,7 @@ class Preparer:
         self._leased = asyncio.Event()
         self._has_read = False
         self._is_complete = False  # nothing that pods have is without a lease
+        self._not_recalled: list[str] = []  # why it is not, as it was told
         self._has_unreadable = False  # leases of another version of ours
         self._last_error = ""
 
@@ -171,7 +172,9 @@ class Preparer:
         if self._is_complete:
             problems += await self._on_host(self._files.sync, self._records(), not self._has_unreadable)
         for problem in problems:
-            log.error("what pods have of us may be without a lease: %s; it is tried again", problem)
+            level = logging.DEBUG if problem in self._not_recalled else logging.ERROR
+            log.log(level, "what pods have of us may be without a lease: %s; it is tried again", problem)
+        self._not_recalled = problems
 
     def start(self) -> None:
         """Begin to reconcile now and then, while there are leases."""
@@ -258,6 +261,8 @@ class Preparer:
                 await self._on_host(self._files.write, before)
                 self._tell(before)
                 return before.devices
+        if before is None and not self._is_complete:
+            await self.reconcile()  # what it asks for may be what a pod has
         plan = self._planner.plan(claim, results, time.time())
         if plan.given:
             await self._carry_out(plan, before, {seen.device.id for seen in untouched})
@@ -339,6 +344,8 @@ class Preparer:
     async def _recall(self, claims: AnyVersion[v1.ResourceClaim], namespace: str, name: str) -> None:
         loop = asyncio.get_running_loop()
         claim = await loop.run_in_executor(self._api_threads, claims.get, name, namespace)
+        if claim.metadata.uid in self._working:  # maybe waiting for this very look
+            raise DraPluginError("a call works for it now")
         await self._in_turn(claim.metadata.uid, partial(self._lease_again, claim))
 
     async def _lease_again(self, claim: v1.ResourceClaim) -> None:

@@ -13,7 +13,7 @@ from dra_plugin.driver import PreparedDevice
 from grpcunix import UnixServer, handler
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.client import Client
-from resourceapi.objects import ObjectMeta, v1
+from resourceapi.objects import ObjectMeta, to_dict, v1
 from tests.dra_plugin.preparing.world import DRIVER
 
 PATIENCE = 30.0  # seconds that a test waits for what must happen
@@ -55,6 +55,12 @@ class Cluster:
         """Take the devices away from a claim."""
         gone = {"status": {"allocation": None, "devices": None}}  # a patch: the node may be writing there, too
         await asyncio.to_thread(self.claims.patch, name, gone, "default", subresource="status")
+
+    async def allocate_again(self, claim: v1.ResourceClaim) -> None:
+        """Give a claim that has lost its devices what it had."""
+        await asyncio.to_thread(
+            self.claims.patch, claim.metadata.name, {"status": to_dict(claim.status)}, "default", subresource="status"
+        )
 
     async def delete(self, name: str) -> None:
         """Delete a claim."""

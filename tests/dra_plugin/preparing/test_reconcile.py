@@ -253,6 +253,26 @@ async def test_a_lost_record_is_made_good_at_the_first_look_that_the_server_answ
     assert (connected.units(), connected.files()) == ([], [])
 
 
+@pytest.mark.parametrize("first", ["new", "running"])
+async def test_nobody_gets_what_a_lost_record_had_while_it_is_not_made_good(
+    connected: World, cluster: Cluster, pods: PodResources, first: str
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await connected.prepare(running)
+    pods.run("pod", "running", devices)
+    await cluster.deallocate("running")
+    await connected.lose()
+    assert connected.units() == []
+    await cluster.allocate_again(running)
+    new = await cluster.allocate("new", result("misc-fuse"))
+    async with asyncio.timeout(10):  # a call that waits for the look is not waited for by it
+        if first == "running":
+            assert await connected.prepare(running) == devices
+        assert "unprepare that claim first" in await connected.refusal(new)
+    assert connected.units() == ["misc-fuse"]
+    assert await connected.prepare(running) == devices
+
+
 async def test_a_half_prepared_claim_that_is_over_is_undone(connected: World, cluster: Cluster) -> None:
     """As a disk leaves it that refuses to have it undone; the kubelet has never heard that it was prepared."""
     await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
