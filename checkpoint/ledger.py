@@ -138,7 +138,9 @@ class Ledger:
         except LeaseRefused:
             if not afresh or not self._looks:
                 raise
-        await asyncio.gather(*(look() for look in self._looks))
+        for outcome in await asyncio.gather(*(look() for look in self._looks), return_exceptions=True):
+            if isinstance(outcome, Exception):  # a defect of one API's look is no reason to fail the other's grant
+                log.error("a look at who holds what failed", exc_info=outcome)
         return await self._request(decide)
 
     async def release(self, which: Callable[[Lease], bool]) -> tuple[Lease, ...]:

@@ -179,6 +179,24 @@ async def test_nobody_is_refused_before_a_fresh_look_and_a_look_itself_does_not_
     assert looks == ["looked", "looked"]
 
 
+async def test_a_look_that_fails_is_logged_and_the_others_count(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("no such luck")
+
+    async def look() -> None:
+        await ledger.release(lambda each: each.holder == "pod/x/gone/c")
+
+    ledger.ask_before_refusing(fail)
+    ledger.ask_before_refusing(look)
+    await ledger.grant([lease("gpu-0", holder="pod/x/gone/c"), lease("gpu-1", holder="pod/x/here/c")])
+    await ledger.grant([lease("gpu-0", "other.com/gpu")])
+    assert "no such luck" in caplog.text
+    with pytest.raises(LeaseRefused, match="pod/x/here/c"):
+        await ledger.grant([lease("gpu-1", "other.com/gpu")])
+
+
 async def test_who_observes_hears_which_api_has_changed(ledger: Ledger) -> None:
     heard: asyncio.Queue[set[str]] = asyncio.Queue()
     ledger.observe(lambda apis: heard.put_nowait(set(apis)))
