@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
@@ -39,6 +39,9 @@ class _Context:
         raise _Refused(details)
 
 
+_CONTEXT: Any = _Context()
+
+
 class Calls:
     """Makes calls to one daemon."""
 
@@ -58,10 +61,7 @@ class Calls:
 
     def listen(self) -> None:
         """Read every resource's list, from now on."""
-        self._listening = [
-            asyncio.ensure_future(self._read_list(name, servicer))
-            for name, servicer in self._daemon.plugins.servicers.items()
-        ]
+        self._listening = [asyncio.ensure_future(self._read_list(name)) for name in self._daemon.plugins.servicers]
 
     async def hang_up(self) -> None:
         """Read no more lists."""
@@ -95,7 +95,7 @@ class Calls:
         mine = {(name, unit) for unit in wanted}
         self._in_flight |= mine
         try:
-            response = await self._daemon.plugins.servicers[name].allocate(request, _Context())  # type: ignore[arg-type]
+            response = await self._daemon.plugins.servicers[name].allocate(request, _CONTEXT)
         except _Refused as refusal:
             self._refused(f"Allocate {name} {wanted}", str(refusal))
             return
@@ -137,7 +137,8 @@ class Calls:
                 raise rules.Broken(f"{claim.name} was answered {claim.answer}, and now {outcome}")
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
-            claim.answer = claim.listed = outcome
+            claim.answer, claim.listed = outcome, () if claim.ended or claim.forgotten else outcome
+            self._cluster.settle()
             claim.disturbed, claim.moves = False, self._moves(claim)
             rules.nobody_shares_what_is_not_shared(self._cluster)
 
@@ -175,8 +176,8 @@ class Calls:
             claim.ended = claim.asked = False
             self.figures["unprepared"] += 1
 
-    async def _read_list(self, name: str, servicer: object) -> None:
-        stream = self._daemon.plugins.servicers[name].list_and_watch(api.Empty(), _Context())  # type: ignore[arg-type]
+    async def _read_list(self, name: str) -> None:
+        stream = self._daemon.plugins.servicers[name].list_and_watch(api.Empty(), _CONTEXT)
         async for encoded in stream:
             self.lists[name] = rules.listed(encoded)
 
@@ -189,7 +190,8 @@ class Calls:
 
     def _may_be_refused(self, claim: Claim) -> bool:
         """Whether what was answered before need not be answered again (rule 4 of prepare.py), or nobody can now."""
-        return claim.disturbed or self._moves(claim) != claim.moves or self._disk.fails or not self._cluster.server_is_up
+        is_another = claim.disturbed or self._moves(claim) != claim.moves
+        return is_another or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
 
     def _moves(self, claim: Claim) -> dict[str, int]:
         return {x: self._host.moves.get(x, 0) for x in map(device_of, (y.device for y in claim.results))}

@@ -58,11 +58,11 @@ class Plugins(DevicePlugins):
 class Dra(DraPlugin):
     """The DRA side, open where the kubelet's and the API server's sockets would be."""
 
-    def open(self) -> ClaimCalls:
-        """Take calls; `take` comes first."""
+    async def open(self) -> None:
+        """Take calls, as `start` does; `take` and `update` come first."""
         assert self._preparer is not None
+        await self._preparer.recall()
         self.calls = ClaimCalls(self._preparer, self._claims)
-        return self.calls
 
     @property
     def offers(self) -> Offers:
@@ -129,7 +129,7 @@ class Daemon:
         """Do all that comes before the first answer."""
         await self.dra.take(self.ledger)
         await self.update(assigned)
-        self.dra.open()
+        await self.dra.open()
 
     async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
         """Take over what a scan has found."""
@@ -150,7 +150,9 @@ class Daemon:
         loop.end_threads()
         while tasks := asyncio.all_tasks() - {mine}:
             for task in tasks:
-                if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # or it would never be awaited
+                coroutine = task.get_coro()
+                assert inspect.iscoroutine(coroutine)
+                if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it would never be awaited
                     task.cancel()
             await asyncio.sleep(0)
         with disk.unwatched():

@@ -1,24 +1,26 @@
 """The host of a life: devices of every sort that the guard between the two fronts knows, which come, go and move.
 
-    misc-one, misc-two    unshared, one resource, both APIs
-    misc-three            unshared, device plugin API only
-    misc-four             unshared, DRA only
-    misc-many             three shares, both APIs
-    misc-card             a whole through the device plugin API, two halves through DRA
-    pci-...-0, -1, -2     a physical function and its two virtual ones; either is offered through both APIs
+misc-one, misc-two    unshared, one resource, both APIs
+misc-three            unshared, device plugin API only
+misc-four             unshared, DRA only
+misc-many             three shares, both APIs
+misc-card             a whole through the device plugin API, two halves through DRA
+pci-...-0, -1, -2     a physical function and its two virtual ones; either is offered through both APIs
 """
 
 import random
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hostdevices import Device, Health, Host, Scanner
 from hostdevices.assignment import assign
-from hostdevices.readers import MISC, PCI
+from hostdevices.readers.misc import MISC
+from hostdevices.readers.pci import PCI
 from hostdevices.resource import Api, DraOptions, Partition, Resource
 from hostdevices.selector import Ids
 from tests.deviceplugin.host import MadeUpHost
@@ -67,18 +69,12 @@ def takes(name: str, api: str) -> Takes:
 def resources(rng: random.Random) -> list[Resource]:
     """The configuration of a life."""
 
-    def resource(name: str, *devices: str, api: Api = "both", shares: int = 1, dra: DraOptions | None = None) -> Resource:
-        return Resource(
-            f"example.com/{name}",
-            Ids(devices),
-            api=api,
-            shares=shares,
-            cdi=rng.random() < 0.5,
-            dra=dra or DraOptions(),
-        )
+    def resource(name: str, *devices: str, api: Api = "both", **options: Any) -> Resource:
+        return Resource(f"example.com/{name}", Ids(devices), api=api, cdi=rng.random() < 0.5, **options)
 
     # of two device plugin resources each may own a function: only DRA keeps them apart, and what goes across
-    physical, virtual = rng.choice((("both", "dra"), ("dra", "both")))
+    choices: tuple[tuple[Api, Api], ...] = (("both", "dra"), ("dra", "both"))
+    physical, virtual = rng.choice(choices)
     return [
         resource("plain", "misc-one", "misc-two"),
         resource("plugin", "misc-three", api="device-plugin"),
@@ -132,7 +128,7 @@ class LivingHost:
             return
         self.plugged.update(VIRTUAL)
         for i in range(3):
-            self._add_function(f"0000:3b:00.{i}", {"physfn": "../0000:3b:00.0"} if i else {"virtfn0": "../0000:3b:00.1"})
+            self._add_function(f"0000:3b:00.{i}", {"physfn": "../0000:3b:00.0"} if i else {})
 
     def state(self) -> object:
         """What a scan would find, to compare."""

@@ -1,4 +1,4 @@
-"""One life: a plan of steps, each with a seed of its own, so that steps can be left out and the others stay as they are.
+"""One life: a plan of steps, each with a seed of its own: leave some out, and the others stay what they are.
 
 A step is something that the kubelet, the scheduler, an administrator, the hardware or the operating system does.
 """
@@ -20,14 +20,13 @@ from msgspec import Struct
 
 from checkpoint import CheckpointError
 from resourceapi.objects import v1
-
 from tests.nodeplug.two_fronts import disk as disks
 from tests.nodeplug.two_fronts import rules, wire
 from tests.nodeplug.two_fronts.calls import Calls
 from tests.nodeplug.two_fronts.cluster import Cluster, result
 from tests.nodeplug.two_fronts.daemon import Daemon, Folder
 from tests.nodeplug.two_fronts.disk import Died, Disk
-from tests.nodeplug.two_fronts.host import MISC_NAMES, PHYSICAL, VIRTUAL, LivingHost, device_of, resources, takes
+from tests.nodeplug.two_fronts.host import MISC_NAMES, PHYSICAL, VIRTUAL, LivingHost, resources
 from tests.nodeplug.two_fronts.process import Clock, Loop, turns
 from tests.nodeplug.two_fronts.scheduler import schedule
 
@@ -44,8 +43,8 @@ class Step(Struct, frozen=True):
 
 
 WEIGHTS = {
-    "call": 30,
-    "schedule": 12,
+    "call": 45,
+    "schedule": 20,
     "finish": 8,
     "end_pods": 5,
     "delete": 4,
@@ -65,13 +64,18 @@ WEIGHTS = {
 }
 
 
+_MISHAPS: dict[Mishap, int] = {"": 60, "death": 30, "full": 6, "read-only": 4}
+_WITH_EFFECTS = ("call", "pass_time", "unplug", "plug", "rescan", "withhold", "kubelet", "stop", "reboot")
+
+
 def plan(seed: int, length: int = 24) -> list[Step]:
     """The steps of a seed."""
     rng = random.Random(seed)
     steps = []
-    for kind in rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length):
-        (mishap,) = rng.choices(("", "death", "full", "read-only"), (76, 16, 5, 3))
-        steps.append(Step(kind, rng.getrandbits(32), mishap, rng.choice((0, 1, 2, 3, 5, 8, 13, 21)) if mishap else 0))
+    for kind in ("schedule",) * 3 + tuple(rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length - 3)):
+        mishap: Mishap
+        (mishap,) = rng.choices(list(_MISHAPS), list(_MISHAPS.values())) if kind in _WITH_EFFECTS else ("",)
+        steps.append(Step(kind, rng.getrandbits(32), mishap, int(rng.expovariate(0.2))))
     return steps
 
 
@@ -85,7 +89,7 @@ class Failure(AssertionError):
 
 def live(seed: int, steps: Sequence[Step]) -> Counter[str]:
     """Live, and return the figures. Raises `Failure`."""
-    memory = Path("/dev/shm")  # noqa: S108 - a file system without a disk: syncing costs nothing
+    memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="two-fronts-", dir=memory if memory.is_dir() else None) as folder:
         clock = Clock()
         life = Life(Path(folder), clock, seed)
@@ -162,6 +166,10 @@ class Life:
         self._loop.random = random.Random(step.seed + 1)
         for pod in self.cluster.pods:
             pod.recorded = True
+        if not self.cluster.server_is_up and rng.random() < 0.3:
+            await self._server(rng)
+        if not self.cluster.kubelet_is_up and rng.random() < 0.5:
+            await self._as_a_process(self._kubelet(rng))
         if step.kind == "reboot" and self._starting is not None:
             await self._killed("by a power cut")
         if step.mishap == "death":
@@ -171,18 +179,18 @@ class Life:
         refused = self.disk.refused
         await self._as_a_process(getattr(self, f"_{step.kind}")(rng))
         self._is_whole = self._is_whole and self.disk.refused == refused
-        if self._daemon is not None and step.mishap == "death":
-            await self._killed(f"at the end of {step.kind}")
-        if rng.random() < 0.7:
+        if self.disk.fails and rng.random() < 0.7:
             self.disk.recover()
-        if self._daemon is None and rng.random() < 0.8:
+        if self._daemon is None and rng.random() < 0.9:
+            if rng.random() < 0.3:
+                self.disk.will_be_the_end(int(rng.expovariate(0.3)))  # in the middle of repairs
             await self._start()
         self._check()
 
     async def _as_a_process(self, work: Awaitable[None]) -> None:
         """Do what the daemon takes part in, until it has done all that there is to do, or is dead."""
         died: asyncio.Future[str] = self._loop.create_future()
-        self.disk.dying = lambda what: died.done() or died.set_result(what)
+        self.disk.dying = died.set_result
         task = asyncio.ensure_future(work)
         with self.disk.watched():
             while not died.done():
@@ -234,8 +242,14 @@ class Life:
         """Some calls at once; callers may give up."""
         if self._calls is None or not self.cluster.kubelet_is_up:
             return
-        calls = [self._one_call(rng) for _ in range(rng.choice((1, 1, 2, 3, 4)))]
+        calls = [self._one_call(rng) for _ in range(rng.choice((1, 2, 2, 3, 4)))]
         tasks = [asyncio.ensure_future(call) for call in calls]
+        if rng.random() < 0.3:
+            tasks.append(
+                asyncio.ensure_future(self._meanwhile(rng.choice((self._end_pods, self._finish, self._delete))))
+            )
+        if rng.random() < 0.3:
+            tasks.append(asyncio.ensure_future(self._look_around()))
         for task in tasks:
             if rng.random() < 0.1:
                 await turns(rng.randrange(30))
@@ -251,6 +265,11 @@ class Life:
         make = rng.choice((self._calls.allocate, self._calls.prepare, self._calls.prepare, self._calls.unprepare))
         await turns(own.randrange(6))
         await make(own)
+
+    async def _meanwhile(self, what: Callable[[random.Random], Awaitable[None]]) -> None:
+        own = random.Random(self._loop.random.random())
+        await turns(own.randrange(40))
+        await what(own)
 
     async def _schedule(self, rng: random.Random) -> None:
         """The scheduler gives a claim devices; it may have the name of one that was deleted."""
@@ -281,7 +300,12 @@ class Life:
     async def _finish(self, rng: random.Random) -> None:
         """Pods that have claims are over; or the kubelet gives up."""
         for claim in self.cluster.claims:
-            if claim.asked and not claim.ended and not claim.forgotten and rng.random() < (0.5 if claim.listed else 0.2):
+            if (
+                claim.asked
+                and not claim.ended
+                and not claim.forgotten
+                and rng.random() < (0.5 if claim.listed else 0.2)
+            ):
                 claim.ended, claim.listed = True, ()
                 self.tell(f"the pod of {claim.name} is over")
         self.cluster.settle()
@@ -308,7 +332,11 @@ class Life:
         """Time passes, and the daemon looks around as it does now and then."""
         self._clock.now += rng.choice((1.0, 10.0, 100.0))
         if self._daemon is not None:
-            await asyncio.gather(self._daemon.plugins.reconcile(), self._daemon.dra.reconcile())
+            await self._look_around()
+
+    async def _look_around(self) -> None:
+        assert self._daemon is not None
+        await asyncio.gather(self._daemon.plugins.reconcile(), self._daemon.dra.reconcile())
 
     # steps: the hardware, and who administers it
 
@@ -458,8 +486,9 @@ class Life:
             raise rules.Broken(f"nobody has anything, and there are leases: {left}")
         rules.leases_have_files(self.folder, self.cluster, ())
         self._check()
+        assert self._calls is not None
+        self.figures.update(self._calls.figures)  # what follows is no part of the life
         await self._as_a_process(self._everything_can_be_had())
-        self._part()
 
     async def _everybody_ends(self) -> None:
         daemon, calls = self._daemon, self._calls
@@ -476,13 +505,13 @@ class Life:
         await calls.unprepare_these([x for x in self.cluster.claims if x.asked and not x.forgotten])
         self.cluster.claims.clear()
         self._clock.now += 100.0
-        await asyncio.gather(daemon.plugins.reconcile(), daemon.dra.reconcile())
+        await self._look_around()
 
     async def _everything_can_be_had(self) -> None:
         daemon, calls = self._daemon, self._calls
         assert daemon is not None
         assert calls is not None
-        for name in sorted(daemon.dra.published()):
+        for name in self._loop.random.sample(sorted(daemon.dra.published()), 3):
             number = self.cluster.number()
             share = f"{number:08x}-0000-4000-8000-000000000000" if name == "misc-many" else None
             claim = self.cluster.add_claim(f"last-{number}", f"{number:08x}-0000", [result("r", name, share_id=share)])
@@ -490,7 +519,7 @@ class Life:
             if claim.answer is None:
                 raise rules.Broken(f"{name} cannot be had: {self.diary[-1]}")
             await calls.unprepare_these([claim])
-        for resource, units in sorted(calls.lists.items()):
+        for resource, units in self._loop.random.sample(sorted(calls.lists.items()), 2):
             for unit in units:
                 await calls.allocate_these(resource, [[unit]])
             if len(self.cluster.pods) != len(units):

@@ -60,7 +60,9 @@ def leases_have_files(folder: Folder, cluster: Cluster, leases: Iterable[Lease])
     known = [x for x in cluster.claims if x.uid in uids]
     with_metadata = {x.name for x in folder.metadata.iterdir()} if folder.metadata.exists() else set()
     needed = {f"default_{x.name}" for x in known if not x.is_contested}
-    if not needed <= with_metadata or (len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}):
+    if not needed <= with_metadata or (
+        len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}
+    ):
         raise Broken(f"metadata: leases of {[str(x.ref) for x in known]}, folders {sorted(with_metadata)}")
     found = _devices(folder)
     for claim in known:

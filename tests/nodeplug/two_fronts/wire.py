@@ -45,7 +45,7 @@ class _Channel:
     ) -> Callable[..., Any]:
         assert path.endswith("/List")
 
-        async def call(request: Any, timeout: float | None = None) -> Any:
+        async def call(request: Any, **_: object) -> Any:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Loop)
             request_serializer(request)

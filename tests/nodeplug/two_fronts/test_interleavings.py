@@ -1,0 +1,21 @@
+"""Whatever happens in whatever order: nobody has what is somebody else's, no promise is lost, no file is stale."""
+
+import pytest
+
+from tests.nodeplug.two_fronts.life import Failure, live, plan
+
+LIVES, AT_ONCE = 300, 15
+
+
+@pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))
+def test_random_lives(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        try:
+            live(seed, plan(seed))
+        except Failure as failure:
+            diary = "\n".join(failure.diary)
+            pytest.fail(f"{diary}\n{failure}\npython -m tests.nodeplug.two_fronts --seed {seed}", pytrace=False)
+
+
+def test_the_same_seed_is_the_same_life() -> None:
+    assert live(7, plan(7)) == live(7, plan(7))
