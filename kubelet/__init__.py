@@ -5,7 +5,7 @@ device manager, the plugin watcher, pod resources and the topology manager.
 """
 
 from kubelet.clock import Clock, FakeClock, SystemClock
-from kubelet.dramanager import ApiCluster, Cluster, ClusterError, MemoryCluster
+from kubelet.dramanager import ApiCluster, Cluster, ClusterError, MemoryCluster, allocated_claim
 from kubelet.errors import AllocationError, ClaimError, KubeletError, NodeError, RegistrationError
 from kubelet.events import Event
 from kubelet.node import Node
@@ -32,6 +32,7 @@ __all__ = [
     "RegistrationError",
     "SystemClock",
     "Timeouts",
+    "allocated_claim",
     "container",
     "decode_pod",
     "load_pods",

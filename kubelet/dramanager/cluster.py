@@ -5,12 +5,13 @@ claims that the scheduler and the claim controller found for it in its status.
 """
 
 import asyncio
+import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
 from kubelet.errors import KubeletError
 from resourceapi.client import Client, ClientError, Refused
-from resourceapi.objects import v1
+from resourceapi.objects import ObjectMeta, v1
 
 
 class ClusterError(KubeletError):
@@ -89,6 +90,31 @@ class ApiCluster:
             except Refused as error:
                 if error.code not in (404, 409):  # somebody else was quicker
                     raise
+
+
+def allocated_claim(
+    name: str, driver: str, *devices: str, users: Iterable[str] = (), uid: str = ""
+) -> v1.ResourceClaim:
+    """A claim in `default` as a scheduler leaves it, for a `MemoryCluster`.
+
+    Args:
+        name: the claim's.
+        driver: of its devices.
+        devices: what was allocated, each as `request/pool/device`; pools may have slashes.
+        users: the uids of the pods that it is reserved for.
+        uid: the claim's; a new one by default.
+    """
+    results = []
+    for each in devices:
+        request, _, place = each.partition("/")
+        pool, _, device = place.rpartition("/")
+        results.append(v1.DeviceRequestAllocationResult(request=request, driver=driver, pool=pool, device=device))
+    allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=tuple(results)))
+    reserved_for = tuple(v1.ResourceClaimConsumerReference(resource="pods", name=user, uid=user) for user in users)
+    return v1.ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default", uid=uid or str(uuid.uuid4())),
+        status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=reserved_for),
+    )
 
 
 def _text(error: ClientError) -> str:

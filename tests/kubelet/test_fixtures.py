@@ -1,16 +1,20 @@
 """The pytest plugin, used as other people's tests use it."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 THEIR_TEST = """
 import pytest
-from kubelet import container, pod
+from kubelet import allocated_claim, container, pod
 from kubelet.devicemanager import Device
+from kubelet.dra_stub import claimed
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 
 R = "example.com/x"
 
@@ -42,30 +46,60 @@ def test_a_kubelet_that_refuses(kubelet, device_plugin_stub):
     device_plugin_stub(R)
     kubelet.until(lambda: kubelet.capacity() == {R: 0})
 
+def test_a_stub_driver(kubelet, dra_driver_stub):
+    gpu = lambda claim: [claimed(["r"], "node", "gpu-0", f"example.com/gpu={claim.name}")]
+    stub = dra_driver_stub("driver.example.com", gpu, services=["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"])
+    kubelet.until(lambda: kubelet.drivers() == ["driver.example.com"])
+    kubelet.put_claim(allocated_claim("c1", "driver.example.com", "r/node/gpu-0", users=["p"]))
+    user = pod("p", container("c", claims=["g"]), uid="p", claims={"g": "c1"})
+    stub.fail("NodePrepareResources", "no")
+    assert kubelet.admit(user).phase == "Pending"
+    stub.behave("NodePrepareResources")
+    assert kubelet.sync("p").phase == "Running"
+    assert kubelet.claimed_devices("p", "c") == ("example.com/gpu=c1",)
+    gone = health.DeviceIdentifier(pool_name="node", device_name="gpu-0")
+    stub.report(health.DeviceHealth(device=gone, health=health.UNHEALTHY, message="hot"))
+    entry = lambda: kubelet.status("p").container_statuses[0].allocated_resources_status[0]
+    kubelet.until(lambda: entry().resources[0].message == "hot")
+    stub.stop()
+    kubelet.until(lambda: kubelet.drivers() == [])
+    stub.start()
+    kubelet.until(lambda: kubelet.drivers() == ["driver.example.com"])
+    kubelet.remove_claim("c1")
+    kubelet.remove("p")
+    assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
+    assert stub.claims("NodeUnprepareResources") == [["c1"]]
+
+def test_a_driver_that_is_refused(dra_driver_stub):
+    with pytest.raises(Exception, match="empty list of supported gRPC services"):
+        dra_driver_stub(versions=[])
+
 def test_time(fake_clock):
     assert fake_clock.now() == 0
 """
 
 
-def test_other_peoples_tests_need_no_import(folder: Path) -> None:
-    (folder / "test_theirs.py").write_text(THEIR_TEST)
+def run_their_tests(folder: Path) -> str:
+    """Run the tests in a folder as somebody else's; return what pytest says, which must be that all passed."""
     is_installed = any(each.value == "kubelet.fixtures" for each in entry_points(group="pytest11"))
     plugin = [] if is_installed else ["-p", "kubelet.fixtures"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:asyncio",
-        *plugin,
-        str(folder),
-    ]
+    options = ["-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", *plugin]
+    command = [sys.executable, "-m", "pytest", *options, str(folder)]
     environment = {**os.environ, "GRPC_VERBOSITY": "ERROR", "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    return done.stdout
+
+
+def test_other_peoples_tests_need_no_import(folder: Path) -> None:
+    (folder / "test_theirs.py").write_text(THEIR_TEST)
+    assert "5 passed" in run_their_tests(folder)
+
+
+def test_the_tests_of_the_page_pass(folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (plugin, driver, *tests) = blocks
+    (folder / "plugin.py").write_text(plugin)
+    (folder / "driver.py").write_text(driver)
+    (folder / "test_theirs.py").write_text("\n".join(tests))
+    assert "2 passed" in run_their_tests(folder)

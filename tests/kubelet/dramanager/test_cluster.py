@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from controlplane.apiserver import Server
-from kubelet import ApiCluster, ClusterError
+from kubelet import ApiCluster, ClusterError, allocated_claim
 from resourceapi.client import Client, Credentials
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
@@ -65,6 +65,18 @@ async def test_slices_of_one_node_and_driver(server: Server, client: Client) -> 
     assert await names(client) == {"two", "elsewhere", "everywhere"}
     await asked.delete_slices(NODE)
     assert await names(client) == {"elsewhere", "everywhere"}
+
+
+def test_a_claim_that_is_allocated() -> None:
+    made = allocated_claim("c", DRIVER, "a/pool/g0", "b/rack/1/g1", users=["p"], uid="u")
+    assert made.metadata.uid == "u"
+    assert made.status.allocation is not None
+    assert [(it.request, it.driver, it.pool, it.device) for it in made.status.allocation.devices.results] == [
+        ("a", DRIVER, "pool", "g0"),
+        ("b", DRIVER, "rack/1", "g1"),
+    ]
+    assert [(user.resource, user.uid) for user in made.status.reserved_for] == [("pods", "p")]
+    assert allocated_claim("c", DRIVER).metadata.uid
 
 
 async def test_a_server_that_is_not_there() -> None:
