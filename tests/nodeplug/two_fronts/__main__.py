@@ -7,7 +7,8 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.nodeplug.two_fronts.life import Failure, Step, live, plan
+from tests.nodeplug.two_fronts.life import Failure, live
+from tests.nodeplug.two_fronts.plan import Step, plan
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.nodeplug.two_fronts.life import Failure, live, plan
+from tests.nodeplug.two_fronts.life import Failure, live
+from tests.nodeplug.two_fronts.plan import plan
 
 LIVES, AT_ONCE = 300, 15
 
