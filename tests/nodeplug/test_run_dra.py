@@ -182,6 +182,18 @@ async def test_without_an_api_server_to_talk_to_it_ends_with_1_and_says_what_to_
     assert b"Traceback" not in errors
 
 
+async def test_a_second_daemon_ends_with_3_and_takes_nothing_from_the_first(machine: Machine) -> None:
+    stand = machine.stand
+    await machine.classes()
+    await machine.start()
+    await machine.until_published()
+    second = await machine.start(lockWaitSeconds=0)
+    assert await second.wait() == 3
+    await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+    await stand.until_phase("p", "Running")
+    assert len(machine.leases()) == 1
+
+
 async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machine: Machine) -> None:
     write_kubeconfig(machine.kubeconfig, "http://127.0.0.1:9", "t")
     process = await machine.start()
