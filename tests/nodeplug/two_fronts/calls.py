@@ -173,6 +173,7 @@ class Calls:
                     raise rules.Broken(f"{claim.name} cannot be unprepared: {failed.reason}")
                 continue
             self._tell(f"unprepare {claim.name}: yes")
+            claim.answer = None  # an earlier call to prepare it may have been answered meanwhile
             claim.ended = claim.asked = False
             self.figures["unprepared"] += 1
 

@@ -31,7 +31,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.dead = False
-        self.dying: Callable[[str], object] = lambda _: None  # is told what was not done any more
+        self.dying: Callable[[str], object] = lambda _: None  # is told before or after what
         self.effects = 0
         self.refused = 0
         self._watching = False
@@ -84,7 +84,7 @@ class Disk:
         if self._dies_in is not None:
             if self._dies_in == 0:
                 self.dead = True
-                self.dying(what)
+                self.dying(what if what.startswith("after") else f"before {what}")
                 raise Died(what)
             self._dies_in -= 1
         if self._fails_in is None or not can_fail:

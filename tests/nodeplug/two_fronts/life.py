@@ -76,7 +76,6 @@ class Life:
         self._calls: Calls | None = None
         self._boots = 0
         self._is_whole = False  # since the last start the disk has refused nothing
-        self._withheld: set[str] = set()
         self._defects: list[str] = []
         self._starting: Daemon | None = None
         self._scanned: object = None
@@ -148,12 +147,12 @@ class Life:
                 await asyncio.wait({*busy, died}, return_when=asyncio.FIRST_COMPLETED)
             await turns(5)  # for lists that are sent
         if died.done():
-            await self._killed(f"before {died.result()}" if died.result() != "after commit" else "after commit")
+            await self._killed(died.result())
         if task.done() and not task.cancelled() and (error := task.exception()) and not isinstance(error, Died):
             raise error
 
     async def _killed(self, when: str) -> None:
-        self.figures[f"deaths {when}" if when.startswith(("before", "after")) else "deaths between steps"] += 1
+        self.figures[f"deaths {when}"] += 1
         self.tell(f"dead {when}")
         assert self._starting is not None
         await self._starting.bury(self.disk)
@@ -192,9 +191,8 @@ class Life:
         calls = [self._one_call(rng) for _ in range(rng.choice((1, 2, 2, 3, 4)))]
         tasks = [asyncio.ensure_future(call) for call in calls]
         if rng.random() < 0.3:
-            tasks.append(
-                asyncio.ensure_future(self._meanwhile(rng.choice((self._end_pods, self._finish, self._delete))))
-            )
+            event = rng.choice((self._end_pods, self._finish, self._delete))
+            tasks.append(asyncio.ensure_future(self._meanwhile(event)))
         if rng.random() < 0.3:
             tasks.append(asyncio.ensure_future(self._look_around()))
         for task in tasks:
@@ -247,12 +245,8 @@ class Life:
     async def _finish(self, rng: random.Random) -> None:
         """Pods that have claims are over; or the kubelet gives up."""
         for claim in self.cluster.claims:
-            if (
-                claim.asked
-                and not claim.ended
-                and not claim.forgotten
-                and rng.random() < (0.5 if claim.listed else 0.2)
-            ):
+            has_pod = claim.asked and not claim.ended and not claim.forgotten
+            if has_pod and rng.random() < (0.5 if claim.listed else 0.2):
                 claim.ended, claim.listed = True, ()
                 self.tell(f"the pod of {claim.name} is over")
         self.cluster.settle()
@@ -381,7 +375,7 @@ class Life:
         await turns(rng.randrange(60))
         if not self.disk.dead:
             self.disk.dead = True
-            self.disk.dying("any moment")
+            self.disk.dying("at any moment")
         await calls
 
     async def _reboot(self, rng: random.Random) -> None:
@@ -413,6 +407,8 @@ class Life:
         if self._is_whole:
             rules.leases_have_files(self.folder, self.cluster, leases)
             rules.nothing_is_half_written(self.folder)
+            if self._scanned == self._host.state():
+                rules.what_is_there_is_described(self.folder, self._daemon, self._host)
         if self._scanned == self._host.state() and self.cluster.kubelet_is_up:
             withheld = {x.device for x in self._daemon.ledger.withheld()}
             rules.shown_as_it_is(self._daemon, self._host, self._calls.lists, withheld)

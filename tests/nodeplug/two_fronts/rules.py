@@ -96,19 +96,18 @@ def shown_as_it_is(
             raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
 
 
-def described(folder: Folder, daemon: Daemon, host: LivingHost) -> None:
-    """After a scan the resources' own CDI files describe what is there and what is still held, and nothing else."""
+def what_is_there_is_described(folder: Folder, daemon: Daemon, host: LivingHost) -> None:
+    """A container runtime finds every device of a resource that hands out CDI names. True after a scan."""
     found = _devices(folder)
-    held = {device_of(x.unit) for x in daemon.ledger.leases() if x.api == "device-plugin"}
     for resource in daemon.resources:
         if resource.api == "dra" or not resource.cdi:
             continue
-        kind = cdi.kind_of(resource.name)
-        named = {name.partition("=")[2] for name in found if name.startswith(f"{kind}=")}
         assert isinstance(resource.selector, Ids)
-        owned = {x for x in resource.selector.globs if x in host.plugged | held and x.startswith("misc-")}
-        if named != owned:
-            raise Broken(f"CDI: {resource.name} describes {sorted(named)}, it has {sorted(owned)}")
+        kind = f"{cdi.kind_of(resource.name)}="
+        named = {name.removeprefix(kind).partition("_")[0] for name in found if name.startswith(kind)}
+        with_nodes = {x for x in resource.selector.globs if x in host.plugged and x.startswith("misc-")}
+        if not with_nodes <= named <= {*resource.selector.globs}:
+            raise Broken(f"CDI: {resource.name} describes {sorted(named)}, there are {sorted(with_nodes)}")
 
 
 def listed(encoded: bytes) -> dict[str, bool]:
