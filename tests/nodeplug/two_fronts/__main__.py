@@ -37,9 +37,11 @@ def many(seeds: Sequence[int]) -> int:
             numbers = shortest(seed, str(failure))
             print(f"repeat: python -m tests.nodeplug.two_fronts --seed {seed} --steps {','.join(map(str, numbers))}")
             return 1
+        except KeyboardInterrupt:
+            break
         if done % 500 == 0 or done == len(seeds):
             print(f"{done} interleavings, {figures['steps']} steps, {time.monotonic() - began:.0f} s", flush=True)
-    width = max(map(len, figures))
+    width = max(map(len, figures), default=0)
     for what, count in sorted(figures.items()):
         print(f"  {what:{width}} {count:9}")
     return 0
