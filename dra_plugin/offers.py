@@ -82,8 +82,9 @@ class Offers:
         self.counter_slices: tuple[tuple[v1.CounterSet, ...], ...] = ()
 
     def __iter__(self) -> Iterator[Offered]:
-        """Iterate over what is offered, in the order of the names."""
-        return (self._offered[name] for name in sorted(self._offered))
+        """Iterate over what is offered at this moment, in the order of the names; any thread may."""
+        offered = self._offered  # which is replaced, and never changed
+        return (offered[name] for name in sorted(offered))
 
     def __len__(self) -> int:
         """Count what is offered."""

@@ -123,8 +123,8 @@ class Publisher:
 
     @property
     def dropped(self) -> list[DroppedFieldsError]:
-        """What the server does not store now, slice by slice."""
-        return [each.dropped for each in self._curtailed.values() if each.dropped is not None]
+        """What the server does not store now, slice by slice; any thread may ask."""
+        return [each.dropped for each in list(self._curtailed.values()) if each.dropped is not None]
 
     def wants(self, pool: str) -> bool:
         """Whether a pool is desired."""

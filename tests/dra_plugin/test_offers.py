@@ -109,6 +109,13 @@ def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
     assert len(offers) == 0
 
 
+def test_who_iterates_sees_one_moment() -> None:
+    offers = offering([resource()], {GPU: gpus(2)})
+    seen = iter(offers)
+    offers.update({GPU: []})
+    assert [x.name for x in seen] == ["gpu-0000", "gpu-0001"]
+
+
 def test_a_lease_may_end_right_after_its_device() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     assert offers.update({GPU: []}, leased={"gpu-0001"})
