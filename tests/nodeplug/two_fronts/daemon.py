@@ -147,7 +147,7 @@ class Daemon:
         """Leave what a dead process leaves: nothing in memory, and on the disk what was there when it died."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         assert isinstance(loop, Loop)
-        loop.end_threads()
+        loop.end_process()
         while tasks := asyncio.all_tasks() - {mine}:
             for task in tasks:
                 coroutine = task.get_coro()

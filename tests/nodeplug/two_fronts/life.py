@@ -54,7 +54,7 @@ def live(seed: int, steps: Sequence[Step]) -> Counter[str]:
                 why = f"{type(error).__name__}: {error}"
                 raise Failure(why, life.diary) from error
             finally:
-                loop.end_threads()
+                loop.end_process()
                 loop.close()
         return life.figures
 

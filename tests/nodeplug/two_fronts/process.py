@@ -9,6 +9,7 @@ import random
 import selectors
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 
 class Stuck(AssertionError):
@@ -48,6 +49,7 @@ class Loop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(clock))
         self.random = random.Random()
         self._clock = clock
+        self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
         self._calls: list[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
 
     def time(self) -> float:
@@ -66,9 +68,19 @@ class Loop(asyncio.SelectorEventLoop):
             self.call_soon(self._do_one)
         return future
 
-    def end_threads(self) -> None:
-        """What no thread has begun will never be done: the process is dead."""
+    def call_at(  # type: ignore[override]  # what is called with what is its own business
+        self, when: float, callback: Callable[..., object], *args: Any, **options: Any
+    ) -> asyncio.TimerHandle:
+        """Remember who is to be woken later."""
+        handle = super().call_at(when, callback, *args, **options)
+        self._timers.add(handle)
+        return handle
+
+    def end_process(self) -> None:
+        """What no thread has begun will never be done, and nobody is woken later: the process is dead."""
         self._calls.clear()
+        for timer in self._timers:
+            timer.cancel()
 
     def _do_one(self) -> None:
         if not self._calls:
