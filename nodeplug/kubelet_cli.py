@@ -22,14 +22,14 @@ from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
 from kubelet import KubeletError, Node, Pod, load_pods
-from kubelet.conformance import Check, Conformance
+from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from kubelet.control import Answer, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
 from kubelet.dramanager import ApiCluster, Cluster
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.kubelet_api import ClusterNode
-from nodeplug.kubelet_cluster import ClusterUnavailable, background, brought_along, found_by, none, until_first
+from nodeplug.kubelet_cluster import ClusterUnavailable, alone, background, brought_along, found_by, none, until_first
 from resourceapi.client import Client, ClientError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -208,12 +208,17 @@ def checkpoint(file: Path) -> None:
     "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
 )
 @click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
+@click.option("--dra", "is_driver", is_flag=True, help="The command is a DRA driver, not a device plugin.")
+@click.option(
+    "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def verify(seconds: float, failures_only: bool, command: tuple[str, ...]) -> None:
-    """Run a device plugin against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
+def verify(seconds: float, failures_only: bool, is_driver: bool, device: str, command: tuple[str, ...]) -> None:
+    """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
 
-    {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. Exits with 1 if
-    something a kubelet or a user would suffer from was seen.
+    {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
+    the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
+    {kubelet} is the kubelet's own folder. Exits with 1 if something a kubelet or a user would suffer from was seen.
     """
     logging.disable(logging.CRITICAL)  # the report says it
     console = _console()
@@ -229,10 +234,19 @@ def verify(seconds: float, failures_only: bool, command: tuple[str, ...]) -> Non
         detail = f"  {escape(check.detail)}" if check.detail else ""
         console.print(f"  [{colour}]{check.outcome:4}[/] {escape(check.name)}{detail}")
 
-    conformance = Conformance(command, seconds, tell)
+    async def run() -> Run:
+        if not is_driver:
+            plugin = Conformance(command, seconds, tell)
+            await plugin.run()
+            return plugin
+        async with alone(NODE) as (client, kubeconfig):
+            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device)
+            await driver.run()
+        return driver
+
     try:
-        asyncio.run(conformance.run())
-    except (OSError, KubeletError) as error:
+        conformance = asyncio.run(run())
+    except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
         raise click.ClickException(str(error)) from error
     counts = Counter(check.outcome for check in conformance.checks)
     console.print(

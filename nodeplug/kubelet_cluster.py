@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from pathlib import Path
@@ -68,6 +69,28 @@ async def brought_along(
             yield client
     except (JournalError, ServerError) as error:
         raise ClusterUnavailable(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def alone(node: str) -> AsyncIterator[tuple[Client, Path]]:
+    """An API server that has nothing but a node, and nobody who works there: a client, and a kubeconfig.
+
+    Raises ClusterUnavailable.
+    """
+    try:
+        from controlplane.apiserver import Server, ServerError, write_kubeconfig
+    except ImportError as error:
+        raise ClusterUnavailable(f"{error}; install nodeplug[controlplane]") from error
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
+        kubeconfig = Path(folder) / KUBECONFIG
+        try:
+            async with Server() as server:
+                write_kubeconfig(kubeconfig, server.url, server.token)
+                server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+                with _client(from_kubeconfig(kubeconfig)) as client:
+                    yield client, kubeconfig
+        except ServerError as error:
+            raise ClusterUnavailable(str(error)) from error
 
 
 @contextlib.asynccontextmanager

@@ -7,20 +7,17 @@ is told to stop. What a kubelet or a user would suffer from is a failure; what i
 import asyncio
 import contextlib
 import operator
-import re
-import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import grpc.aio
 from google.protobuf.message import Message
-from msgspec import Struct
 
 from grpcunix import Client, connect
+from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
@@ -29,12 +26,9 @@ from kubelet.pods import container, pod
 from kubelet.rpc import answer
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
-Outcome = Literal["pass", "warn", "fail", "skip"]
-
 RESTARTS = 3
 SLOW_ANSWER = 1.0  # seconds; a kubelet admits no other pod meanwhile
 LONGEST_ID = 63
-T = TypeVar("T")
 
 _UNKNOWN = "nodeplug-no-such-device"
 _BAD_REQUESTS: list[tuple[str, str, Message]] = [
@@ -56,65 +50,15 @@ _BAD_REQUESTS: list[tuple[str, str, Message]] = [
     ),
 ]
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
-_CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
 
 
-class Check(Struct, frozen=True):
-    """One thing that was looked at."""
-
-    group: str
-    name: str
-    outcome: Outcome
-    detail: str = ""
-
-
-class PluginProcess:
-    """The plugin under test."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        """`command` as it is started."""
-        self._command = command
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Start it; what it prints goes where our own errors go. Raises OSError."""
-        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2)
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return self._process.returncode if self._process is not None else None
-
-    async def terminate(self, seconds: float) -> int | None:
-        """Ask it to stop; its exit code, None if it had to be killed."""
-        if self._process is None:
-            return None
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-            return None
-
-
-class Conformance:
-    """One run; `checks` grows while it goes."""
+class Conformance(Run):
+    """A run of a device plugin."""
 
     def __init__(self, command: Sequence[str], seconds: float, tell: Callable[[Check], None]) -> None:
         """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take."""
-        self.checks: list[Check] = []
+        super().__init__(seconds, tell)
         self._command = command
-        self._seconds = seconds
-        self._tell = tell
-        self._group = ""
-
-    @property
-    def is_passed(self) -> bool:
-        """True when nothing failed."""
-        return all(check.outcome != "fail" for check in self.checks)
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started."""
@@ -125,24 +69,24 @@ class Conformance:
                 try:
                     await self._run(node, process)
                 finally:
-                    await process.terminate(self._seconds)
+                    await process.terminate(self.seconds)
 
     async def _run(self, node: Node, process: PluginProcess) -> None:
-        self._group = "registration"
+        self.group = "registration"
         if not await self._registers(node, "registers and lists its devices"):
             return
         resources = sorted(node.manager.state.endpoints)
         self._lists(node)
         for resource in resources:
-            self._group = resource
+            self.group = resource
             endpoint = node.manager.state.endpoints[resource]
             await self._options(endpoint)
             await self._allocations(node, resource)
             await self._preferred(node, resource)
             await self._bad_requests(node, resource, endpoint)
-        self._group = "restarts of the kubelet"
+        self.group = "restarts of the kubelet"
         await self._restarts(node, resources)
-        self._group = "shutdown"
+        self.group = "shutdown"
         await self._shutdown(node, process)
 
     async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
@@ -155,31 +99,31 @@ class Conformance:
             return bool(known) and set(known) >= set(wanted) and all(resource in state.all for resource in known)
 
         try:
-            await node.until(is_ready, self._seconds)
+            await node.until(is_ready, self.seconds)
             with contextlib.suppress(TimeoutError):  # several resources may register one after the other
                 while not wanted:
                     known = dict(state.endpoints)
                     await node.until(partial(operator.ne, known, state.endpoints), 1.0)
-            await node.until(is_ready, self._seconds)
+            await node.until(is_ready, self.seconds)
         except TimeoutError:
             missing = sorted(set(wanted) - {r for r in state.endpoints if r in state.all})
             what = f"still missing: {', '.join(missing)}" if missing else "nothing was registered and listed"
-            return self._note(name, "fail", f"{what} after {self._seconds:.0f} s")
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s")
         count = len(state.endpoints)
-        return self._note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
+        return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.manager.state.all.items()):
             odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
             if odd:
-                self._note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
+                self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
             if long:
-                self._note(f"ids of {resource}", "warn", f"{long[0]} has more than {LONGEST_ID} characters")
+                self.note(f"ids of {resource}", "warn", f"{long[0]} has more than {LONGEST_ID} characters")
             negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
             if negative:
-                self._note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
-            self._note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
+                self.note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
+            self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
 
     async def _options(self, endpoint: Endpoint) -> None:
         options = endpoint.options
@@ -192,12 +136,12 @@ class Conformance:
             )
             if is_set
         ]
-        self._note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
+        self.note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
 
     async def _allocations(self, node: Node, resource: str) -> None:
         healthy = list(node.manager.state.healthy[resource])
         if not healthy:
-            self._note("allocation", "skip", "no healthy device")
+            self.note("allocation", "skip", "no healthy device")
             return
         for amount in sorted({1, len(healthy)}):
             for repetition in ("", ", again"):
@@ -208,13 +152,13 @@ class Conformance:
                 name = f"a container with {amount} device(s){repetition}"
                 if status.phase != "Running":
                     text = status.message or status.container_statuses[0].message
-                    self._note(name, "fail", text)
+                    self.note(name, "fail", text)
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
                         f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
                     )
-                    self._note(name, "warn" if slow else "pass", detail)
+                    self.note(name, "warn" if slow else "pass", detail)
                     self._answer(node, resource)
                 await node.remove("verify")
 
@@ -232,53 +176,53 @@ class Conformance:
             for mount in found.mounts
             if not (mount.host_path.startswith("/") and mount.container_path.startswith("/"))
         ]
-        wrong += [f"CDI name {cdi.name!r}" for cdi in found.cdi_devices if not _CDI_NAME.fullmatch(cdi.name)]
+        wrong += [f"CDI name {cdi.name!r}" for cdi in found.cdi_devices if not CDI_NAME.fullmatch(cdi.name)]
         if wrong:
-            self._note("what the runtime is told", "fail", wrong[0])
+            self.note("what the runtime is told", "fail", wrong[0])
 
     async def _preferred(self, node: Node, resource: str) -> None:
         endpoint = node.manager.state.endpoints[resource]
         healthy = list(node.manager.state.healthy[resource])
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
-            self._note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
+            self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
         sizes = sorted({1, (len(healthy) + 1) // 2, len(healthy)})
         for must in ([], healthy[-1:]):
             for size in sizes:
                 name = f"preferred allocation of {size}{' with one given' if must else ''}"
                 try:
-                    response = await self._soon(endpoint.preferred_allocation(healthy, must, size))
+                    response = await self.soon(endpoint.preferred_allocation(healthy, must, size))
                 except (PluginCallError, TimeoutError) as error:
-                    self._note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
+                    self.note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
                     continue
-                self._note(name, *_judge(response, healthy, must, size))
+                self.note(name, *_judge(response, healthy, must, size))
 
     async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
         try:
-            await self._soon(endpoint.allocate([_UNKNOWN]))
+            await self.soon(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
-            self._note("an unknown device is refused", "pass", str(error))
+            self.note("an unknown device is refused", "pass", str(error))
         except TimeoutError:
-            self._note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
+            self.note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
         else:
-            self._note("an unknown device is refused", "fail", "it was allocated")
+            self.note("an unknown device is refused", "fail", "it was allocated")
         async with connect(endpoint.socket) as channel:
             client = Client(channel, _PLUGIN)
             for name, method, request in _BAD_REQUESTS:
                 try:
                     with contextlib.suppress(PluginCallError):
-                        await self._soon(answer(client.call(method, request)))
+                        await self.soon(answer(client.call(method, request)))
                 except TimeoutError:
-                    self._note(name, "fail", "no answer")
+                    self.note(name, "fail", "no answer")
             second = await self._gets_list(client)
         is_alive = not endpoint.is_stopped and resource in node.manager.state.healthy
-        self._note("goes on after bad requests", "pass" if is_alive else "fail")
+        self.note("goes on after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
-        self._note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
+        self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
     async def _gets_list(self, client: Client) -> bool:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 async for _ in client.stream("ListAndWatch", api.Empty()):
                     return True
         except (TimeoutError, grpc.aio.AioRpcError):
@@ -293,36 +237,26 @@ class Conformance:
                 return
         after = {resource: sorted(devices) for resource, devices in node.manager.state.all.items()}
         same = before == after
-        self._note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
+        self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
         if process.exit_code is not None:
-            self._note("still runs", "fail", f"it exited with {process.exit_code}")
+            self.note("still runs", "fail", f"it exited with {process.exit_code}")
             return
         started = time.monotonic()
-        code = await process.terminate(min(self._seconds, 30.0))
+        code = await process.terminate(min(self.seconds, 30.0))
         took = f"{time.monotonic() - started:.2f} s"
         if code is None:
-            self._note("stops when it is told to", "fail", f"had to be killed after {took}")
+            self.note("stops when it is told to", "fail", f"had to be killed after {took}")
             return
-        self._note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
+        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
         with contextlib.suppress(TimeoutError):
-            await node.until(lambda: not any(node.allocatable().values()), self._seconds)
+            await node.until(lambda: not any(node.allocatable().values()), self.seconds)
         offered = [resource for resource, count in node.allocatable().items() if count]
-        self._note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
+        self.note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
         left = sorted(path.name for path in node.device_plugins.iterdir() if path.is_socket())
         left.remove("kubelet.sock")
-        self._note("leaves no socket behind", "warn" if left else "pass", ", ".join(left))
-
-    async def _soon(self, call: Awaitable[T]) -> T:
-        async with asyncio.timeout(self._seconds):
-            return await call
-
-    def _note(self, name: str, outcome: Outcome, detail: str = "") -> bool:
-        check = Check(self._group, name, outcome, detail)
-        self.checks.append(check)
-        self._tell(check)
-        return outcome != "fail"
+        self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(left))
 
 
 def _judge(

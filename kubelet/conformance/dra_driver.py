@@ -1,0 +1,362 @@
+"""Does a DRA driver behave? A run against a stand-in kubelet and an API server, for a driver in any language.
+
+Claims are written as a scheduler leaves them, so that no class and no allocation is needed; pods are handed to the
+kubelet. What a kubelet or a user would suffer from is a failure; what is only unwise is a warning.
+Source: DRA specification, section 1.7; observations 53-76.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubelet.conformance.report import CDI_NAME, Check, PluginProcess, Run
+from kubelet.dramanager import ApiCluster, allocated_claim
+from kubelet.dramanager.claim_info import ClaimInfo
+from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
+from kubelet.errors import ClaimError, PluginCallError
+from kubelet.node import Node
+from kubelet.pods import Pod, container, pod
+from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
+from resourceapi.client import Client
+from resourceapi.objects import v1
+
+NODE = "node"
+REQUEST = "verify"
+RESTARTS = 3
+SLOW_ANSWER = 10.0  # seconds; a kubelet gives up after 45
+
+_DEVICE_CLASS = "verify.example.com"
+
+
+class DriverConformance(Run):
+    """A run of a DRA driver."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        tell: Callable[[Check], None],
+        client: Client,
+        kubeconfig: Path,
+        device: str = "",
+    ) -> None:
+        """A run with an API server that has nothing but a node `node`.
+
+        Args:
+            command: of the driver; `{dir}` in it becomes the folder of registration sockets, `{kubelet}` the kubelet's,
+                `{kubeconfig}` and `{node}` what a driver has to know of the cluster.
+            seconds: how long anything may take.
+            tell: hears of each check.
+            client: an administrator's.
+            kubeconfig: for the driver.
+            device: `pool/device` to claim; by default the first that the driver publishes.
+        """
+        super().__init__(seconds, tell)
+        self._command = command
+        self._client = client
+        self._claims = client.resource(v1.ResourceClaim)
+        self._slices = client.resource(v1.ResourceSlice)
+        self._kubeconfig = kubeconfig
+        self._device = device
+        self._driver = ""
+
+    async def run(self) -> None:
+        """Run all checks. Raises OSError if the command cannot be started, and `ClientError`."""
+        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+            node = Node(
+                Path(folder),
+                cluster=ApiCluster(self._client),
+                node_name=NODE,
+                timeouts=Timeouts(claims=min(self.seconds, DEFAULT_TIMEOUTS.claims)),
+                reconcile_period=0.1,
+            )
+            async with node:
+                words = {
+                    "{dir}": str(node.plugins_registry),
+                    "{kubelet}": folder,
+                    "{kubeconfig}": str(self._kubeconfig),
+                    "{node}": NODE,
+                }
+                process = PluginProcess([_filled(part, words) for part in self._command])
+                await process.start()
+                try:
+                    await self._run(node, process)
+                finally:
+                    await process.terminate(self.seconds)
+
+    async def _run(self, node: Node, process: PluginProcess) -> None:
+        self.group = "registration"
+        if not await self._registers(node, "registers"):
+            return
+        self.group = "slices"
+        device = await self._published()
+        if device:
+            self.group = "claims"
+            await self._claim_and_restarts(node, device)
+            self.group = "bad requests"
+            await self._bad_requests(node, device)
+        self.group = "shutdown"
+        await self._shutdown(node, process)
+
+    async def _registers(self, node: Node, name: str) -> bool:
+        """Wait until a driver is registered and serves; after the first time, that driver."""
+        started = time.monotonic()
+        plugins = node.dra_manager.plugins
+
+        def found() -> str:
+            wanted = [self._driver] if self._driver else plugins.drivers()
+            return next((each for each in wanted if plugins.is_usable(each)), "")
+
+        try:
+            self._driver = await node.until(found, self.seconds)
+        except TimeoutError:
+            return self.note(name, "fail", f"no driver is registered and connected after {self.seconds:.0f} s")
+        versions = ", ".join(self._plugin(node).versions)
+        took = time.monotonic() - started
+        return self.note(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")
+
+    def _plugin(self, node: Node) -> DRAPlugin:
+        return node.dra_manager.plugins.get(self._driver)
+
+    async def _published(self) -> str:
+        """The device to claim; empty if there is none."""
+        if self._device:
+            self.note("publishes devices", "skip", f"{self._device} is claimed, as was asked for")
+            return self._device
+        devices = await self._wait_for_slices()
+        if not devices:
+            self.note("publishes devices", "fail", f"no ResourceSlice of {self._driver} after {self.seconds:.0f} s")
+            return ""
+        self.note("publishes devices", "pass", f"{len(devices)} device(s)")
+        return devices[0]
+
+    async def _wait_for_slices(self, old: Collection[str] = ()) -> list[str]:
+        """The devices of the first pool that is whole, as `pool/device`; none if that takes too long.
+
+        Slices with `old` uids do not count.
+        """
+        watch = self._slices.watch(field_selector=f"spec.driver={self._driver}")
+
+        def follow() -> list[str]:
+            found: dict[str, v1.ResourceSlice] = {}
+            devices: list[str] = []
+            for event in watch:
+                if devices:  # nothing more is wanted, but the iteration has to end
+                    continue
+                changed = {each.metadata.name: each for each in event.items}
+                if event.type == "DELETED":
+                    found = {name: each for name, each in found.items() if name not in changed}
+                else:
+                    found |= changed
+                devices = _whole_pool(each for each in found.values() if each.metadata.uid not in old)
+                if devices:
+                    watch.close()
+            return devices
+
+        following = asyncio.create_task(asyncio.to_thread(follow))
+        try:
+            await asyncio.wait([following], timeout=self.seconds)
+        finally:
+            watch.close()
+        return await following
+
+    async def _claim_and_restarts(self, node: Node, device: str) -> None:
+        info = await self._claim("verify", device)
+        started = time.monotonic()
+        await node.admit(_user("verify"))
+        took = time.monotonic() - started
+        text = ""
+        if node.status("verify").phase != "Running":
+            text = await self._why(node, "verify")
+        if text:
+            self.note("a pod with a claim runs", "fail", text)
+        else:
+            slow = took > SLOW_ANSWER
+            self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
+            self._answer(node, device)
+            await self._again(node, info)
+            if not await self._restarts(node):
+                return
+        await self._end(node, info)
+
+    async def _why(self, node: Node, name: str) -> str:
+        """Why a pod's claims are not prepared; empty if they are now."""
+        (asking,) = [each for each, _ in node.pods() if each.metadata.name == name]
+        try:
+            await node.dra_manager.prepare_resources(asking)
+        except ClaimError as error:
+            return str(error)
+        await node.sync(name)
+        return ""
+
+    def _answer(self, node: Node, device: str) -> None:
+        """Look at what the driver said that it prepared."""
+        (info,) = node.dra_manager.cache.claims()
+        prepared = info.devices[self._driver] or []
+        wrong = [f"{it.pool_name}/{it.device_name} was not allocated" for it in prepared if _place(it) != device]
+        wrong += [
+            f"request {name!r} is not in the claim"
+            for it in prepared
+            for name in it.request_names or ()
+            if name.partition("/")[0] != REQUEST
+        ]
+        names = node.claimed_devices("verify", "c")
+        wrong += [f"CDI name {name!r}" for name in names if not CDI_NAME.fullmatch(name)]
+        if wrong:
+            self.note("what it says that it prepared", "fail", wrong[0])
+        elif not prepared:
+            self.note("what it says that it prepared", "warn", "no device; its health can never be shown")
+        else:
+            self.note("what it says that it prepared", "pass", ", ".join(names) or "no CDI device")
+
+    async def _again(self, node: Node, info: ClaimInfo) -> None:
+        """The kubelet repeats a call of which it does not know the end, and after a restart of its own."""
+        name = "preparing again changes nothing"
+        before = node.dra_manager.cache.claims()[0].devices[self._driver] or []
+        answers = await self._call(node, PREPARE, name, info)
+        if answers is None:
+            return
+        found = answers.get(info.uid)
+        if found is None or found.error:
+            self.note(name, "fail", found.error if found is not None else "the claim is not in the answer")
+            return
+        same = sorted(_place(it) for it in before) == sorted(_place(it) for it in found.devices)
+        self.note(name, "pass" if same else "fail", "" if same else "other devices")
+
+    async def _restarts(self, node: Node) -> bool:
+        """Restart the kubelet, which deletes the slices of its node whenever it starts."""
+        for number in range(1, RESTARTS + 1):
+            listed = await asyncio.to_thread(self._slices.list, field_selector=f"spec.nodeName={NODE}")
+            await node.restart()
+            if not await self._registers(node, f"comes back after restart {number}"):
+                return False
+            if listed.items:
+                back = await self._wait_for_slices([each.metadata.uid for each in listed.items])
+                detail = "" if back else "the kubelet deletes them when it starts"
+                self.note(f"publishes its devices again after restart {number}", "pass" if back else "fail", detail)
+        return True
+
+    async def _end(self, node: Node, info: ClaimInfo) -> None:
+        """The claim may be gone when the kubelet has it unprepared."""
+        name = "is unprepared without the claim"
+        await asyncio.to_thread(self._claims.delete, info.name, info.namespace)
+        await node.remove("verify")
+        try:
+            await node.until(lambda: not node.pods(), self.seconds)
+        except TimeoutError:
+            self.note(name, "fail", f"the pod has not ended after {self.seconds:.0f} s")
+            await node.remove("verify", force=True)
+            return
+        self.note(name, "pass")
+        await self._unprepares(node, "unpreparing again does no harm", info)
+
+    async def _bad_requests(self, node: Node, device: str) -> None:
+        ghost = ClaimInfo("default", "verify-nobody", "00000000-0000-4000-8000-000000000000", [self._driver])
+        claim = await self._claim("verify-two", device)
+        impostor = ClaimInfo(claim.namespace, claim.name, "00000000-0000-4000-8000-000000000001", [self._driver])
+        await self._is_refused(node, "a claim that does not exist is refused", ghost)
+        await self._is_refused(node, "a claim with the uid of another is refused", impostor)
+        await self._unprepares(node, "a claim that was never prepared is unprepared", ghost)
+        name = "one bad claim does not harm the other"
+        answers = await self._call(node, PREPARE, name, claim, ghost)
+        if answers is not None:
+            good = answers.get(claim.uid)
+            text = good.error if good is not None else "the good one is not in the answer"
+            self.note(name, "fail" if text else "pass", text)
+        await self._unprepares(node, "a claim that no pod has is unprepared", claim)
+        for method in (PREPARE, UNPREPARE):
+            await self._call(node, method, f"{method} without claims is answered")
+        await asyncio.to_thread(self._claims.delete, claim.name, claim.namespace)
+
+    async def _is_refused(self, node: Node, name: str, info: ClaimInfo) -> None:
+        answers = await self._call(node, PREPARE, name, info)
+        if answers is None:
+            return
+        found = answers.get(info.uid)
+        if found is None:
+            self.note(name, "fail", "it is not in the answer; every claim has to be")
+        else:
+            self.note(name, "pass" if found.error else "fail", found.error or "it was prepared")
+        with contextlib.suppress(ClaimError, PluginCallError, TimeoutError):
+            await self.soon(self._plugin(node).call(UNPREPARE, [info]))
+
+    async def _unprepares(self, node: Node, name: str, info: ClaimInfo) -> None:
+        answers = await self._call(node, UNPREPARE, name, info)
+        if answers is None:
+            return
+        found = answers.get(info.uid)
+        text = found.error if found is not None else "it is not in the answer; every claim has to be"
+        self.note(name, "fail" if text else "pass", f"{text}; its pod would never end" if text else "")
+
+    async def _call(self, node: Node, method: str, name: str, *infos: ClaimInfo) -> Mapping[str, Any] | None:
+        """Call the driver itself; None, and a failure is noted, if the whole call fails."""
+        try:
+            return await self.soon(self._plugin(node).call(method, infos))
+        except ClaimError as error:
+            self.note(name, "fail", str(error))
+        except PluginCallError as error:
+            self.note(name, "fail", f"the whole call failed, for all claims: {error}")
+        except TimeoutError:
+            self.note(name, "fail", "no answer")
+        return None
+
+    async def _shutdown(self, node: Node, process: PluginProcess) -> None:
+        if process.exit_code is not None:
+            self.note("still runs", "fail", f"it exited with {process.exit_code}")
+            return
+        started = time.monotonic()
+        code = await process.terminate(min(self.seconds, 30.0))
+        took = f"{time.monotonic() - started:.2f} s"
+        if code is None:
+            self.note("stops when it is told to", "fail", f"had to be killed after {took}")
+            return
+        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
+        left = sorted(path.name for path in node.plugins_registry.rglob("*") if path.is_socket())
+        self.note("leaves no registration socket behind", "warn" if left else "pass", ", ".join(left))
+
+    async def _claim(self, name: str, device: str) -> ClaimInfo:
+        """A claim that got the device, for the pod of its name."""
+        made = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
+        exactly = v1.ExactDeviceRequest(device_class_name=_DEVICE_CLASS, allocation_mode=v1.EXACT_COUNT, count=1)
+        spec = v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=(v1.DeviceRequest(name=REQUEST, exactly=exactly),)))
+
+        def put() -> v1.ResourceClaim:
+            created = self._claims.create(msgspec.structs.replace(made, spec=spec))
+            return self._claims.update_status(msgspec.structs.replace(created, status=made.status))
+
+        return ClaimInfo.of_claim(await asyncio.to_thread(put))
+
+
+def _user(name: str) -> Pod:
+    """A pod whose container uses the claim of its name; its uid is its name, too."""
+    return pod(name, container("c", claims=["claim"]), uid=name, claims={"claim": name})
+
+
+def _filled(part: str, words: Mapping[str, str]) -> str:
+    for word, meant in words.items():
+        part = part.replace(word, meant)
+    return part
+
+
+def _place(device: Any) -> str:
+    return f"{device.pool_name}/{device.device_name}"
+
+
+def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> list[str]:
+    """The devices, as `pool/device`, of the first pool of which every slice of the newest generation is there."""
+    pools: dict[str, list[v1.ResourceSlice]] = {}
+    for each in slices:
+        pools.setdefault(each.spec.pool.name, []).append(each)
+    for name, found in sorted(pools.items()):
+        newest = max(each.spec.pool.generation for each in found)
+        current = [each for each in found if each.spec.pool.generation == newest]
+        devices = [f"{name}/{device.name}" for each in current for device in each.spec.devices]
+        if devices and len(current) == current[0].spec.pool.resource_slice_count:
+            return devices
+    return []

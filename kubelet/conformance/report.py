@@ -1,0 +1,83 @@
+"""What every conformance run has: checks that are noted as they are made, and the process that is looked at."""
+
+import asyncio
+import re
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+
+Outcome = Literal["pass", "warn", "fail", "skip"]
+T = TypeVar("T")
+
+CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
+
+
+class Check(Struct, frozen=True):
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    outcome: Outcome
+    detail: str = ""
+
+
+class PluginProcess:
+    """The plugin under test."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """`command` as it is started."""
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; what it prints goes where our own errors go. Raises OSError."""
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.returncode if self._process is not None else None
+
+    async def terminate(self, seconds: float) -> int | None:
+        """Ask it to stop; its exit code, None if it had to be killed."""
+        if self._process is None:
+            return None
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+            return None
+
+
+class Run:
+    """One run; `checks` grows while it goes."""
+
+    def __init__(self, seconds: float, tell: Callable[[Check], None]) -> None:
+        """`seconds` is how long anything may take; `tell` hears of each check as it is made."""
+        self.checks: list[Check] = []
+        self.group = ""  # what is being looked at
+        self.seconds = seconds
+        self._tell = tell
+
+    @property
+    def is_passed(self) -> bool:
+        """True when nothing failed."""
+        return all(check.outcome != "fail" for check in self.checks)
+
+    def note(self, name: str, outcome: Outcome, detail: str = "") -> bool:
+        """Note a check; tell whether it did not fail."""
+        check = Check(self.group, name, outcome, detail)
+        self.checks.append(check)
+        self._tell(check)
+        return outcome != "fail"
+
+    async def soon(self, call: Awaitable[T]) -> T:
+        """What a call gives. Raises TimeoutError."""
+        async with asyncio.timeout(self.seconds):
+            return await call

@@ -1,0 +1,79 @@
+"""A DRA driver as a process of its own: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`. It publishes nothing."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from kubelet import ApiCluster, ClusterError
+from kubelet.dra_stub import DRAPluginStub, claimed
+from kubelet.plugin import Answer, PluginFault
+from kubeletapi.dra.v1 import api_pb2 as api
+from resourceapi.client import Client, from_kubeconfig
+
+
+class Driver:
+    """What it answers, well or badly."""
+
+    def __init__(self, cluster: ApiCluster, behaviour: str) -> None:
+        self._cluster = cluster
+        self._behaviour = behaviour
+        self._calls = 0
+
+    async def prepare(self, request: api.NodePrepareResourcesRequest) -> Answer:
+        """One device for each claim that is as the kubelet says."""
+        response = api.NodePrepareResourcesResponse()
+        if self._behaviour == "mortal":
+            os._exit(3)
+        for asked in request.claims:
+            error = await self._problem(asked)
+            if error and self._behaviour == "strict":
+                raise PluginFault(error)
+            if error and self._behaviour == "forgetful":
+                continue
+            if error:
+                response.claims[asked.uid].error = error
+            else:
+                response.claims[asked.uid].devices.append(self._device())
+        return response
+
+    async def unprepare(self, request: api.NodeUnprepareResourcesRequest) -> Answer:
+        """Nothing to do."""
+        response = api.NodeUnprepareResourcesResponse()
+        for asked in request.claims:
+            error = await self._problem(asked) if self._behaviour == "stubborn" else ""
+            response.claims[asked.uid].error = error
+        return response
+
+    async def _problem(self, asked: Any) -> str:
+        try:
+            claim = await self._cluster.get_claim(asked.namespace, asked.name)
+        except ClusterError as error:
+            return str(error)
+        return "" if claim.metadata.uid == asked.uid else "another claim has the name"
+
+    def _device(self) -> api.Device:
+        self._calls += 1
+        if self._behaviour == "careless":
+            return claimed(["somebody"], "pool", "other", "no-cdi-name")
+        device = f"g{self._calls}" if self._behaviour == "fickle" else "g0"
+        return claimed(["verify"], "pool", device, f"example.com/gpu={device}")
+
+
+async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
+    """Serve until told to stop."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    client = Client(from_kubeconfig(kubeconfig))
+    driver = Driver(ApiCluster(client), behaviour)
+    folder = registry.parent if behaviour == "silent" else registry
+    async with DRAPluginStub(folder, "driver.example.com") as plugin:
+        plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
+        await stopped.wait()
+    client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,115 @@
+"""DRA drivers that behave, and drivers that do not: what a conformance run says about them."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubelet.conformance import NODE, Check, DriverConformance
+from nodeplug.kubelet_cluster import alone
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+PATIENCE = 5.0  # seconds, where a test waits for what never comes
+PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
+
+
+async def verify(*command: str, device: str = "pool/g0", seconds: float = 20.0) -> list[Check]:
+    """What is noted, passes and skips left out."""
+    told: list[Check] = []
+    async with alone(NODE) as (client, kubeconfig):
+        run = DriverConformance(command, seconds, told.append, client, kubeconfig, device)
+        await run.run()
+    assert told == run.checks
+    assert run.is_passed == (not any(check.outcome == "fail" for check in told))
+    return [check for check in told if check.outcome in ("fail", "warn")]
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")
+
+
+def ours(behaviour: str) -> tuple[str, ...]:
+    return (sys.executable, str(HERE / "driver_process.py"), "{dir}", "{kubeconfig}", behaviour)
+
+
+def texts(checks: list[Check]) -> list[tuple[str, str]]:
+    return [(check.name, check.detail) for check in checks]
+
+
+async def test_a_driver_that_behaves() -> None:
+    assert await verify(*ours("good")) == []
+
+
+async def test_a_driver_that_publishes_nothing() -> None:
+    assert texts(await verify(*ours("good"), device="", seconds=PATIENCE)) == [
+        ("publishes devices", "no ResourceSlice of driver.example.com after 5 s")
+    ]
+
+
+async def test_a_driver_that_never_registers() -> None:
+    (check,) = await verify(*ours("silent"), seconds=1)
+    assert (check.group, check.outcome) == ("registration", "fail")
+    assert check.detail == "no driver is registered and connected after 1 s"
+
+
+async def test_a_driver_with_careless_answers() -> None:
+    assert texts(await verify(*ours("careless"))) == [("what it says that it prepared", "pool/other was not allocated")]
+
+
+async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
+    assert texts(await verify(*ours("fickle"))) == [
+        ("what it says that it prepared", "pool/g1 was not allocated"),
+        ("preparing again changes nothing", "other devices"),
+    ]
+
+
+async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
+    assert texts(await verify(*ours("stubborn"), seconds=PATIENCE)) == [
+        ("is unprepared without the claim", "the pod has not ended after 5 s"),
+        (
+            "a claim that was never prepared is unprepared",
+            'resourceclaims.resource.k8s.io "verify-nobody" not found; its pod would never end',
+        ),
+    ]
+
+
+async def test_a_driver_that_fails_all_claims_for_one() -> None:
+    failed = "the whole call failed, for all claims: rpc error: code = Internal desc ="
+    missing = 'resourceclaims.resource.k8s.io "verify-nobody" not found'
+    assert texts(await verify(*ours("strict"))) == [
+        ("a claim that does not exist is refused", f"{failed} {missing}"),
+        ("a claim with the uid of another is refused", f"{failed} another claim has the name"),
+        ("one bad claim does not harm the other", f"{failed} {missing}"),
+    ]
+
+
+async def test_a_driver_that_leaves_claims_out() -> None:
+    left_out = "it is not in the answer; every claim has to be"
+    assert texts(await verify(*ours("forgetful"))) == [
+        ("a claim that does not exist is refused", left_out),
+        ("a claim with the uid of another is refused", left_out),
+    ]
+
+
+async def test_a_driver_that_dies_when_it_is_asked() -> None:
+    checks = await verify(*ours("mortal"), seconds=PATIENCE)
+    assert {check.outcome for check in checks} == {"fail"}
+    assert [(check.name, check.detail) for check in checks[-1:]] == [("still runs", "it exited with 3")]
+
+
+async def test_the_page_says_what_its_driver_lacks(folder: Path) -> None:
+    (driver,) = [
+        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "PluginInfo" in block
+    ]
+    (folder / "driver.py").write_text(driver)
+    checks = await verify(sys.executable, str(folder / "driver.py"), "{dir}/driver.sock", device="node/gpu-0")
+    assert [(check.name, check.outcome) for check in checks] == [
+        ("a claim that does not exist is refused", "fail"),
+        ("a claim with the uid of another is refused", "fail"),
+        ("stops when it is told to", "warn"),
+        ("leaves no registration socket behind", "warn"),
+    ]

@@ -1,0 +1,42 @@
+"""`nodeplug kubelet verify --dra` looks at the daemon itself."""
+
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from nodeplug.kubelet_cli import kubelet
+from tests.deviceplugin.host import MadeUpHost
+
+LAUNCHER = """
+import json, os, sys
+folder, kubelet, kubeconfig, node = sys.argv[1:]
+settings = {
+    "kubeletRoot": kubelet,
+    "stateDirectory": f"{folder}/state",
+    "cdiDirectory": f"{folder}/cdi",
+    "kubeconfig": kubeconfig,
+    "nodeName": node,
+}
+resources = [{"name": f"example.com/{name}", "select": name, "api": "dra"} for name in ("fuse", "kvm")]
+with open(f"{folder}/config.yaml", "w") as file:
+    json.dump({"settings": settings, "resources": resources}, file)
+command = [sys.executable, "-m", "nodeplug", "run", "--config", f"{folder}/config.yaml", "--root", f"{folder}/host"]
+os.execv(sys.executable, command)
+"""
+
+
+def test_the_daemon_is_a_driver_that_behaves(tmp_path: Path) -> None:
+    MadeUpHost(tmp_path / "host", "fuse", "kvm")
+    (tmp_path / "launch.py").write_text(LAUNCHER)
+    command = [sys.executable, str(tmp_path / "launch.py"), str(tmp_path), "{kubelet}", "{kubeconfig}", "{node}"]
+    done = CliRunner().invoke(kubelet, ["verify", "--dra", "--", *command], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "publishes its devices again after restart 3" in done.output
+    assert "0 failed, 0 warning(s), 0 skipped" in done.output
+
+
+def test_a_driver_that_cannot_be_started() -> None:
+    done = CliRunner().invoke(kubelet, ["verify", "--dra", "--", "/nobody/here"])
+    assert done.exit_code == 1
+    assert "No such file" in done.output
