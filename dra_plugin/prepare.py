@@ -16,6 +16,7 @@ Rules:
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -106,6 +107,7 @@ class Preparer:
         self._statuses = StatusWriter(driver, claims, self._api_threads) if claims else None
         self._working: dict[str, asyncio.Task[Any]] = {}  # the last call of each claim
         self._called: set[str] = set()  # uids of claims that were worked for since the last look began
+        self._unanswered: Counter[str] = Counter()  # uids of claims in calls that prepare them
         self._look: asyncio.Task[None] | None = None
         self._periodic: asyncio.Task[None] | None = None
         self._leased = asyncio.Event()
@@ -197,7 +199,12 @@ class Preparer:
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return every claim's outcome by uid."""
         wanted = {claim.metadata.uid: claim for claim in claims}
-        outcomes = await asyncio.gather(*(self._in_turn(uid, partial(self._prepare, x)) for uid, x in wanted.items()))
+        self._unanswered.update(wanted.keys())  # the first may be done long before the call is answered
+        try:
+            work = (self._in_turn(uid, partial(self._prepare, x)) for uid, x in wanted.items())
+            outcomes = await asyncio.gather(*work)
+        finally:
+            self._unanswered.subtract(wanted.keys())
         return dict(zip(wanted, outcomes, strict=True))
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
@@ -381,7 +388,8 @@ class Preparer:
         if self._claims is None:
             return
         await self.recall()
-        self._called = set(self._working)
+        self._unanswered = +self._unanswered
+        self._called = {*self._working, *self._unanswered}
         # half prepared ones, too: what could not be undone for want of a disk would be nobody's for ever
         known = filter(None, map(record_of, {lease.holder: lease for lease in self._dra_leases()}.values()))
         idle = [record for record in known if record.claim.uid not in self._called]

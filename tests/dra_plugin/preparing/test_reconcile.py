@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
+from dra_plugin.driver import ClaimFailed
 from resourceapi.client import Client
 from resourceapi.client.credentials import Credentials
 from resourceapi.objects import v1
@@ -282,3 +283,19 @@ async def test_a_half_prepared_claim_that_is_over_is_undone(connected: World, cl
     await cluster.delete("mine")
     await connected.reconcile()
     assert (connected.units(), connected.files()) == ([], [])
+
+
+async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(
+    connected: World, cluster: Cluster, pods: PodResources
+) -> None:
+    """No pod has it before the answer. The other claim of the call has the look made: its device is somebody else's."""
+    pods.run("pod", "earlier", await connected.prepare(await cluster.allocate("earlier", result("misc-fuse"))))
+    mine = await cluster.allocate("mine", result("misc-kvm"))
+    other = await cluster.allocate("other", result("misc-fuse"))
+    await cluster.deallocate("mine")
+    outcomes = await connected.preparer.prepare([mine, other])
+    assert isinstance(outcomes[other.metadata.uid], ClaimFailed)
+    assert not isinstance(outcomes[mine.metadata.uid], ClaimFailed)
+    assert connected.units() == ["misc-fuse", "misc-kvm"]
+    await connected.reconcile()
+    assert connected.units() == ["misc-fuse"]
