@@ -259,24 +259,19 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     await stage.world.remove_claim(missing.metadata.name)
     full = await stage.claim("full", is_full=True)
     foreign = await stage.claim("foreign", drivers={"g0": f"other.{stage.driver_name}"})
-    asking = {
-        each.metadata.name: stage.user(each.metadata.name.removeprefix(stage.name), each)
-        for each in (missing, full, foreign)
-    }
-    made = stage.user("template", containers=[container("c", claims=["a"])], init=[container("i")])
+    asking = [stage.user(name, claim) for name, claim in (("missing", missing), ("full", full), ("foreign", foreign))]
+    made = stage.user("made", containers=[container("c", claims=["a"])], init=[container("i")])
+    spec = msgspec.structs.replace(made.spec, resource_claims=(FROM_TEMPLATE,))
     name = full.metadata.name
-    asking["template"] = msgspec.structs.replace(
-        made,
-        spec=msgspec.structs.replace(made.spec, resource_claims=(FROM_TEMPLATE,)),
-        status=PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a", name),)),
-    )
-    said = await asyncio.gather(*map(stage.refused, asking.values()))
+    status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus("a", name),))
+    asking.append(msgspec.structs.replace(made, spec=spec, status=status))
+    said = await asyncio.gather(*map(stage.refused, asking))
     uid = (await stage.world.view(name)).uid
     assert said == [
         f'fetch ResourceClaim {stage.name}missing: resourceclaims.resource.k8s.io "{stage.name}missing" not found',
         f"pod {name} ({uid}) is not allowed to use ResourceClaim {name} ({full.metadata.uid})",
         f"DRA driver other.{stage.driver_name} is not registered",
-        f"ResourceClaim default/{name} was not created for Pod default/{stage.name}template (Pod is not owner)",
+        f"ResourceClaim default/{name} was not created for Pod default/{stage.name}made (Pod is not owner)",
     ]
     assert driver.called(PREPARE) == []
     assert stage.stored() == {}
