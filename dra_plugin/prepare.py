@@ -301,7 +301,11 @@ class Preparer:
                 await self._ledger.grant(plan.leases("intended", boot_id, time.time()))
             resets = [device for device in plan.resets if device.id not in in_use]
             await self._on_host(self._change_host, resets, plan.record)
-            await self._ledger.grant(plan.leases("done", boot_id, time.time()))
+            done = plan.leases("done", boot_id, time.time())
+            await self._ledger.grant(done)
+            if before is not None:  # a device may belong to another resource now
+                mine, kept = holder_of(plan.record.claim.uid), {lease.key for lease in done}
+                await self._ledger.release(lambda x: x.api == API and x.holder == mine and x.key not in kept)
         except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
             await self._put_back(plan.record.claim, before)
             raise

@@ -167,6 +167,15 @@ async def test_an_old_answer_never_names_a_node_that_another_device_has_now(worl
     assert await world.prepare(wanted) == first
 
 
+async def test_a_device_that_belongs_to_another_resource_since_a_reboot_has_one_lease(world: World) -> None:
+    wanted = claim(result("misc-fuse"))
+    await world.prepare(wanted)
+    world.resources = [replace(world.resources[0], name="example.com/renamed")]
+    await world.restart(boot_id="another-boot")
+    assert await world.prepare(wanted) == await world.prepare(wanted)
+    assert [x.resource for x in world.ledger.leases()] == ["example.com/renamed"]
+
+
 async def test_a_claim_that_was_allocated_anew_is_prepared_anew(world: World) -> None:
     await world.prepare(claim(result("misc-fuse")))
     (device,) = await world.prepare(claim(result("misc-kvm")))
