@@ -15,7 +15,7 @@ from typing import Any
 from bench.table import show
 from kubelet import Node, container, pod
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub
+from kubelet.stubs import DevicePluginStub
 
 RESOURCE = "example.com/device"
 DEVICES = 10_000

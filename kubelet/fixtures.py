@@ -15,12 +15,11 @@ import pytest
 
 from kubelet.clock import FakeClock
 from kubelet.devicemanager import Device, DeviceRunContainerOptions
-from kubelet.dra_stub import DRAPluginStub, Prepare
 from kubelet.dramanager import MemoryCluster
 from kubelet.errors import RegistrationError
 from kubelet.node import Node
-from kubelet.plugin import Answer, Behaviour, DevicePluginStub, answering, failing
 from kubelet.pods import Pod, PodStatus
+from kubelet.stubs import Answer, Behaviour, DevicePluginStub, DRAPluginStub, Prepare, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1.api_pb2 import DeviceHealth
 from resourceapi.objects import v1

@@ -9,8 +9,8 @@ import pytest
 
 from controlplane.scheduler import Scheduler
 from kubelet import Node
-from kubelet.dra_stub import DRAPluginStub, claimed
 from kubelet.dramanager import ApiCluster
+from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.kubelet_api import ClusterNode
 from nodeplug.kubelet_cluster import background

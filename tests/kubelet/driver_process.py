@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kubelet import ApiCluster, ClusterError
-from kubelet.dra_stub import DRAPluginStub, claimed
-from kubelet.plugin import Answer, PluginFault
+from kubelet.stubs import Answer, DRAPluginStub, PluginFault, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.client import Client, from_kubeconfig
 

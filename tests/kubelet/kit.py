@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from kubelet.clock import FakeClock
 from kubelet.devicemanager import Device, ManagerImpl
-from kubelet.plugin import DevicePluginStub
 from kubelet.pods import Container, Pod, container, pod
 from kubelet.rpc import Timeouts
+from kubelet.stubs import DevicePluginStub
 from kubelet.topology import Hint
 
 R1 = "domain1.com/resource1"

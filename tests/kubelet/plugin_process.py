@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 
 from kubelet.devicemanager import Device
-from kubelet.plugin import Answer, DevicePluginStub, PluginFault, answering
+from kubelet.stubs import Answer, DevicePluginStub, PluginFault, answering
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 

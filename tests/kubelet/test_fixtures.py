@@ -13,7 +13,7 @@ THEIR_TEST = """
 import pytest
 from kubelet import allocated_claim, container, pod
 from kubelet.devicemanager import Device
-from kubelet.dra_stub import claimed
+from kubelet.stubs import claimed
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 
 R = "example.com/x"

@@ -10,8 +10,8 @@ from grpcunix import is_live
 from kubelet import AllocationError, FakeClock, Node, NodeError, container, pod
 from kubelet.devicemanager import Device, Manager, ManagerImpl, ManagerStub, NodeInfo, PodAdmitAttributes
 from kubelet.events import Event
-from kubelet.plugin import DevicePluginStub, Gate, answering, failing
 from kubelet.pods import ResourceHealth, ResourceStatus
+from kubelet.stubs import DevicePluginStub, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.scenarios import scenario
 

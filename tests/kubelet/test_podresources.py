@@ -10,8 +10,8 @@ import pytest
 from grpcunix import Client, connect
 from kubelet import FakeClock, Node, container, pod
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub, Gate
 from kubelet.podresources import container_devices
+from kubelet.stubs import DevicePluginStub, Gate
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_api
 from kubeletapi.podresources.v1 import api_pb2 as api
 from tests.kubelet.scenarios import scenario

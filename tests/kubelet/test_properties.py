@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from checkpoint.kubelet_devices import load
 from kubelet import Node, container, pod
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub
+from kubelet.stubs import DevicePluginStub
 
 T = TypeVar("T")
 

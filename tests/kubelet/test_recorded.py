@@ -12,7 +12,7 @@ from checkpoint.kubelet_devices import load
 from grpcunix import Client, connect
 from kubelet import Node, Pod, container, pod
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub, answering, failing
+from kubelet.stubs import DevicePluginStub, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_api
 from kubeletapi.podresources.v1 import api_pb2 as api
 from tests.cases import CASES_ROOT

@@ -6,7 +6,7 @@ import pytest
 
 from kubelet import Node, container, pod
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub
+from kubelet.stubs import DevicePluginStub
 from kubelet.topology import ANYWHERE, Hint, Policy, Scope, TopologyManager
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

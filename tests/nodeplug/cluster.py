@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from kubelet import FakeClock, Node
 from kubelet.devicemanager import Device
-from kubelet.dra_stub import DRAPluginStub, claimed
 from kubelet.dramanager import ApiCluster
-from kubelet.plugin import DevicePluginStub
+from kubelet.stubs import DevicePluginStub, DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.kubelet_api import ClusterNode
 from nodeplug.kubelet_cluster import background

@@ -13,7 +13,10 @@ from click.testing import CliRunner
 from nodeplug.cli import main
 
 _CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
-_POOL = "---\napiVersion: devmgmtproto.k8s.io/v1alpha1\nkind: DevicePool\nmetadata: {name: p}\nspec: {driver: d, devices: []}\n"
+_POOL = (
+    "---\napiVersion: devmgmtproto.k8s.io/v1alpha1\nkind: DevicePool\nmetadata: {name: p}\n"
+    "spec: {driver: d, devices: []}\n"
+)
 _NODE = "---\napiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {capacity: {cpu: '2'}}\n"
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import kubelet
-from kubelet.plugin import failing
+from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 from tests.controlplane.scheduler.kit import (
     SECONDS,

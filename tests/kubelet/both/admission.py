@@ -5,8 +5,8 @@ import pytest
 
 from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY
 from kubelet.devicemanager import Device
-from kubelet.plugin import answering, failing
 from kubelet.pods import container, pod
+from kubelet.stubs import answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, good
 from tests.kubelet.both.world import Stage

@@ -5,8 +5,6 @@ import asyncio
 import msgspec
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
-from kubelet.dra_stub import claimed
-from kubelet.plugin import Answer, PluginFault
 from kubelet.pods import (
     ExtendedResourceClaimStatus,
     ExtendedResourceRequest,
@@ -15,6 +13,7 @@ from kubelet.pods import (
     PodStatus,
     container,
 )
+from kubelet.stubs import Answer, PluginFault, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubelet.plugin import Answer, Gate, failing
+from kubelet.stubs import Answer, Gate, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from checkpoint.kubelet_claims import ClaimState, encode, load
-from kubelet.dra_stub import DRAPluginStub, claimed
 from kubelet.pods import Container, Pod, container, pod
+from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ObjectMeta, v1

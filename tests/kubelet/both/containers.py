@@ -4,8 +4,8 @@ import os
 import socket
 import stat
 
-from kubelet.plugin import failing
 from kubelet.pods import container, pod
+from kubelet.stubs import failing
 from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, good
 from tests.kubelet.both.world import Stage
 

@@ -1,7 +1,6 @@
 """Drivers that come, go and come back: what they may announce, and which instance is called."""
 
-from kubelet.dra_stub import DRAPluginStub
-from kubelet.plugin import failing
+from kubelet.stubs import DRAPluginStub, failing
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import PREPARE, SECONDS, UNPREPARE, ClaimsStage
 from tests.kubelet.both.scenario import both

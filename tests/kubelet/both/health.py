@@ -1,7 +1,7 @@
 """The health of claimed devices, as their driver reports it and as the pod's status shows it."""
 
-from kubelet.dra_stub import DRAPluginStub, claimed
 from kubelet.pods import container
+from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, SECONDS, ClaimsStage

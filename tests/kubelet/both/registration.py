@@ -2,8 +2,8 @@
 
 from kubelet.devicemanager import Device
 from kubelet.devicemanager.device import to_message
-from kubelet.plugin import failing
 from kubelet.pods import container, pod
+from kubelet.stubs import failing
 from tests.kubelet.both.scenario import bad, both, good
 from tests.kubelet.both.world import Stage
 

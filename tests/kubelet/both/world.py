@@ -14,8 +14,8 @@ from msgspec import Struct
 from checkpoint.kubelet_devices import DeviceCheckpoint, PodDevices, load
 from grpcunix import Client, connect
 from kubelet.devicemanager import Device
-from kubelet.plugin import DevicePluginStub
 from kubelet.pods import Pod
+from kubelet.stubs import DevicePluginStub
 from kubeletapi.podresources.v1 import api_pb2 as api
 from resourceapi.objects import v1
 from resourceapi.objects.claim_status_rules import MAX_USERS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubelet.devicemanager import Device
-from kubelet.plugin import answering
 from kubelet.pods import container
+from kubelet.stubs import answering
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, FixedAffinity, ManagerKit
 from tests.kubelet.scenarios import scenario

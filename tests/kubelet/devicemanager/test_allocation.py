@@ -7,7 +7,6 @@ import pytest
 
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.errors import AllocationError, PluginCallError
-from kubelet.plugin import Behaviour, Gate, answering, failing
 from kubelet.pods import (
     Container,
     ContainerStatus,
@@ -17,6 +16,7 @@ from kubelet.pods import (
     PodStatus,
     container,
 )
+from kubelet.stubs import Behaviour, Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, R2, R3, ManagerKit, healthy, sick
 from tests.kubelet.scenarios import scenario

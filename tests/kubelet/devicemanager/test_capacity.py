@@ -5,9 +5,9 @@ import pytest
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.devicemanager.device import to_message
 from kubelet.errors import PluginCallError
-from kubelet.plugin import DevicePluginStub, failing
 from kubelet.pods import container
 from kubelet.rpc import Timeouts
+from kubelet.stubs import DevicePluginStub, failing
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy, sick
 from tests.kubelet.scenarios import scenario
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kubelet.errors import PluginCallError
-from kubelet.plugin import Gate, answering, failing
+from kubelet.stubs import Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario

@@ -12,8 +12,8 @@ import pytest
 from grpcunix import is_live
 from kubelet.devicemanager import Device, ManagerImpl, is_extended_resource_name
 from kubelet.errors import RegistrationError
-from kubelet.plugin import DevicePluginStub, Gate, failing
 from kubelet.pods import container
+from kubelet.stubs import DevicePluginStub, Gate, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from checkpoint.kubelet_claims import ClaimState, load
 from kubelet import FakeClock, MemoryCluster, Node, Timeouts
-from kubelet.dra_stub import DRAPluginStub, Prepare, claimed
 from kubelet.dramanager import DRAManager
 from kubelet.pods import Pod, container, pod
+from kubelet.stubs import DRAPluginStub, Prepare, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import ObjectMeta, OwnerReference, v1
 

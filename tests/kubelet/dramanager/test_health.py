@@ -8,11 +8,10 @@ import grpc
 import pytest
 
 from kubelet import FakeClock
-from kubelet.dra_stub import DRAPluginStub
 from kubelet.dramanager import Release
 from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
 from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
-from kubelet.plugin import failing
+from kubelet.stubs import DRAPluginStub, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
 from tests.dra_scenarios import scenario

@@ -10,9 +10,8 @@ from checkpoint.kubelet_claims import encode
 from kubelet import Node, NodeError, Timeouts, container, pod
 from kubelet.control import view
 from kubelet.devicemanager import Device
-from kubelet.dra_stub import DRAPluginStub, claimed
-from kubelet.plugin import DevicePluginStub, Gate, PluginFault, answering, failing
 from kubelet.pods import ResourceHealth
+from kubelet.stubs import DevicePluginStub, DRAPluginStub, Gate, PluginFault, answering, claimed, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
 from kubeletapi.dra.v1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_api

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from kubelet.dra_stub import DRAPluginStub
-from kubelet.plugin import Gate, failing
+from kubelet.stubs import DRAPluginStub, Gate, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, PREPARE, Lab, claim, giving, prepared, state, user

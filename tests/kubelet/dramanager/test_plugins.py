@@ -9,8 +9,8 @@ from typing import Self
 import pytest
 
 from kubelet import ClaimError, RegistrationError
-from kubelet.dra_stub import DRAPluginStub
 from kubelet.dramanager.plugins import choose_service
+from kubelet.stubs import DRAPluginStub
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, Kit, claim, user
 

@@ -10,8 +10,6 @@ import pytest
 
 from checkpoint.kubelet_claims import PreparedDevice
 from kubelet import ClaimError, Pod, Timeouts, container, pod
-from kubelet.dra_stub import claimed
-from kubelet.plugin import Gate, answering, failing
 from kubelet.pods import (
     ExtendedResourceClaimStatus,
     ExtendedResourceRequest,
@@ -19,6 +17,7 @@ from kubelet.pods import (
     PodResourceClaimStatus,
     PodStatus,
 )
+from kubelet.stubs import Gate, answering, claimed, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario

@@ -11,10 +11,9 @@ from google.protobuf.json_format import MessageToDict
 from checkpoint.kubelet_claims import ClaimState, PreparedDevice, encode, load
 from grpcunix import Client, connect
 from kubelet import Pod, Timeouts, container, decode_pod, pod
-from kubelet.dra_stub import DRAPluginStub, Prepare, claimed
 from kubelet.dramanager.health_cache import HealthCache
-from kubelet.plugin import Behaviour, Gate, answering, failing
 from kubelet.pod_workers import PREPARE_RETRY_PERIOD
+from kubelet.stubs import Behaviour, DRAPluginStub, Gate, Prepare, answering, claimed, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 from kubeletapi.podresources.v1 import api_pb2 as api

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kubelet import ClaimError, Timeouts, container, pod
-from kubelet.plugin import Gate, answering, failing
+from kubelet.stubs import Gate, answering, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario

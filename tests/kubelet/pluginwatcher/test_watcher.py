@@ -13,9 +13,9 @@ import pytest
 from kubelet.clock import FakeClock
 from kubelet.devicemanager import ManagerImpl
 from kubelet.errors import KubeletError
-from kubelet.plugin import DevicePluginStub, Gate, failing
 from kubelet.pluginwatcher import DesiredState, PluginWatcher
 from kubelet.rpc import Timeouts
+from kubelet.stubs import DevicePluginStub, Gate, failing
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from tests.kubelet.kit import R1, healthy
 from tests.kubelet.scenarios import scenario

@@ -1,26 +1,22 @@
-"""A DRA driver's plugin for tests: plain gRPC, and every answer can be replaced, delayed, failed or cut.
+"""A DRA driver's plugin for tests: plain gRPC.
 
 Tests of drivers do not need it; tests of a kubelet do. It speaks on a socket in `plugins_registry` that serves both the
 registration and the driver's services, or on two.
 Source: DRA specification, sections 1.1-1.5.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import grpc
 import grpc.aio
 
 from grpcunix import Handler, UnixServer, handler
-from kubelet.plugin import Answer, Behaviour, PluginFault
+from kubelet.stubs.scripted import REGISTRATION, Answer, ScriptedPlugin
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
-from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 _APIS = {
     "v1.DRAPlugin": v1,
@@ -28,13 +24,12 @@ _APIS = {
     "v1.DRAResourceHealth": health_v1,
     "v1alpha1.DRAResourceHealth": health_v1alpha1,
 }
-_WATCHER = registration.DESCRIPTOR.services_by_name["Registration"]
 
 Prepare = Callable[[Any], Iterable[v1.Device]]  # a claim of the request -> its devices
 
 
-class DRAPluginStub:
-    """A plugin of one driver. Use it as a context manager, or `start` and `stop` it.
+class DRAPluginStub(ScriptedPlugin):
+    """A plugin of one driver.
 
     It prepares every claim, by default without devices; `prepare` says what is in which claim.
     """
@@ -66,40 +61,19 @@ class DRAPluginStub:
         self.registration_socket = registry / (name or f"{driver}-reg.sock")
         self.socket = socket or self.registration_socket
         self.prepare = prepare
-        self.info = registration.PluginInfo(
-            type=plugin_type,
-            name=driver,
-            endpoint="" if socket is None else str(socket),
-            supported_versions=versions,
-        )
+        super().__init__(plugin_type, driver, "" if socket is None else str(socket), versions)
         self.services = tuple(services)
-        self.calls: list[tuple[str, Any]] = []  # (method, request), in order
-        self.behaviours: dict[str, Behaviour] = {}  # method -> what answers instead
-        self.streams_opened = 0  # ever
-        self._streams: list[asyncio.Queue[Answer | None]] = []
-        self._changed = asyncio.Event()
         self._servers: list[UnixServer] = []
-
-    async def __aenter__(self) -> Self:
-        """Serve."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop serving."""
-        await self.stop()
 
     async def start(self) -> None:
         """Serve, the driver's services first. Raises `GrpcUnixError` and OSError."""
         await self.stop()
         services = [handler(_service(name), _Methods(self, name)) for name in self.services]
         if self.socket == self.registration_socket:
-            await self._serve(self.socket, [*services, handler(_WATCHER, self)])
+            await self._serve(self.socket, [*services, handler(REGISTRATION, self)])
         else:
             await self._serve(self.socket, services)
-            await self._serve(self.registration_socket, [handler(_WATCHER, self)])
+            await self._serve(self.registration_socket, [handler(REGISTRATION, self)])
 
     async def stop(self) -> None:
         """Sign off and die: the sockets go, the registration's first. Idempotent."""
@@ -120,25 +94,6 @@ class DRAPluginStub:
         """Send a report on every health stream."""
         self.send(health_v1alpha1.NodeWatchResourcesResponse(devices=devices))
 
-    def send(self, message: Answer) -> None:
-        """Send a report as it is, or bytes that are none, on every health stream."""
-        for stream in self._streams:
-            stream.put_nowait(message)
-
-    def end_streams(self) -> None:
-        """End every health stream well; the plugin goes on serving."""
-        for stream in self._streams:
-            stream.put_nowait(None)
-
-    @property
-    def streams(self) -> int:
-        """How many health streams are open."""
-        return len(self._streams)
-
-    def called(self, method: str) -> list[Any]:
-        """The requests of a method, in order."""
-        return [request for name, request in self.calls if name == method]
-
     def claims(self, method: str) -> list[list[str]]:
         """The names of the claims in each request of a method, in order."""
         return [[claim.name for claim in request.claims] for request in self.called(method)]
@@ -148,59 +103,10 @@ class DRAPluginStub:
         """What the kubelet told of the registration, in order: whether it worked, and the error."""
         return [(each.plugin_registered, each.error) for each in self.called("NotifyRegistrationStatus")]
 
-    async def until(self, predicate: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Return as soon as `predicate` is true, looking after each call and stream. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while not predicate():
-                await self._changed.wait()
-
-    async def get_info(self, request: registration.InfoRequest, context: grpc.aio.ServicerContext) -> Answer:
-        """`Registration.GetInfo` of the plugin watcher."""
-        return await self.answer("GetInfo", request, context, self.info)
-
-    async def notify_registration_status(
-        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
-    ) -> Answer:
-        """`Registration.NotifyRegistrationStatus` of the plugin watcher."""
-        response = registration.RegistrationStatusResponse()
-        return await self.answer("NotifyRegistrationStatus", request, context, response)
-
-    async def answer(self, method: str, request: Any, context: grpc.aio.ServicerContext, usual: Answer) -> Answer:
-        """Note a call, and answer it as usual or as a test wants it."""
-        self.calls.append((method, request))
-        self._notify()
-        behaviour = self.behaviours.get(method)
-        if behaviour is None:
-            return usual
-        try:
-            return await behaviour(request)
-        except PluginFault as fault:
-            await context.abort(fault.code, str(fault))
-            raise AssertionError("abort always raises") from fault
-
-    async def watch(self, first: Awaitable[Answer]) -> AsyncIterator[Answer]:
-        """A health stream: a first report, then what is sent."""
-        message = await first
-        stream: asyncio.Queue[Answer | None] = asyncio.Queue()
-        self._streams.append(stream)
-        self.streams_opened += 1
-        self._notify()
-        try:
-            yield message
-            while (sent := await stream.get()) is not None:
-                yield sent
-        finally:
-            self._streams.remove(stream)
-            self._notify()
-
     async def _serve(self, socket: Path, handlers: Sequence[Handler]) -> None:
         server = UnixServer(socket, handlers)
         await server.start()
         self._servers.append(server)
-
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
 
 class _Methods:
@@ -224,7 +130,7 @@ class _Methods:
 
     async def node_watch_resources(self, request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Answer]:
         usual = self._api.NodeWatchResourcesResponse()
-        async for message in self._stub.watch(self._stub.answer("NodeWatchResources", request, context, usual)):
+        async for message in self._stub.stream(self._stub.answer("NodeWatchResources", request, context, usual)):
             yield message
 
     def _converted(self, response: Any) -> Answer:

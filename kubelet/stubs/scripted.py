@@ -1,0 +1,167 @@
+"""Plugins that do as a test says: every call is noted, and every answer can be replaced, delayed, failed or cut."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+
+REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
+"""The service by which a plugin watcher gets to know a plugin."""
+
+Answer = Message | bytes
+Behaviour = Callable[[Any], Awaitable[Answer]]
+
+
+class PluginFault(Exception):
+    """Raise it in a behaviour to answer with this gRPC status."""
+
+    def __init__(self, text: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> None:
+        """`text` becomes the details."""
+        super().__init__(text)
+        self.code = code
+
+
+class ScriptedPlugin:
+    """What the stubs of all types have: calls that are noted, behaviours, a stream, and how a plugin watcher finds it.
+
+    Use it as a context manager, or `start` and `stop` it.
+    """
+
+    def __init__(self, plugin_type: str, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """What it tells a plugin watcher that finds its socket."""
+        self.info = registration.PluginInfo(type=plugin_type, name=name, endpoint=endpoint, supported_versions=versions)
+        self.calls: list[tuple[str, Any]] = []  # (method, request), in order
+        self.behaviours: dict[str, Behaviour] = {}  # method -> what answers instead
+        self.streams_opened = 0  # ever
+        self._streams: list[asyncio.Queue[Answer | None]] = []
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Serve."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop serving."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Stop serving. Idempotent."""
+        raise NotImplementedError
+
+    def send(self, message: Answer) -> None:
+        """Send a message as it is, or bytes that are none, on every stream."""
+        for stream in self._streams:
+            stream.put_nowait(message)
+
+    def end_streams(self) -> None:
+        """End every stream well; the plugin goes on serving."""
+        for stream in self._streams:
+            stream.put_nowait(None)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    def called(self, method: str) -> list[Any]:
+        """The requests of a method, in order."""
+        return [request for name, request in self.calls if name == method]
+
+    async def until(self, predicate: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Return as soon as `predicate` is true, looking after each call and stream. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while not predicate():
+                await self._changed.wait()
+
+    async def get_info(self, request: registration.InfoRequest, context: grpc.aio.ServicerContext) -> Answer:
+        """`Registration.GetInfo` of the plugin watcher."""
+        return await self.answer("GetInfo", request, context, self.info)
+
+    async def notify_registration_status(
+        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
+    ) -> Answer:
+        """`Registration.NotifyRegistrationStatus` of the plugin watcher."""
+        response = registration.RegistrationStatusResponse()
+        return await self.answer("NotifyRegistrationStatus", request, context, response)
+
+    async def answer(self, method: str, request: Any, context: grpc.aio.ServicerContext, usual: Answer) -> Answer:
+        """Note a call, and answer it as usual or as a test wants it."""
+        self.calls.append((method, request))
+        self._notify()
+        behaviour = self.behaviours.get(method)
+        if behaviour is None:
+            return usual
+        try:
+            return await behaviour(request)
+        except PluginFault as fault:
+            await context.abort(fault.code, str(fault))
+            raise AssertionError("abort always raises") from fault
+
+    async def stream(self, first: Awaitable[Answer]) -> AsyncIterator[Answer]:
+        """A stream: a first message, then what is sent."""
+        message = await first
+        stream: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self._streams.append(stream)
+        self.streams_opened += 1
+        self._notify()
+        try:
+            yield message
+            while (sent := await stream.get()) is not None:
+                yield sent
+        finally:
+            self._streams.remove(stream)
+            self._notify()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def failing(text: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> Behaviour:
+    """A behaviour that answers with a gRPC error."""
+
+    async def fail(_: Any) -> Answer:
+        raise PluginFault(text, code)
+
+    return fail
+
+
+def answering(*answers: Answer) -> Behaviour:
+    """A behaviour that gives these answers one after the other, and the last one from then on."""
+    left = list(answers)
+
+    async def give(_: Any) -> Answer:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return give
+
+
+class Gate:
+    """A behaviour that waits until the test opens it, and gives `answer` then."""
+
+    def __init__(self, answer: Answer) -> None:
+        """Closed."""
+        self.answer = answer
+        self._opened = asyncio.Event()
+
+    def open(self) -> None:
+        """Let all callers through, now and later."""
+        self._opened.set()
+
+    async def __call__(self, _: Any) -> Answer:
+        """Wait."""
+        await self._opened.wait()
+        return self.answer
