@@ -21,7 +21,7 @@ from dra_plugin.offers import Offered
 from dra_plugin.record import Record, Seen, allocated_at, encode, identity
 from dra_plugin.sharing import Holding
 from hostdevices import Device, Host
-from hostdevices.verify import Fingerprints, fingerprint
+from hostdevices.verify import Fingerprints
 from resourceapi.objects import Quantity, v1
 
 Find: TypeAlias = Callable[[str], Offered | None]
@@ -155,7 +155,7 @@ class Planner:
 
     def _seen(self, device: Device) -> Seen:
         plain = Device(device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes)
-        return Seen(plain, fingerprint(self._host, plain))
+        return Seen(plain, self._fingerprints.taken(device))  # as it is now: it was checked
 
     def _entry(self, given: Given) -> DeviceEntry:
         return DeviceEntry(

@@ -54,6 +54,10 @@ class Fingerprints:
             return "it was scanned anew"
         return why_changed(self._host, device, taken[1])
 
+    def taken(self, device: Device) -> Fingerprint:
+        """Return the fingerprint of a device at the scan, which it still has if `why_changed` says nothing."""
+        return self._taken[device.id][1]
+
 
 def _without_health(device: Device) -> Device:
     """Return what does not change when a device falls ill."""
