@@ -240,16 +240,8 @@ class Conformance(Run):
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
-        if process.exit_code is not None:
-            self.note("still runs", "fail", f"it exited with {process.exit_code}")
+        if not await self.ended(process):
             return
-        started = time.monotonic()
-        code = await process.terminate(min(self.seconds, 30.0))
-        took = f"{time.monotonic() - started:.2f} s"
-        if code is None:
-            self.note("stops when it is told to", "fail", f"had to be killed after {took}")
-            return
-        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
         with contextlib.suppress(TimeoutError):
             await node.until(lambda: not any(node.allocatable().values()), self.seconds)
         offered = [resource for resource, count in node.allocatable().items() if count]

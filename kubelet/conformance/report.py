@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeVar
 
@@ -81,3 +82,17 @@ class Run:
         """What a call gives. Raises TimeoutError."""
         async with asyncio.timeout(self.seconds):
             return await call
+
+    async def ended(self, process: PluginProcess) -> bool:
+        """Have the plugin stop, and note how it did; tell whether it stopped by itself."""
+        if process.exit_code is not None:
+            self.note("still runs", "fail", f"it exited with {process.exit_code}")
+            return False
+        started = time.monotonic()
+        code = await process.terminate(min(self.seconds, 30.0))
+        took = f"{time.monotonic() - started:.2f} s"
+        if code is None:
+            self.note("stops when it is told to", "fail", f"had to be killed after {took}")
+            return False
+        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
+        return True

@@ -1,6 +1,7 @@
 """Plugins that do as a test says: every call is noted, and every answer can be replaced, delayed, failed or cut."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +28,7 @@ class PluginFault(Exception):
         self.code = code
 
 
-class ScriptedPlugin:
+class ScriptedPlugin(ABC):
     """What the stubs of all types have: calls that are noted, behaviours, a stream, and how a plugin watcher finds it.
 
     Use it as a context manager, or `start` and `stop` it.
@@ -53,13 +54,13 @@ class ScriptedPlugin:
         """Stop serving."""
         await self.stop()
 
+    @abstractmethod
     async def start(self) -> None:
         """Serve."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def stop(self) -> None:
         """Stop serving. Idempotent."""
-        raise NotImplementedError
 
     def send(self, message: Answer) -> None:
         """Send a message as it is, or bytes that are none, on every stream."""
