@@ -51,6 +51,7 @@ class DevicePlugins:
         timings: Timings = Timings(),
     ) -> None:
         """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock."""
+        self._ledger = ledger
         self._paths = paths
         self._through_watcher = through_watcher
         self._timings = timings
@@ -158,5 +159,7 @@ class DevicePlugins:
             self._refresh()
 
     def _refresh(self) -> None:
+        obstacles = self._ledger.obstacles(API)
+        withheld = {each.device: each.reason for each in self._ledger.withheld()}
         for plugin in self._plugins.values():
-            plugin.refresh()
+            plugin.refresh(obstacles, withheld)

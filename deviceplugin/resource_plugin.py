@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 import cdi
-from checkpoint import Lease, Ledger
+from checkpoint import Lease, Ledger, Obstacles
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
 from deviceplugin.release import Releaser
@@ -79,9 +79,12 @@ class ResourcePlugin:
         self._gone = {i: device for i, device in known.items() if i in leased and i not in present}
         self._allocator.update(units_of(self.resource, devices))
 
-    def refresh(self) -> None:
-        """Send the list again if devices, leases or withheld devices made it another one."""
-        barred = self._barred()
+    def refresh(self, obstacles: Obstacles, withheld: Mapping[str, str]) -> None:
+        """Send the list again if devices, leases or withheld devices made it another one.
+
+        `obstacles` is what DRA has given out; `withheld` has the reason by device.
+        """
+        barred = {**self._barred(obstacles), **withheld}
         before = self._advertised.health()
         if self._advertised.update(self._allocator.units, self._leased(), barred):
             self._log_changes(before, barred)
@@ -121,12 +124,10 @@ class ResourcePlugin:
     def _leased(self) -> list[str]:
         return [x.unit for x in self._ledger.leases() if x.api == API and x.resource == self.resource.name]
 
-    def _barred(self) -> dict[str, str]:
-        """Return why devices cannot be handed out though they are well: withheld, or given away through DRA."""
-        obstacles = self._ledger.obstacles(API)
+    def _barred(self, obstacles: Obstacles) -> dict[str, str]:
+        """Return why devices cannot be handed out though they are well: who has them through DRA."""
         taken = {i: obstacles.why_not(d.ids, d.within) for i, d in self._allocator.devices.items()} if obstacles else {}
-        barred = {device: reason for device, reason in taken.items() if reason}
-        return barred | {w.device: w.reason for w in self._ledger.withheld()}
+        return {device: reason for device, reason in taken.items() if reason}
 
     def _log_changes(self, before: Mapping[str, bool], barred: Mapping[str, str]) -> None:
         now = self._advertised.health()

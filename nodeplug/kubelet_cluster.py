@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,11 +128,9 @@ async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:
 
 @contextlib.contextmanager
 def _client(read: Source) -> Iterator[Client]:
-    """A client whose waiting for a server ends with its use."""
-    stop = threading.Event()
-    client = Client(read, wait=stop.wait)
+    """A client that is closed after its use."""
+    client = Client(read)
     try:
         yield client
     finally:
-        stop.set()
         client.close()
