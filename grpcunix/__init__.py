@@ -1,25 +1,32 @@
 """gRPC on unix sockets, as kubelet and plugins use it: services from descriptors, sockets with one owner, channels.
 
-Shared by both ends (`deviceplugin`, `dra_plugin`, `kubelet`), which otherwise never import each other.
+Shared by both ends (`deviceplugin`, `dra_plugin`, `kubelet`), which otherwise never import each other. The transport is
+our own (`http2` without I/O, `endpoint` with it) or grpcio's; servicers and callers see no difference.
 """
 
 from grpcunix.backoff import Backoff
-from grpcunix.channel import connect, is_live
-from grpcunix.folder import FolderWatch
+from grpcunix.channel import Transport, connect, is_live
 from grpcunix.lasting import LastingServer
-from grpcunix.service import Client, Handler, handler
+from grpcunix.service import Channel, Client, Context, Handler, Messages, Method, handler
 from grpcunix.socket import MAX_PATH, GrpcUnixError, SocketInUse, SocketPathTooLong, UnixServer, remove_dead_sockets
+from grpcunix.status import RpcError, Status
 
 __all__ = [
     "MAX_PATH",
     "Backoff",
+    "Channel",
     "Client",
-    "FolderWatch",
+    "Context",
     "GrpcUnixError",
     "Handler",
     "LastingServer",
+    "Messages",
+    "Method",
+    "RpcError",
     "SocketInUse",
     "SocketPathTooLong",
+    "Status",
+    "Transport",
     "UnixServer",
     "connect",
     "handler",

@@ -1,26 +1,33 @@
-"""Channels to unix sockets."""
+"""Channels to unix sockets, over either transport."""
 
 import socket
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-import grpc.aio
+from grpcunix.builtin_channel import BuiltinChannel
+from grpcunix.http2 import DEFAULT_LIMITS
+from grpcunix.service import Channel
 
-_OPTIONS = [
-    # channels to one path would otherwise share a subchannel, and with it the back-off after an earlier refusal
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 20),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
+Transport: TypeAlias = Literal["builtin", "grpcio"]
 
 
-def connect(path: Path, authority: str = "localhost") -> grpc.aio.Channel:
+def connect(
+    path: Path,
+    authority: str = "localhost",
+    *,
+    max_message: int = DEFAULT_LIMITS.message,
+    transport: Transport = "builtin",
+) -> Channel:
     """Open a channel to the socket at `path`; it dials with the first call. Close it when done.
 
     kubelet's own clients name the authority `localhost`, and old servers reject the socket path that gRPC would send.
+    `max_message` bounds a message of an answer in bytes; a larger one fails with RESOURCE_EXHAUSTED.
     """
-    return grpc.aio.insecure_channel(f"unix:{path}", options=[*_OPTIONS, ("grpc.default_authority", authority)])
+    if transport == "builtin":
+        return BuiltinChannel(path, authority, max_message)
+    from grpcunix.grpcio import GrpcioChannel  # only who asks for grpcio pays for it
+
+    return GrpcioChannel(path, authority, max_message)
 
 
 def is_live(path: Path) -> bool:

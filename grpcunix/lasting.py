@@ -9,8 +9,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from folderwatch import FolderWatcher
 from grpcunix.backoff import Backoff
-from grpcunix.folder import FolderWatch
+from grpcunix.channel import Transport
 from grpcunix.service import Handler
 from grpcunix.socket import GrpcUnixError, UnixServer
 
@@ -18,11 +19,11 @@ RESCAN = 30.0  # seconds between looks when nothing wakes us
 
 
 class LastingServer:
-    """Serves `handlers` from `start` to `stop`.
+    """Serves `handlers` while `run` runs.
 
     `path` says where, before every try; it may make the folder. `failed` is told why a try failed, when the reason is
-    another one than before. With `watch` the folder is watched, which takes threads; without, a loss is noticed within
-    half a minute. `patience` is the longest time between tries in seconds; `keepalive` is UnixServer's.
+    another one than before. `patience` is the longest time between tries in seconds; `keepalive` is UnixServer's;
+    `grace`, in seconds, lets running calls end when `run` is cancelled.
     """
 
     def __init__(
@@ -30,10 +31,12 @@ class LastingServer:
         path: Callable[[], Path],
         handlers: Sequence[Handler],
         failed: Callable[[str], None],
+        watcher: FolderWatcher,
         *,
-        watch: bool = False,
         patience: float = 30.0,
         keepalive: float | None = None,
+        grace: float | None = None,
+        transport: Transport = "builtin",
     ) -> None:
         """Prepare; nothing is served yet."""
         self.error = ""  # why it is not served now
@@ -41,83 +44,57 @@ class LastingServer:
         self._path = path
         self._handlers = handlers
         self._failed = failed
-        self._watched = watch
+        self._watcher = watcher
         self._backoff = Backoff(patience)
         self._keepalive = keepalive
+        self._grace = grace
+        self._transport: Transport = transport
         self._server: UnixServer | None = None
-        self._watch: FolderWatch | None = None
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Try to serve, and go on with that in the background."""
-        await self._serve()
-        self._task = asyncio.create_task(self._keep())
+    async def run(self) -> None:
+        """Serve, whenever that is possible, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(self._backoff.next())
+                await self._serve()
+                if self._server is not None and self._server.is_in_place():
+                    self._backoff.reset()
+                    await self._lost(self._server)
+        finally:
+            if self._server is not None:
+                await self._server.stop(self._grace)
 
     async def renew(self) -> None:
-        """Make the socket anew: to whom watches the folder that is a new one."""
+        """Make the socket again: to whom watches the folder that is a new one."""
         if self._server is not None:
             await self._server.stop()
         self._changed.set()
 
-    async def stop(self, grace: float | None = None) -> None:
-        """Stop serving and remove our socket. Idempotent; `grace` in seconds lets running calls end."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        if self._watch is not None:
-            self._watch.stop()
-        if self._server is not None:
-            await self._server.stop(grace)
-
-    async def _keep(self) -> None:
-        while True:
-            if self._server is not None and self._server.is_in_place():
-                self._backoff.reset()
-                await self._lost(self._server)
-            await asyncio.sleep(self._backoff.next())
-            await self._serve()
-
     async def _lost(self, server: UnixServer) -> None:
         """Return when the socket file is not ours any more."""
-        while server.is_in_place():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RESCAN):
-                    await self._changed.wait()
-            self._changed.clear()
+        watch = self._watcher.watch(server.path.parent, self._changed.set)
+        try:
+            while server.is_in_place():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RESCAN):
+                        await self._changed.wait()
+                self._changed.clear()
+        finally:
+            watch.close()
 
     async def _serve(self) -> None:
         """Try once. What was served before goes on until then, for those who are connected to it."""
         try:
-            path = self._path()
-            watch = self._begin_watch(path.parent)
-            server = UnixServer(path, self._handlers, keepalive=self._keepalive)
-            try:
-                await server.start()
-            except BaseException:
-                if watch is not None:
-                    watch.stop()
-                raise
+            server = UnixServer(self._path(), self._handlers, keepalive=self._keepalive, transport=self._transport)
+            await server.start()
         except (OSError, GrpcUnixError) as error:
             if str(error) != self.error:
                 self.error = str(error)
                 self._failed(self.error)
             return
-        (old, self._server), (old_watch, self._watch) = (self._server, server), (self._watch, watch)
+        old, self._server = self._server, server
         self.error = ""
         self.served.set()
-        if old_watch is not None:
-            old_watch.stop()
         if old is not None:
             await old.stop()
-
-    def _begin_watch(self, folder: Path) -> FolderWatch | None:
-        if not self._watched:
-            return None
-        watch = FolderWatch(folder, self._changed.set)
-        try:
-            watch.start()
-        except OSError:  # no more inotify watches to be had: looking now and then is enough
-            return None
-        return watch

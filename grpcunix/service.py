@@ -1,19 +1,85 @@
 """Services from their descriptors: a server's handlers and a client's calls, without generated service code.
 
-Generated service code refuses every grpcio older than its generator; the descriptors say all that it would.
+Generated service code refuses every grpcio older than its generator; the descriptors say all that it would. Neither a
+servicer nor a caller sees which transport carries its calls.
 """
 
 import re
-from collections.abc import AsyncIterable, Awaitable
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
-import grpc
-import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import Struct
 
-Handler: TypeAlias = grpc.GenericRpcHandler
+from grpcunix.status import RpcError, Status
+
+
+class Context(Protocol):
+    """What a servicer learns of a call besides its request."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds that the caller still waits; None where it waits without end."""
+        ...
+
+
+class Method(Struct, frozen=True):
+    """A method of a servicer. `behaviour(request, context)` is a coroutine, or an async generator where it streams."""
+
+    decode: Callable[[bytes], Any]
+    behaviour: Callable[[Any, Context], Any]
+    streams: bool
+
+    def read(self, request: bytes) -> Any:
+        """Decode a request. Raises `RpcError`."""
+        try:
+            return self.decode(request)
+        except DecodeError as error:
+            raise RpcError(Status.INTERNAL, f"the request cannot be decoded: {error}") from error
+
+
+class Handler(Struct, frozen=True):
+    """A service that can be served: its full name, and its methods by their names in the `.proto` file."""
+
+    service: str
+    methods: Mapping[str, Method]
+
+
+class Stream(Protocol):
+    """The messages of a streaming call, encoded. Ends with the call; raises `RpcError` where it does not end well."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate once."""
+        ...
+
+    def cancel(self) -> None:
+        """End the call. Idempotent; who iterates gets CANCELLED."""
+        ...
+
+
+class Channel(Protocol):
+    """A way to one server; see `connect`."""
+
+    async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
+        """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
+        ...
+
+    def stream(self, path: str, request: bytes) -> Stream:
+        """Call a streaming method by its path."""
+        ...
+
+    async def close(self) -> None:
+        """End all calls. Idempotent."""
+        ...
+
+    async def __aenter__(self) -> "Channel":
+        """Return the channel."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        ...
 
 
 def snake_case(method: str) -> str:
@@ -21,51 +87,75 @@ def snake_case(method: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
 
 
-def _encode(message: Message | bytes) -> bytes:
+def encode(message: Message | bytes) -> bytes:
     """Messages are encoded here; bytes are a message that its owner has encoded already (and may have cached)."""
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def handler(service: ServiceDescriptor, servicer: object) -> Handler:
-    """Make the handlers of `service` from the coroutine methods of `servicer`, named in Python's spelling.
+    """Make the handler of `service` from the coroutine methods of `servicer`, named in Python's spelling.
 
     A method takes (request, context) and returns a message or its bytes; a streaming one is an async generator of them.
-    Methods that `servicer` lacks answer UNIMPLEMENTED, as gRPC demands.
+    It refuses with `RpcError`; any other exception is logged and reaches the caller as UNKNOWN. It is cancelled when
+    its caller has gone or its deadline has passed. Methods that `servicer` lacks answer UNIMPLEMENTED, as gRPC demands.
     """
     methods = {}
     for method in service.methods:
         behaviour = getattr(servicer, snake_case(method.name), None)
-        if behaviour is None:
-            continue
-        make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-        decode = GetMessageClass(method.input_type).FromString
-        methods[method.name] = make(behaviour, request_deserializer=decode, response_serializer=_encode)
-    return grpc.method_handlers_generic_handler(service.full_name, methods)
+        if behaviour is not None:
+            decode = GetMessageClass(method.input_type).FromString
+            methods[method.name] = Method(decode, behaviour, streams=method.server_streaming)
+    return Handler(service.full_name, methods)
 
 
 class Client:
     """The calls of one service over a channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, service: ServiceDescriptor) -> None:
+    def __init__(self, channel: Channel, service: ServiceDescriptor) -> None:
         """Bind `service` to `channel`; nothing is sent yet."""
         self._channel = channel
         self._service = service
 
     def call(self, method: str, request: Message, timeout: float | None = None) -> Awaitable[Any]:
-        """Call a unary method by its name in the `.proto` file; `timeout` in seconds. Raises `grpc.aio.AioRpcError`."""
-        found, path = self._find(method)
-        unary = self._channel.unary_unary(
-            path, request_serializer=_encode, response_deserializer=GetMessageClass(found.output_type).FromString
-        )
-        return cast(Awaitable[Any], unary(request, timeout=timeout))
+        """Call a unary method by its name in the `.proto` file; `timeout` in seconds. Raises `RpcError`."""
+        return self._call(*self._find(method), request, timeout)
 
-    def stream(self, method: str, request: Message) -> AsyncIterable[Any]:
-        """Call a server-streaming method; the result also has the call's `cancel()`. Raises `grpc.aio.AioRpcError`."""
+    def stream(self, method: str, request: Message) -> "Messages":
+        """Call a server-streaming method."""
         found, path = self._find(method)
-        stream = self._channel.unary_stream(
-            path, request_serializer=_encode, response_deserializer=GetMessageClass(found.output_type).FromString
-        )
-        return cast(AsyncIterable[Any], stream(request))
+        return Messages(self._channel.stream(path, encode(request)), found)
+
+    async def _call(self, method: MethodDescriptor, path: str, request: Message, seconds: float | None) -> Any:
+        return _decode(method, await self._channel.unary(path, encode(request), seconds))
 
     def _find(self, method: str) -> tuple[MethodDescriptor, str]:
         return self._service.methods_by_name[method], f"/{self._service.full_name}/{method}"
+
+
+class Messages:
+    """The messages of a streaming call, to be iterated once. Raises `RpcError` where the call does not end well."""
+
+    def __init__(self, stream: Stream, method: MethodDescriptor) -> None:
+        """Decode what comes from `stream`."""
+        self._stream = stream
+        self._method = method
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate; the call ends with the loop."""
+        try:
+            async for data in self._stream:
+                yield _decode(self._method, data)
+        finally:
+            self._stream.cancel()
+
+    def cancel(self) -> None:
+        """End the call. Idempotent; who iterates gets CANCELLED."""
+        self._stream.cancel()
+
+
+def _decode(method: MethodDescriptor, data: bytes) -> Any:
+    try:
+        return GetMessageClass(method.output_type).FromString(data)
+    except DecodeError as error:
+        name = method.output_type.full_name
+        raise RpcError(Status.INTERNAL, f"the answer of {method.full_name} is no {name}: {error}") from error

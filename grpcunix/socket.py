@@ -1,25 +1,32 @@
 """A gRPC server that owns its socket file.
 
 gRPC itself binds over whatever lies at the path, a live socket of somebody else included. Rules here:
-1. Bind under a hidden temporary name, look whether the final name is live, rename. The look and the rename happen under
-   a lock on the folder, so that two starters cannot both pass.
-2. Unlink only our own socket: a successor may have put a new one at the same path.
+1. Bind under a hidden temporary name and link that to the final one, which fails where the name is taken.
+2. Where it is taken, move aside what is there, and only then look whether it is live: what a name leads to can change
+   between a look and a removal, what has been moved aside cannot. A live one is put back, a dead one is removed.
+3. Unlink only our own socket: a successor may have put a new one at the same path.
+
+There is no lock. One on the folder can be held by anybody who may read the folder, and would keep us from serving; a
+file of locks is removed by a kubelet that starts. Of two of ours that start at once one finds the name free. What is
+left: a live socket is away from its name for some microseconds while it is looked at, if a dead one lay there when
+both began. If a third takes the name just then, it is displaced by the one put back, which it notices as it would any
+other loss (`is_in_place`).
 """
 
-import asyncio
 import contextlib
-import fcntl
+import errno
 import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Final
 
-import grpc.aio
-
-from grpcunix.channel import is_live
+from grpcunix.builtin_server import BuiltinServer
+from grpcunix.channel import Transport, is_live
 from grpcunix.service import Handler
 
-MAX_PATH = 107  # bytes; sun_path without its final NUL
+MAX_PATH: Final = 107  # bytes; sun_path without its final NUL
+_TRIES: Final = 10  # to take a name at which dead sockets turn up again and again
 
 
 class GrpcUnixError(Exception):
@@ -35,10 +42,15 @@ class SocketPathTooLong(GrpcUnixError):
 
 
 class UnixServer:
-    """A `grpc.aio` server on a unix socket at `path`."""
+    """A gRPC server on a unix socket at `path`."""
 
     def __init__(
-        self, path: Path, handlers: Sequence[Handler], mode: int = 0o600, keepalive: float | None = None
+        self,
+        path: Path,
+        handlers: Sequence[Handler],
+        mode: int = 0o600,
+        keepalive: float | None = None,
+        transport: Transport = "builtin",
     ) -> None:
         """Prepare a server; `mode` are the permissions of its socket file.
 
@@ -49,49 +61,60 @@ class UnixServer:
         self._handlers = handlers
         self._mode = mode
         self._keepalive = keepalive
-        self._server: grpc.aio.Server | None = None
+        self._transport = transport
+        self._stop: Callable[[float | None], Awaitable[None]] | None = None
         self._identity: tuple[int, int] | None = None  # device and inode of our socket file
 
     async def start(self) -> None:
-        """Serve. Raises `SocketInUse` or `SocketPathTooLong`, and OSError where the folder cannot be written."""
-        temporary = self.path.with_name(f".{secrets.token_hex(4)}.tmp")
+        """Serve. Raises `GrpcUnixError`, of which `SocketInUse`, and OSError where the folder cannot be written."""
+        temporary = _hidden(self.path)
         longest = max(len(os.fsencode(self.path)), len(os.fsencode(temporary)))
         if longest > MAX_PATH:
             raise SocketPathTooLong(
                 f"socket path {self.path} needs {longest} bytes, the limit is {MAX_PATH}; choose a shorter folder"
             )
-        # gRPC reports a folder that is missing or read-only as a bind error without a cause
+        # a bind error does not name the folder, and gRPC's says no cause at all
         os.stat(self.path.parent)
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
             raise PermissionError(f"{self.path.parent}: no permission to create a socket")
-        server = grpc.aio.server(options=self._options())
-        server.add_generic_rpc_handlers(tuple(self._handlers))
-        server.add_insecure_port(f"unix:{temporary}")
-        await server.start()
+        stop = await (self._listen if self._transport == "builtin" else self._listen_with_grpcio)(temporary)
         try:
-            os.chmod(temporary, self._mode)
-            with _folder_lock(self.path.parent):
-                if is_live(self.path):
-                    raise SocketInUse(f"{self.path}: another process listens here; stop it or use another folder")
-                os.rename(temporary, self.path)
-            stat = os.lstat(self.path)
+            stat = os.lstat(temporary)
+            _take_name(temporary, self.path)
         except BaseException:
-            await server.stop(None)
+            await stop(None)
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._stop, self._identity = stop, (stat.st_dev, stat.st_ino)
+
+    async def _listen(self, temporary: Path) -> Callable[[float | None], Awaitable[None]]:
+        bound = socket.socket(socket.AF_UNIX)
+        try:
+            bound.bind(os.fspath(temporary))
+            os.chmod(temporary, self._mode)
+            server = BuiltinServer(self._handlers, self._keepalive)
+            await server.start(bound)
+        except BaseException:
+            bound.close()
             temporary.unlink(missing_ok=True)
             raise
-        self._server, self._identity = server, (stat.st_dev, stat.st_ino)
+        return server.stop
 
-    def _options(self) -> list[tuple[str, int]]:
-        options = [("grpc.so_reuseport", 0)]
-        if self._keepalive is not None:
-            milliseconds = int(self._keepalive * 1000)
-            options += [
-                ("grpc.keepalive_time_ms", milliseconds),
-                ("grpc.keepalive_timeout_ms", milliseconds),
-                ("grpc.http2.ping_timeout_ms", milliseconds),
-                ("grpc.http2.max_pings_without_data", 0),
-            ]
-        return options
+    async def _listen_with_grpcio(self, temporary: Path) -> Callable[[float | None], Awaitable[None]]:
+        from grpcunix.grpcio import GrpcioServer  # only who asks for grpcio pays for it
+
+        server = GrpcioServer(self._handlers, self._keepalive)
+        try:
+            await server.start(temporary)
+            os.chmod(temporary, self._mode)
+        except BaseException as error:
+            await server.stop(None)
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, RuntimeError):
+                raise GrpcUnixError(f"{self.path}: gRPC cannot make a socket here: {error}") from error
+            raise
+        return server.stop
 
     def is_in_place(self) -> bool:
         """Tell whether the file at our path is still our socket."""
@@ -103,13 +126,13 @@ class UnixServer:
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving and remove our socket file. Idempotent; `grace` in seconds lets running calls end."""
-        server, self._server = self._server, None
+        stop, self._stop = self._stop, None
         if self.is_in_place():
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
         self._identity = None
-        if server is not None:
-            await asyncio.shield(server.stop(grace))
+        if stop is not None:
+            await stop(grace)
 
 
 def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
@@ -119,17 +142,39 @@ def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
     """
     if not folder.is_dir():
         return
-    with _folder_lock(folder):  # whoever starts meanwhile either has renamed already or does so afterwards
-        for path in folder.iterdir():
-            if is_ours(path.name) and path.is_socket() and not is_live(path):
-                path.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if is_ours(path.name) and path.is_socket() and not is_live(path):
+            _remove_if_dead(path)
 
 
-@contextlib.contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _take_name(temporary: Path, path: Path) -> None:
+    """Give a listening socket its name. Raises `SocketInUse` where another listens there, OSError for a folder."""
+    for _ in range(_TRIES):
+        try:
+            os.link(temporary, path, follow_symlinks=False)
+        except FileExistsError:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "a folder is in the way of a socket", str(path)) from None
+            if is_live(path) or not _remove_if_dead(path):
+                break
+        else:
+            return
+    raise SocketInUse(f"{path}: another process listens here; stop it or use another folder")
+
+
+def _remove_if_dead(path: Path) -> bool:
+    """Remove what is at `path` unless somebody listens there; tell whether it is gone."""
+    aside = _hidden(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return True
+    if is_live(aside):  # it came between the look at the name and the move
+        os.rename(aside, path)
+        return False
+    aside.unlink(missing_ok=True)
+    return True
+
+
+def _hidden(path: Path) -> Path:
+    return path.with_name(f".{os.urandom(4).hex()}.tmp")  # the module secrets would load OpenSSL

@@ -5,11 +5,14 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from grpcunix import Client, LastingServer, connect, handler, is_live, remove_dead_sockets
+from folderwatch import FolderWatcher
+from grpcunix import Client, LastingServer, handler, is_live, remove_dead_sockets
+from kubelet.rpc import connect
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
+from tests.running import running
 
 SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
 
@@ -32,25 +35,25 @@ def fixed(path: Path) -> Callable[[], Path]:
 
 @asynccontextmanager
 async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[LastingServer]:
-    server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watch=True, patience=0.01)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
+    """A server that runs meanwhile."""
+    with closing(FolderWatcher()) as watcher:
+        server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, patience=0.01)
+        async with running(server.run()):
+            yield server
 
 
 async def name_at(path: Path) -> str:
     """Ask whoever comes to listen at `path`."""
     async with connect(path) as channel, asyncio.timeout(30):
-        await channel.channel_ready()
+        await channel.grpc.channel_ready()
         found: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
         return found.name
 
 
 async def test_a_socket_that_is_removed_comes_back(socket_dir: Path) -> None:
     path = socket_dir / "p.sock"
-    async with lasting(fixed(path), Failures()):
+    async with lasting(fixed(path), Failures()) as server:
+        await server.served.wait()
         assert is_live(path)
         for _ in range(3):
             path.unlink()
@@ -62,12 +65,12 @@ async def test_a_folder_that_is_wiped_and_made_again_has_the_socket_again(socket
     folder, failures = socket_dir / "registry", Failures()
     folder.mkdir()
     async with lasting(fixed(folder / "p.sock"), failures) as server:
+        await server.served.wait()
         shutil.rmtree(folder)
         assert str(folder) in await failures.reasons.get()
         assert str(folder) in server.error
         folder.mkdir()
         assert await name_at(folder / "p.sock") == "p"
-        await asyncio.wait_for(server.served.wait(), 30)
         (folder / "p.sock").unlink()  # the new folder is watched, too
         assert await name_at(folder / "p.sock") == "p"
 
@@ -95,18 +98,18 @@ async def test_a_live_socket_of_somebody_else_is_waited_for(socket_dir: Path) ->
     with socket.socket(socket.AF_UNIX) as owner:
         owner.bind(str(path))
         owner.listen()
-        server = LastingServer(fixed(path), [], failures.reasons.put_nowait, patience=0.01)
-        await server.start()
-        assert "another process listens here" in await failures.reasons.get()
-        assert is_live(path)
-    await asyncio.wait_for(server.served.wait(), 30)
-    await server.stop()
+        async with lasting(fixed(path), failures) as server:
+            assert "another process listens here" in await failures.reasons.get()
+            assert is_live(path)
+            owner.close()
+            await asyncio.wait_for(server.served.wait(), 30)
     assert os.listdir(socket_dir) == []
 
 
 async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
     path = socket_dir / "p.sock"
     async with lasting(fixed(path), Failures()) as server:
+        await server.served.wait()
         before = os.open(path, os.O_PATH)  # so that its inode is not used again
         try:
             await server.renew()
@@ -116,12 +119,9 @@ async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
             os.close(before)
 
 
-async def test_stopping_twice_and_before_starting_is_fine(socket_dir: Path) -> None:
-    server = LastingServer(fixed(socket_dir / "p.sock"), [], lambda _: None, watch=True)
-    await server.stop()
-    await server.start()
-    await server.stop()
-    await server.stop()
+async def test_renewing_what_is_not_served_yet_and_stopping_before_the_first_try_are_fine(socket_dir: Path) -> None:
+    async with lasting(fixed(socket_dir / "p.sock"), Failures()) as server:
+        await server.renew()
     assert os.listdir(socket_dir) == []
 
 

@@ -1,0 +1,247 @@
+"""The server of our own transport: calls become tasks, and what ends a call ends its task.
+
+| what happens | the handler | the caller gets |
+|---|---|---|
+| it returns, or its generator ends | | its message or messages, and OK |
+| it raises `RpcError` | | that status |
+| it raises anything else | logged with its traceback | UNKNOWN |
+| the caller resets the call, or its connection ends | cancelled | |
+| the caller's deadline passes | cancelled | DEADLINE_EXCEEDED |
+| the server stops | cancelled after the grace | UNAVAILABLE |
+| the caller hangs (`keepalive`) | cancelled | |
+
+Messages of a stream are asked for one by one: the next when the socket has taken the one before.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any, Final, NoReturn
+
+from grpcunix.eager import start
+from grpcunix.endpoint import LINGER, Endpoint
+from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, Request, ServerConnection
+from grpcunix.http2.server import ServerEvent
+from grpcunix.service import Handler, Method, encode
+from grpcunix.status import RpcError, Status
+
+BACKLOG: Final = 1_024  # dials that wait to be accepted; asyncio's own 100 refuse a kubelet that has many plugins
+HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
+log = logging.getLogger("nodeplug.grpcunix")
+
+
+class BuiltinServer:
+    """Serves `handlers` on a socket that is bound and not yet listening."""
+
+    def __init__(self, handlers: Sequence[Handler], keepalive: float | None, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Prepare; see `UnixServer` for `keepalive`."""
+        self.methods = {
+            f"/{handler.service}/{name}".encode(): method
+            for handler in handlers
+            for name, method in handler.methods.items()
+        }
+        self.keepalive = keepalive
+        self.limits = limits
+        self.pot = Pot()
+        self.endpoints: set[ServerEndpoint] = set()
+        self._listening: asyncio.Server | None = None
+
+    async def start(self, bound: socket.socket) -> None:
+        """Listen; the socket is ours from now on."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_unix_server(lambda: ServerEndpoint(self, loop), sock=bound, backlog=BACKLOG)
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls, let running ones end within `grace` seconds, and end the others."""
+        if self._listening is not None:
+            self._listening.close()
+        await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+        for endpoint in list(self.endpoints):
+            endpoint.go_away()
+        if grace and self._tasks():
+            await asyncio.wait(self._tasks(), timeout=grace)
+        tasks = self._tasks()
+        for endpoint in list(self.endpoints):
+            endpoint.end_calls()
+        ends = [*tasks, *(endpoint.lost for endpoint in self.endpoints)]
+        if ends:
+            await asyncio.wait(ends, timeout=LINGER)
+        for task in tasks:
+            if not task.done():
+                log.warning("a call does not end although it is cancelled: %r", task)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [call.task for endpoint in self.endpoints for call in endpoint.calls.values()]
+
+
+class Call:
+    """A call under way; servicers have it as their context."""
+
+    __slots__ = ("deadline", "drained", "loop", "task", "timer")
+
+    task: asyncio.Task[None]
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
+        """`timeout` is what the caller says, in seconds."""
+        self.loop = loop
+        self.deadline = None if timeout is None else loop.time() + timeout
+        self.timer: asyncio.TimerHandle | None = None
+        self.drained: asyncio.Future[None] | None = None  # who waits for a message to leave
+
+    def time_remaining(self) -> float | None:
+        """Seconds that the caller still waits; None where it waits without end."""
+        return None if self.deadline is None else max(self.deadline - self.loop.time(), 0.0)
+
+    async def abort(self, code: Any, details: str) -> NoReturn:
+        """As grpcio's, for servicers that do not raise `RpcError` yet; it goes with `legacy`. Raises `RpcError`."""
+        raise RpcError(Status(code.value[0]), details)
+
+
+class ServerEndpoint(Endpoint[ServerEvent]):
+    """One client's connection."""
+
+    _connection: ServerConnection
+
+    def __init__(self, server: BuiltinServer, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for a socket."""
+        super().__init__(ServerConnection(server.limits, server.pot, loop.time), loop)
+        self._server = server
+        server.endpoints.add(self)
+        self._handshake: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
+        self._heard = 0.0  # when something came last
+        self.calls: dict[int, Call] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Serve, if there is room for one more."""
+        super().connection_made(transport)
+        if len(self._server.endpoints) > self._server.limits.connections:
+            log.warning("a connection is refused: there are %d", self._server.limits.connections)
+            self.abort()
+            return
+        self._heard = self._loop.time()
+        self._handshake = self._loop.call_later(HANDSHAKE, self.abort)
+        if self._server.keepalive is not None:
+            self._timer = self._loop.call_later(self._server.keepalive, self._watch, self._server.keepalive)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Act on what came."""
+        self._heard = self._loop.time()
+        super().buffer_updated(nbytes)
+        if self._handshake is not None and self._connection.is_begun:
+            self._handshake.cancel()
+            self._handshake = None
+
+    def on_event(self, event: ServerEvent) -> None:
+        """Begin a call, or end one that nobody waits for."""
+        if isinstance(event, Request):
+            self._begin(event)
+        else:
+            call = self.calls.get(event.stream)
+            if call is not None:
+                call.task.cancel()
+
+    def on_drained(self, stream_id: int) -> None:
+        """Let a stream's handler go on."""
+        call = self.calls.get(stream_id)
+        if call is not None and call.drained is not None and not call.drained.done():
+            call.drained.set_result(None)
+
+    def on_lost(self) -> None:
+        """End the calls: their caller has gone."""
+        for timer in (self._handshake, self._timer):
+            if timer is not None:
+                timer.cancel()
+        self._server.endpoints.discard(self)
+        self._connection.abandon()
+        for call in self.calls.values():
+            call.task.cancel()
+
+    def go_away(self) -> None:
+        """Take no more calls."""
+        self._connection.go_away()
+        self.flush()
+
+    def end_calls(self) -> None:
+        """End the calls that still run, and the connection with them."""
+        for stream_id, call in self.calls.items():
+            self._connection.give_up(stream_id, Status.UNAVAILABLE, "the server stops")
+            call.task.cancel()
+        self.flush()
+        if not self._connection.is_closed:  # answers wait for a client that does not read
+            self.abort()
+
+    # calls
+
+    def _begin(self, request: Request) -> None:
+        connection, stream_id = self._connection, request.stream
+        if not connection.is_open(stream_id):
+            return  # it was reset in the same breath
+        method = self._server.methods.get(request.path)
+        if method is None:
+            path = request.path.decode(errors="replace")
+            connection.finish(stream_id, Status.UNIMPLEMENTED, f"unknown method {path}")
+            return
+        call = Call(self._loop, request.timeout)
+        call.task = start(self._loop, self._run(request, method, call))
+        if not call.task.done():
+            self.calls[stream_id] = call
+            if request.timeout is not None:
+                call.timer = self._loop.call_later(request.timeout, self._expire, stream_id)
+
+    async def _run(self, request: Request, method: Method, call: Call) -> None:
+        """Answer a call, whatever its handler does."""
+        connection, stream_id = self._connection, request.stream
+        try:
+            message = method.read(request.message)
+            if method.streams:
+                await self._stream(stream_id, method, message, call)
+            else:
+                connection.respond(stream_id, encode(await method.behaviour(message, call)))
+        except RpcError as error:
+            connection.finish(stream_id, error.code, error.details)
+        except asyncio.CancelledError:
+            connection.finish(stream_id, Status.CANCELLED, "the call was cancelled here")
+        except Exception as error:
+            log.exception("a call failed")
+            connection.finish(stream_id, Status.UNKNOWN, f"Unexpected {type(error)}: {error}")
+        self.calls.pop(stream_id, None)
+        if call.timer is not None:
+            call.timer.cancel()
+        self.flush_soon()
+
+    async def _stream(self, stream_id: int, method: Method, message: Any, call: Call) -> None:
+        async with aclosing(method.behaviour(message, call)) as answers:
+            async for answer in answers:
+                self._connection.send_message(stream_id, encode(answer))
+                self.flush()
+                if self._connection.is_sending(stream_id):
+                    call.drained = self._loop.create_future()
+                    await call.drained
+        self._connection.finish(stream_id, Status.OK)
+
+    def _expire(self, stream_id: int) -> None:
+        self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # in Go's words
+        self.calls[stream_id].task.cancel()
+        self.flush_soon()
+
+    # clients that do not speak
+
+    def _watch(self, period: float) -> None:
+        """Ping a client that is quiet for a period."""
+        quiet = self._loop.time() - self._heard
+        if quiet >= period:
+            self._connection.ping()
+            self.flush()
+            self._timer = self._loop.call_later(period, self._expect_sign, period, self._heard)
+        else:
+            self._timer = self._loop.call_later(period - quiet, self._watch, period)
+
+    def _expect_sign(self, period: float, heard: float) -> None:
+        if self._heard == heard:
+            log.warning("a client answers no ping for %g s: its calls end", period)
+            self.abort()
+        else:
+            self._watch(period)

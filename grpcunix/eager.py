@@ -1,0 +1,32 @@
+"""Tasks that take their first step at once.
+
+A handler that awaits nothing is done before the next turn of the loop, and its answer leaves with what else is written.
+Python 3.12 has such tasks. Before, the step that a new task asks its loop for is taken here, which is the same: the
+task is the current one from its first line on.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+if sys.version_info >= (3, 12):
+
+    def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task; call it from callbacks of `loop` only. It may be done when this returns."""
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+
+else:
+
+    def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task; call it from callbacks of `loop` only. It may be done when this returns."""
+        steps: list[tuple[Callable[[], object], Context]] = []
+        loop.call_soon = lambda step, *, context: steps.append((step, context))  # type: ignore
+        try:
+            task = asyncio.Task(coroutine, loop=loop)
+        finally:
+            del loop.call_soon
+        ((step, context),) = steps
+        context.run(step)
+        return task

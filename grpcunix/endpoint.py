@@ -1,0 +1,133 @@
+"""A socket that speaks `http2`: what comes in becomes events, what piles up is written when the socket takes it.
+
+Reading goes through one buffer for all sockets. Where more frames come than `http2` looks at in one go, the rest waits
+for the next turn of the loop, and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops
+when the socket is full; what waits then stays where it is (see `flow`).
+"""
+
+import asyncio
+from typing import Final, Generic, TypeVar
+
+from grpcunix.http2.connection import Connection
+
+PIECE: Final = 32_768  # bytes that are read at once
+UNREAD: Final = 65_536  # bytes that the other end may leave unread of what no window holds back
+LINGER: Final = 5.0  # seconds that a closed connection has to take its last bytes
+
+_BUFFER: Final = memoryview(bytearray(PIECE))
+
+E = TypeVar("E")
+
+
+class Endpoint(asyncio.BufferedProtocol, Generic[E]):
+    """One end of a connection; subclasses act on its events."""
+
+    def __init__(self, connection: Connection[E], loop: asyncio.AbstractEventLoop) -> None:
+        """Begin without a socket."""
+        self._connection = connection
+        self._loop = loop
+        self.lost: asyncio.Future[None] = loop.create_future()  # the socket has closed
+        self._transport: asyncio.Transport | None = None
+        self._is_receiving = False  # what is to be sent leaves after the events
+        self._flush_handle: asyncio.Handle | None = None
+
+    def on_event(self, event: E) -> None:
+        """Act on what happened."""
+        raise NotImplementedError
+
+    def on_drained(self, stream_id: int) -> None:
+        """Act on a stream whose messages have all left."""
+
+    def on_lost(self) -> None:
+        """Act on the end of the socket: nothing will come or leave any more."""
+        raise NotImplementedError
+
+    def flush_soon(self) -> None:
+        """Write what there is to be sent, together with what else comes in this turn of the loop."""
+        if not self._is_receiving and self._flush_handle is None:
+            self._flush_handle = self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what there is to be sent."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        transport, connection = self._transport, self._connection
+        if transport is None or transport.is_closing():
+            return
+        while data := connection.take():
+            transport.write(data)
+        drained = connection.outbox.drained
+        while drained:
+            self.on_drained(drained.pop())
+        if connection.is_closed:
+            self._close(transport)
+        elif not connection.outbox.writable and transport.get_write_buffer_size() > UNREAD:
+            transport.abort()  # it sends and never reads
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._loop.call_later(LINGER, transport.abort)
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)  # to be told as soon as the socket is full
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the socket."""
+        del exc
+        self._transport = None
+        self.lost.set_result(None)
+        self.on_lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to."""
+        del sizehint
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Act on what came."""
+        self._receive(bytes(_BUFFER[:nbytes]))
+        if self._connection.is_behind and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._receive(b"")
+        if self._connection.is_behind:
+            self._loop.call_soon(self._catch_up)
+        else:
+            self._transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
+        if self._connection.is_closed:
+            return
+        self._is_receiving = True
+        try:
+            for event in self._connection.receive(data):
+                self.on_event(event)
+        finally:
+            self._is_receiving = False
+        self.flush()
+
+    def pause_writing(self) -> None:
+        """Stop cutting DATA: the socket is full."""
+        self._connection.outbox.writable = False
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._connection.outbox.writable = True
+        self.flush()

@@ -1,0 +1,172 @@
+"""The transport of the package grpcio: the other implementation of the same face.
+
+The stand-in kubelet, `verify` and the stubs use it, so that what passes between them and the daemon is understood by
+two implementations. This module is imported only where it is asked for; it costs 15 MiB and three threads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpcunix.service import Handler, Method, encode
+from grpcunix.status import RpcError, Status
+
+_CODES = {status: next(code for code in grpc.StatusCode if code.value[0] == status) for status in Status}
+_CHANNEL_OPTIONS = [
+    # channels to one path would otherwise share a subchannel, and with it the back-off after an earlier refusal
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # it is how long a connection may take to be made
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+class GrpcioServer:
+    """Serves `handlers` at a path."""
+
+    def __init__(self, handlers: Sequence[Handler], keepalive: float | None) -> None:
+        """Prepare; see `UnixServer` for `keepalive`."""
+        options: list[tuple[str, int]] = [("grpc.so_reuseport", 0)]
+        if keepalive is not None:
+            milliseconds = int(keepalive * 1000)
+            options += [
+                ("grpc.keepalive_time_ms", milliseconds),
+                ("grpc.keepalive_timeout_ms", milliseconds),
+                ("grpc.http2.ping_timeout_ms", milliseconds),
+                ("grpc.http2.max_pings_without_data", 0),
+            ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers(tuple(map(_generic, handlers)))
+
+    async def start(self, path: Path) -> None:
+        """Bind and listen. Raises RuntimeError where that fails; gRPC says no cause."""
+        self._server.add_insecure_port(f"unix:{path}")
+        await self._server.start()
+
+    async def stop(self, grace: float | None) -> None:
+        """Stop; `grace` in seconds lets running calls end."""
+        await asyncio.shield(self._server.stop(grace))
+
+
+def _generic(handler: Handler) -> Any:
+    methods = {}
+    for name, method in handler.methods.items():
+        make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
+        behaviour = _streaming(method) if method.streams else _unary(method)
+        methods[name] = make(behaviour, response_serializer=encode)
+    return grpc.method_handlers_generic_handler(handler.service, methods)
+
+
+def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
+    async def behaviour(request: bytes, context: Any) -> Any:
+        try:
+            return await method.behaviour(method.read(request), context)
+        except RpcError as error:
+            await context.abort(_CODES[error.code], error.details)
+
+    return behaviour
+
+
+def _streaming(method: Method) -> Callable[[bytes, Any], AsyncIterator[Any]]:
+    async def behaviour(request: bytes, context: Any) -> AsyncIterator[Any]:
+        try:
+            async with aclosing(method.behaviour(method.read(request), context)) as answers:
+                async for answer in answers:
+                    yield answer
+        except RpcError as error:
+            await context.abort(_CODES[error.code], error.details)
+
+    return behaviour
+
+
+class GrpcioChannel:
+    """A channel to the socket at a path; see `connect`. `grpc` is grpcio's own, for who follows its connectivity."""
+
+    def __init__(self, path: Path, authority: str, max_message: int) -> None:
+        """Prepare; nothing is dialled yet. `max_message` bounds an answer's message in bytes."""
+        options = [
+            *_CHANNEL_OPTIONS,
+            ("grpc.default_authority", authority),
+            ("grpc.max_receive_message_length", max_message),
+        ]
+        self.grpc = grpc.aio.insecure_channel(f"unix:{path}", options=options)
+
+    async def unary(self, path: str, request: bytes, seconds: float | None) -> bytes:
+        """Call a unary method by its path; `seconds` is how long it may take. Raises `RpcError`."""
+        try:
+            answer: bytes = await self.grpc.unary_unary(path)(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _translated(error) from error
+        except grpc.aio.UsageError as error:
+            raise RpcError(Status.CANCELLED, str(error)) from error
+        except asyncio.CancelledError:
+            if _is_cancelling():
+                raise
+            raise RpcError(Status.CANCELLED, "the channel was closed") from None
+        return answer
+
+    def stream(self, path: str, request: bytes) -> "GrpcioStream":
+        """Call a streaming method by its path."""
+        return GrpcioStream(self.grpc.unary_stream(path), request)
+
+    async def close(self) -> None:
+        """End all calls. Idempotent."""
+        await self.grpc.close()
+
+    async def __aenter__(self) -> "GrpcioChannel":
+        """Return the channel."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()
+
+
+class GrpcioStream:
+    """The messages of a streaming call, encoded; the call begins with the iteration."""
+
+    def __init__(self, make: Callable[[bytes], Any], request: bytes) -> None:
+        """Prepare; nothing is sent yet."""
+        self._make = make
+        self._request = request
+        self._call: Any = None
+        self._is_cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate once. Raises `RpcError` where the call does not end well."""
+        try:
+            if self._is_cancelled:
+                raise RpcError(Status.CANCELLED, "the call was cancelled here")
+            self._call = self._make(self._request)
+            async for message in self._call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise _translated(error) from error
+        except grpc.aio.UsageError as error:
+            raise RpcError(Status.CANCELLED, str(error)) from error
+        except asyncio.CancelledError:
+            if _is_cancelling():
+                raise
+            raise RpcError(Status.CANCELLED, "the call was cancelled here") from None
+
+    def cancel(self) -> None:
+        """End the call. Idempotent; who iterates gets CANCELLED."""
+        self._is_cancelled = True
+        if self._call is not None:
+            self._call.cancel()
+
+
+def _translated(error: grpc.aio.AioRpcError) -> RpcError:
+    return RpcError(Status(error.code().value[0]), error.details() or "")
+
+
+def _is_cancelling() -> bool:
+    """Tell whether the running task is being cancelled; else CancelledError is grpcio's way to end a call."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,26 @@
+"""HTTP/2 as gRPC on a unix socket needs it: bytes in, events out, bytes to send out. No I/O, no asyncio.
+
+Rules:
+1. Strict: a frame or header that the state does not allow ends the connection with RFC 9113's error code. Whoever
+   connects here speaks gRPC; there is no browser to be lenient with, and what ends the connection cannot be a lever.
+2. Everything that the other end can make grow has a bound in `limits`.
+3. What does not exist here: TLS, push, priorities, compression of messages, HTTP/1.1 and its upgrade, CONNECT.
+
+Source: RFC 9113 (HTTP/2), RFC 7541 (HPACK), gRPC's PROTOCOL-HTTP2.md.
+"""
+
+from grpcunix.http2.client import ClientConnection, Ended, Message
+from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, Pot
+from grpcunix.http2.server import Cancelled, Request, ServerConnection
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Cancelled",
+    "ClientConnection",
+    "Ended",
+    "Limits",
+    "Message",
+    "Pot",
+    "Request",
+    "ServerConnection",
+]

@@ -1,0 +1,339 @@
+"""A connection, as both ends have it: bytes become frames, frames change states, and what is to be sent piles up.
+
+`ServerConnection` and `ClientConnection` say what HEADERS and DATA mean. A phase says which frames may come: first the
+preface, then SETTINGS, then any; within a header block nothing but its CONTINUATION frames.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Generic, TypeVar
+
+from grpcunix.http2 import frames
+from grpcunix.http2.flow import Outbox, Stream, widened
+from grpcunix.http2.frames import ErrorCode, Fault, Setting
+from grpcunix.http2.hpack import TABLE_SIZE, Decoder, Field
+from grpcunix.http2.limits import Courtesy, Limits
+from grpcunix.http2.states import (
+    CLOSED,
+    IDLE,
+    RECEIVE_RESET,
+    RECEIVE_WINDOW_UPDATE,
+    RESET,
+    SEND_RESET,
+    Event,
+    State,
+    step,
+)
+
+FRAMES_AT_ONCE: Final = 32  # so that a client that floods us costs others the time of that many at a time
+E = TypeVar("E")
+
+
+class Phase(IntEnum):
+    """Which frames may come."""
+
+    CLOSED = 0  # none will be looked at
+    PREFACE = 1  # none: the 24 bytes before them
+    SETTINGS = 2
+    ANY = 3
+    HEADER_BLOCK = 4
+
+
+# plain names, as in `states`
+_CLOSED, _PREFACE, _SETTINGS, _ANY, _HEADER_BLOCK = Phase
+_EXPECTED: Final = {_SETTINGS: frames.SETTINGS, _HEADER_BLOCK: frames.CONTINUATION}
+
+
+class Connection(Generic[E]):
+    """One end. `receive` what comes, act on the events, and write what `take` returns after everything done."""
+
+    def __init__(self, limits: Limits, first: Phase, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin in a phase; `clock` returns seconds."""
+        self.limits = limits
+        self.outbox = Outbox()
+        self.phase = first
+        self.fault: Fault | None = None  # why we ended the connection
+        self.is_behind = False
+        self.going = False  # the server has said that it goes away: no new calls
+        self._streams: dict[int, Stream] = {}
+        self._last = 0  # the highest stream that was begun
+        self._events: list[E] = []
+        self._buffer = b""
+        self._reset: deque[int] = deque(maxlen=Courtesy.FIRST)  # streams in state RESET
+        self._decoder = Decoder(limits.header_list)
+        self._table_is_smaller = False  # the other end's table of our fields: the next block says that we use none
+        self._block: list[bytes] = []  # a header block whose end has not come, and the flags of its first frame
+        self._block_stream = self._block_flags = 0
+        self._courtesy = Courtesy(clock)
+        self._handlers: Final = (
+            self._on_data,
+            self._on_headers,
+            self._on_priority,
+            self._on_rst_stream,
+            self._on_settings,
+            self._on_push_promise,
+            self._on_ping,
+            self._on_goaway,
+            self._on_window_update,
+            self._on_continuation,
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the connection has ended: write what `take` returns, then close the socket."""
+        return self.phase is _CLOSED
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether the other end speaks HTTP/2: its preface and settings have come."""
+        return self.phase > _SETTINGS
+
+    @property
+    def streams(self) -> int:
+        """How many calls there are."""
+        return len(self._streams)
+
+    def is_sending(self, stream_id: int) -> bool:
+        """Tell whether a message of a stream has not left yet."""
+        stream = self._streams.get(stream_id)
+        return stream is not None and bool(stream.chunks)
+
+    def receive(self, data: bytes) -> list[E]:
+        """Take what came; return what happened. A fault of the other end closes the connection, see `is_closed`.
+
+        Looks at some frames only where very many came: while `is_behind`, call it again without data.
+        """
+        self._events = []
+        if self._buffer:
+            data = self._buffer + data
+        position, end = 0, len(data)
+        unpack, handlers = frames.HEADER.unpack_from, self._handlers
+        self.is_behind = False
+        try:
+            if self.phase is _PREFACE:
+                position = self._take_preface(data)
+            for _ in range(FRAMES_AT_ONCE):
+                if end - position < 9 or self.phase <= _PREFACE:
+                    break
+                word, flags, stream_id = unpack(data, position)
+                size, kind = word >> 8, word & 0xFF
+                if size > frames.MAX_PAYLOAD:
+                    raise Fault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                start = position + 9
+                if end - start < size:
+                    break
+                position = start + size
+                if self.phase is not _ANY and kind != _EXPECTED.get(self.phase):
+                    raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
+                if kind < 10:
+                    handlers[kind](flags, stream_id & frames.MAX_STREAM_ID, data[start:position])
+                else:
+                    self._courtesy.spend()  # unknown kinds are ignored
+            else:
+                self.is_behind = True
+        except Fault as fault:
+            self.fault = fault
+            self.close(fault.code, str(fault))
+        self._buffer = data[position:] if position < end and self.phase is not _CLOSED else b""
+        return self._events
+
+    def take(self) -> bytes:
+        """Return what is to be written now. Call it again after writing, until it returns nothing."""
+        outbox = self.outbox
+        data = outbox.take()
+        if outbox.data_frames:
+            self._courtesy.earn(outbox.data_frames)
+            outbox.data_frames = 0
+        if outbox.ended:
+            for stream in outbox.ended:
+                self._sent_end(stream)
+            outbox.ended.clear()
+        return data
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self.outbox.add(frames.frame(frames.PING, 0, 0, b"nodeplug"))
+
+    def close(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "") -> None:
+        """End the connection now."""
+        self.outbox.add(frames.goaway(self._last, code, text))
+        self.phase = _CLOSED
+
+    # what the ends do differently
+
+    def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def _on_fields(self, stream_id: int, fields: list[Field], ends: bool) -> None:
+        """Act on a header block; also on one that is not wanted any more, when `fields` need not be looked at."""
+        raise NotImplementedError
+
+    def _on_reset(self, stream: Stream, code: ErrorCode) -> None:
+        """Act on a stream that the other end has reset."""
+        raise NotImplementedError
+
+    def _sent_end(self, stream: Stream) -> None:
+        """Act on the end of our half, which has left."""
+        raise NotImplementedError
+
+    # streams
+
+    def _state(self, stream_id: int) -> State:
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            return stream.state
+        if stream_id > self._last or not stream_id & 1:
+            return IDLE
+        return RESET if stream_id in self._reset else CLOSED
+
+    def _received(self, stream_id: int, event: Event) -> Stream | None:
+        """Step the stream that something came for, and return it; None where it has ended before. Raises `Fault`."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.state = step(stream.state, event)
+            return stream
+        before = self._state(stream_id)
+        if step(before, event) is not before and before is RESET:
+            self._reset.remove(stream_id)
+        return None
+
+    def _forget(self, stream: Stream) -> None:
+        """Remove a stream that is closed."""
+        self._streams.pop(stream.id, None)
+        self.outbox.drop(stream)
+
+    def _send_reset(self, stream: Stream, code: ErrorCode) -> None:
+        self.outbox.add(frames.rst_stream(stream.id, code))
+        stream.state = step(stream.state, SEND_RESET)
+        if stream.state is RESET:
+            self._reset.append(stream.id)
+        self._forget(stream)
+
+    # frames
+
+    def _take_preface(self, data: bytes) -> int:
+        size = len(frames.PREFACE)
+        if not frames.PREFACE.startswith(data[:size]):
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "this is a socket of gRPC: HTTP/2 must begin at once")
+        if len(data) < size:
+            return 0
+        self.phase = _SETTINGS
+        return size
+
+    def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        block = frames.unpad(flags, payload)
+        if flags & frames.WITH_PRIORITY:
+            if len(block) < 5:
+                raise Fault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS ends within its priority")
+            block = block[5:]
+        if not stream_id & 1:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}")
+        if flags & frames.END_HEADERS:
+            self._on_fields(stream_id, self._decoder.decode(block), bool(flags & frames.END_STREAM))
+        else:
+            self._block, self._block_stream, self._block_flags = [block], stream_id, flags
+            self.phase = _HEADER_BLOCK
+
+    def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if self.phase is not _HEADER_BLOCK or stream_id != self._block_stream:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without the HEADERS that it continues")
+        self._block.append(payload)
+        if len(self._block) > self.limits.header_frames or sum(map(len, self._block)) > self.limits.header_list:
+            raise Fault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long, or in too many frames")
+        if flags & frames.END_HEADERS:
+            block, self._block = b"".join(self._block), []
+            self.phase = _ANY
+            self._on_fields(stream_id, self._decoder.decode(block), bool(self._block_flags & frames.END_STREAM))
+
+    def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
+        del flags
+        if stream_id == 0:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        if len(payload) != 5:
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, "PRIORITY must have 5 bytes")
+        self._courtesy.spend()
+
+    def _on_rst_stream(self, flags: int, stream_id: int, payload: bytes) -> None:
+        del flags
+        if len(payload) != 4:
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM must have 4 bytes")
+        self._courtesy.spend()
+        stream = self._received(stream_id, RECEIVE_RESET)
+        if stream is not None:
+            self._forget(stream)
+            self._on_reset(stream, frames.error_code(frames.WORD.unpack(payload)[0]))
+
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id != 0:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"SETTINGS on stream {stream_id}")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
+        if self.phase is _SETTINGS:
+            if flags & frames.ACK:
+                raise Fault(ErrorCode.PROTOCOL_ERROR, "SETTINGS are acknowledged before any were sent")
+            self.phase = _ANY
+        self._courtesy.spend()
+        if not flags & frames.ACK:
+            for name, value in dict(frames.SETTING.iter_unpack(payload)).items():  # of each the last one
+                self._on_setting(name, value)
+            self.outbox.add(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _on_setting(self, name: int, value: int) -> None:
+        if name == Setting.INITIAL_WINDOW_SIZE:
+            if value > frames.MAX_WINDOW:
+                raise Fault(ErrorCode.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE {value}")
+            change, self.outbox.initial = value - self.outbox.initial, value
+            if change:
+                for stream in self._streams.values():
+                    stream.window = widened(stream.window, change)
+        elif name == Setting.HEADER_TABLE_SIZE:
+            self._table_is_smaller = self._table_is_smaller or value < TABLE_SIZE
+        elif name == Setting.ENABLE_PUSH and value > 1:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
+        elif name == Setting.MAX_FRAME_SIZE and not frames.MAX_PAYLOAD <= value < 1 << 24:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE {value}")
+
+    def _on_push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
+        del flags, stream_id, payload
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "nobody may push here")
+
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id != 0:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"PING on stream {stream_id}")
+        if len(payload) != 8:
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, "PING must have 8 bytes")
+        self._courtesy.spend()
+        if not flags & frames.ACK:
+            self.outbox.add(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        del flags
+        if stream_id != 0:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"GOAWAY on stream {stream_id}")
+        if len(payload) < 8:
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY must have 8 bytes or more")
+        self._courtesy.spend()
+
+    def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
+        del flags
+        if len(payload) != 4:
+            raise Fault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE must have 4 bytes")
+        increment = frames.WORD.unpack(payload)[0] & frames.MAX_WINDOW
+        if increment == 0:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+        self._courtesy.spend()
+        if stream_id == 0:
+            self.outbox.window = widened(self.outbox.window, increment)
+            return
+        stream = self._received(stream_id, RECEIVE_WINDOW_UPDATE)
+        if stream is not None:
+            stream.window = widened(stream.window, increment)
+
+    def _table_update(self) -> bytes:
+        """Return what our next header block must begin with."""
+        if not self._table_is_smaller:
+            return b""
+        self._table_is_smaller = False
+        return b"\x20"  # a table of no bytes, and so smaller than whatever the other end will say

@@ -1,0 +1,345 @@
+"""A server's end: requests of one message each come out, answers go in.
+
+A call that gRPC cannot serve is answered here (no POST, no gRPC, a message that is too large); the rest is a `Request`.
+An answer to a call that has ended meanwhile is dropped, so the shell needs not know.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from grpcunix.http2 import frames, hpack
+from grpcunix.http2.connection import Connection, Phase
+from grpcunix.http2.flow import Intake, Stream
+from grpcunix.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode, Fault, Setting
+from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, Pot
+from grpcunix.http2.messages import PREFIX, decode_timeout, encode_details, message_size, prefix
+from grpcunix.http2.states import (
+    CLOSED,
+    IDLE,
+    OPEN,
+    RECEIVE_DATA,
+    RECEIVE_END,
+    RECEIVE_HEADERS,
+    SEND_END,
+    step,
+)
+from grpcunix.status import RpcError, Status
+
+
+class Request(NamedTuple):
+    """A call has come, with its whole message."""
+
+    stream: int
+    path: bytes  # `/package.Service/Method`
+    timeout: float | None  # seconds that the caller waits
+    message: bytes
+
+
+class Cancelled(NamedTuple):
+    """The caller does not wait any more."""
+
+    stream: int
+
+
+ServerEvent: TypeAlias = Request | Cancelled
+
+_RESPONSE: Final = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
+_OK: Final = hpack.encode([(b"grpc-status", b"0")])
+# frames of an answer up to their stream's number, which is all that differs
+_RESPONSE_HEAD: Final = HEADER.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, 0)[:5]
+_OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM, 0)[:5]
+
+_REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
+_FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+_COLON: Final = ord(":")
+_LENGTH: Final = "the request is not as long as content-length says"
+_ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
+
+
+class ServerConnection(Connection[ServerEvent]):
+    """One client's connection."""
+
+    def __init__(
+        self, limits: Limits = DEFAULT_LIMITS, pot: Pot | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin; `pot` is shared by the connections of a server."""
+        super().__init__(limits, Phase.PREFACE, clock)
+        self._pot = pot or Pot()
+        self._usual: list[hpack.Field] | None = None  # of the last call, all but its deadline
+        self._usual_path = b""
+        self._unfinished = 0  # bytes of requests whose end has not come
+        self.outbox.add(
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: limits.streams,
+                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+                }
+            )
+        )
+        self._intake = Intake(self.outbox)
+
+    # answers
+
+    def respond(self, stream_id: int, message: bytes) -> None:
+        """Answer a call with one message and OK."""
+        stream = self._unanswered(stream_id)
+        if stream is None:
+            return
+        size = PREFIX + len(message)
+        outbox = self.outbox
+        if not outbox.fits(stream, size) or self._table_is_smaller:
+            self.send_message(stream_id, message)
+            self.finish(stream_id, Status.OK)
+            return
+        outbox.count(stream, size)
+        number = frames.WORD.pack(stream_id)
+        data = HEADER.pack(size << 8 | DATA, 0, stream_id) + prefix(message)
+        outbox.add(b"".join((_RESPONSE_HEAD, number, _RESPONSE, data, message, _OK_HEAD, number, _OK)))
+        self._sent_end(stream)
+
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        """Send a message of a stream; `outbox.drained` names the stream when all of it has left."""
+        stream = self._unanswered(stream_id)
+        if stream is not None:
+            self._send_headers(stream)
+            self.outbox.put(stream, prefix(message), message)
+
+    def finish(self, stream_id: int, status: Status, details: str = "") -> None:
+        """End a call; messages that wait are sent before."""
+        stream = self._unanswered(stream_id)
+        if stream is not None:
+            fields = [(b"grpc-status", b"%d" % status)]
+            if details:
+                fields.append((b"grpc-message", encode_details(details)))
+            self._finish(stream, fields)
+
+    def give_up(self, stream_id: int, status: Status, details: str) -> None:
+        """End a call now: a message that waits is not sent any more, or not all of it."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and stream.chunks:
+            self._send_reset(stream, ErrorCode.CANCEL)
+        else:
+            self.finish(stream_id, status, details)
+
+    def is_open(self, stream_id: int) -> bool:
+        """Tell whether a call waits for its answer."""
+        return self._unanswered(stream_id) is not None
+
+    def _unanswered(self, stream_id: int) -> Stream | None:
+        stream = self._streams.get(stream_id)
+        return None if stream is None or stream.trailers is not None else stream
+
+    def go_away(self) -> None:
+        """Take no more calls; the connection closes when those that there are have ended."""
+        if not self.going:
+            self.going = True
+            self.outbox.add(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server stops"))
+            self._close_if_done()
+
+    def _send_headers(self, stream: Stream) -> None:
+        if not stream.has_headers:
+            stream.has_headers = True
+            block = self._table_update() + _RESPONSE
+            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
+
+    def _finish(self, stream: Stream, fields: list[hpack.Field], body: bytes = b"") -> None:
+        """Send trailers, or an answer of trailers only; or one of HTTP with its body."""
+        if body:
+            stream.has_headers = True
+            block = self._table_update() + hpack.encode(fields)
+            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
+            self.outbox.put(stream, body, trailers=frames.frame(DATA, END_STREAM, stream.id))
+            return
+        block = hpack.encode(fields) if stream.has_headers else self._table_update() + _RESPONSE + hpack.encode(fields)
+        self.outbox.put(stream, trailers=frames.frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+
+    def _sent_end(self, stream: Stream) -> None:
+        stream.state = step(stream.state, SEND_END)
+        if stream.state is CLOSED:
+            self._forget(stream)
+        else:  # the request has not ended, and nobody wants the rest of it
+            self._send_reset(stream, ErrorCode.NO_ERROR)
+
+    def _forget(self, stream: Stream) -> None:
+        if self._streams.get(stream.id) is stream:
+            self._pot.streams -= 1
+            self._release(stream)
+            super()._forget(stream)
+            self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self.going and not self._streams:
+            self.phase = Phase.CLOSED
+
+    def abandon(self) -> None:
+        """Give back what the connection holds of the pot: the socket has closed."""
+        self.phase = Phase.CLOSED
+        for stream in list(self._streams.values()):
+            self._forget(stream)
+
+    # requests
+
+    def _on_fields(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
+        if self._state(stream_id) is not IDLE:
+            self._on_trailers(stream_id, fields, ends)
+            return
+        self._last = stream_id
+        stream = Stream(stream_id, OPEN, self.outbox.initial, frames.DEFAULT_WINDOW)
+        self._streams[stream_id] = stream
+        self._pot.streams += 1
+        if self._is_too_many():
+            self._courtesy.spend()
+            self._send_reset(stream, ErrorCode.REFUSED_STREAM)
+            return
+        try:
+            refusal = self._read(stream, fields)
+        except RpcError as error:
+            self.finish(stream_id, error.code, error.details)
+        else:
+            if refusal is not None:
+                self._finish(stream, [(b":status", refusal[0]), (b"content-type", b"text/plain")], refusal[1])
+        if ends:
+            self._on_request_end(stream, b"")
+
+    def _read(self, stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, bytes] | None:
+        """As `_read_request`; the next call of a client often differs in nothing but its deadline, which comes last."""
+        if fields and fields[-1][0] == b"grpc-timeout":
+            if fields[:-1] == self._usual:
+                stream.path, stream.timeout = self._usual_path, decode_timeout(fields[-1][1])
+                return None
+            refusal = _read_request(stream, fields)
+            if refusal is None and stream.declared is None:
+                self._usual, self._usual_path = fields[:-1], stream.path
+            return refusal
+        return _read_request(stream, fields)
+
+    def _is_too_many(self) -> bool:
+        limits, mine = self.limits, len(self._streams)
+        return (
+            self.going
+            or mine > limits.streams
+            or (mine > limits.streams_always and self._pot.streams > limits.streams_together)
+        )
+
+    def _on_trailers(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
+        stream = self._received(stream_id, RECEIVE_HEADERS)
+        if not ends or any(name[0] == _COLON for name, _ in fields):
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "a second HEADERS must be trailers and end the stream")
+        if stream is None:
+            self._received(stream_id, RECEIVE_END)
+        else:
+            self._on_request_end(stream, stream.body or b"")
+
+    def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        size = len(payload)
+        self._intake.take(size)
+        ends = flags & END_STREAM
+        if size == 0 and not ends:
+            self._courtesy.spend()
+        if flags & frames.PADDED:
+            payload = frames.unpad(flags, payload)
+        stream = self._received(stream_id, RECEIVE_DATA)
+        if stream is None:
+            if ends:
+                self._received(stream_id, RECEIVE_END)
+            return
+        stream.receive_window -= size  # half of it is always left for a frame; see `Intake`
+        if stream.declared is not None:
+            stream.declared -= len(payload)
+            if stream.declared < 0:
+                raise Fault(ErrorCode.PROTOCOL_ERROR, _LENGTH)
+        if ends and stream.body is None:  # the usual case: all in one frame
+            self._on_request_end(stream, payload)
+            return
+        if payload and stream.trailers is None:
+            self._keep(stream, payload)
+        if ends:
+            self._on_request_end(stream, stream.body or b"")
+        elif stream.receive_window < frames.DEFAULT_WINDOW // 2:
+            self.outbox.add(frames.window_update(stream_id, frames.DEFAULT_WINDOW - stream.receive_window))
+            stream.receive_window = frames.DEFAULT_WINDOW
+
+    def _keep(self, stream: Stream, payload: bytes) -> None:
+        """Keep a part of a request, or refuse the call."""
+        if stream.body is None:
+            stream.body = bytearray()
+        try:
+            stream.body += payload
+            self._unfinished += len(payload)
+            self._pot.unfinished += len(payload)
+            size = message_size(stream.body, self.limits.message)
+            if size is not None and len(stream.body) > PREFIX + size:
+                raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
+            limits = self.limits
+            if self._unfinished > limits.unfinished_always and self._pot.unfinished > limits.unfinished_together:
+                text = "too much of unfinished requests is kept here already; try again when they have ended"
+                raise RpcError(Status.RESOURCE_EXHAUSTED, text)
+        except RpcError as error:
+            self._release(stream)
+            self.finish(stream.id, error.code, error.details)
+
+    def _release(self, stream: Stream) -> None:
+        """Forget what has come of a request."""
+        if stream.body is not None:
+            self._unfinished -= len(stream.body)
+            self._pot.unfinished -= len(stream.body)
+            stream.body = None
+
+    def _on_request_end(self, stream: Stream, body: bytes | bytearray) -> None:
+        if stream.declared:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, _LENGTH)
+        stream.state = step(stream.state, RECEIVE_END)
+        if stream.trailers is not None:  # answered already
+            return
+        self._release(stream)
+        try:
+            if message_size(body, self.limits.message) != len(body) - PREFIX:
+                raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
+        except RpcError as error:
+            self.finish(stream.id, error.code, error.details)
+            return
+        self._events.append(Request(stream.id, stream.path, stream.timeout, bytes(memoryview(body)[PREFIX:])))
+
+    def _on_reset(self, stream: Stream, code: ErrorCode) -> None:
+        del code
+        self._events.append(Cancelled(stream.id))
+
+
+def _read_request(stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, bytes] | None:
+    """Note in `stream` what its request says; return the HTTP status and text for one that is not gRPC at all.
+
+    Raises `Fault` for a request that is malformed (RFC 9113, sections 8.2 and 8.3) and `RpcError` for a call that
+    cannot be served.
+    """
+    count = 0
+    for name, _ in fields:
+        if name[0] != _COLON:
+            break
+        count += 1
+    pseudo, rest = dict(fields[:count]), dict(fields[count:])
+    if len(pseudo) != count or not pseudo.keys() <= _REQUEST_FIELDS or len(pseudo) < 3:
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "a request has :method, :scheme, :path and perhaps :authority, each once")
+    if not rest.keys().isdisjoint(_FORBIDDEN) or any(name[0] == _COLON for name in rest):
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "a request has a header that must not be there")
+    stream.path = pseudo.get(b":path", b"")
+    if not stream.path or b":method" not in pseudo or b":scheme" not in pseudo:
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "a request must have :method, :scheme and :path")
+    if rest.get(b"te", b"trailers") != b"trailers":
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "te must be trailers")
+    length = rest.get(b"content-length")
+    if length is not None:
+        if not length.isdigit() or len(length) > 18:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "content-length must be a number")
+        stream.declared = int(length)
+    if pseudo[b":method"] != b"POST":
+        return b"405", b"gRPC calls are POST requests\n"
+    kind = rest.get(b"content-type", b"")
+    if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
+        return b"415", b"this socket serves gRPC: content-type must be application/grpc\n"
+    if rest.get(b"grpc-encoding", b"identity") != b"identity":
+        raise RpcError(Status.UNIMPLEMENTED, "messages must not be compressed: grpc-encoding must be identity")
+    timeout = rest.get(b"grpc-timeout")
+    if timeout is not None:
+        stream.timeout = decode_timeout(timeout)
+    return None

@@ -1,0 +1,248 @@
+"""What a hostile client can do to a server of 5,000 devices: memory that it costs, and how others fare meanwhile.
+
+The suite runs each attack briefly. `python -m tests.grpcunix.attacks [builtin|grpcio] [SECONDS]` runs each for longer
+and prints a table; others are a new client of grpcio every half second, and what counts is its slowest answer.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import hpack
+
+from grpcunix.http2 import frames
+from grpcunix.http2.frames import ErrorCode, frame
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.grpcunix.http2.test_limits import FLOODS
+
+DEVICES = 5_000
+SERVICE = "/v1beta1.DevicePlugin/"
+_ALLOCATE = api.AllocateRequest(
+    container_requests=[api.ContainerAllocateRequest(devices_ids=["res0-dev00001"])]
+).SerializeToString()
+
+
+class Target:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path, transport: str) -> None:
+        """Start it; return when it serves."""
+        self.path = folder / "res0.sock"
+        command = [sys.executable, "-m", "tests.grpcunix.plugin", str(folder), transport, str(DEVICES)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"serving\n"
+        self.answer_time()  # what the first call loads is not the attack's
+
+    def memory(self) -> float:
+        """Resident MiB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def connect(self) -> socket.socket:
+        """Return a raw connection on which HTTP/2 has begun."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(10)
+        connection.connect(str(self.path))
+        connection.sendall(frames.PREFACE + frame(frames.SETTINGS, 0, 0))
+        return connection
+
+    def answer_time(self) -> float:
+        """Milliseconds that a new client of grpcio waits for an answer. Raises `grpc.RpcError`."""
+        began = time.perf_counter()
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost")]
+        with grpc.insecure_channel(f"unix:{self.path}", options=options) as channel:
+            channel.unary_unary(SERVICE + "Allocate")(_ALLOCATE, timeout=10)
+        return (time.perf_counter() - began) * 1e3
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Outcome(NamedTuple):
+    """What an attack did."""
+
+    memory: float  # MiB more at its worst
+    answers: list[float]  # milliseconds of others
+    is_closed: bool  # the attacker's connection
+
+
+@contextlib.contextmanager
+def target(transport: str) -> Iterator[Target]:
+    """A target that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="np-") as folder:
+        found = Target(Path(folder), transport)
+        try:
+            yield found
+        finally:
+            found.stop()
+
+
+def request(stream: int, method: str, payload: bytes | None = b"\0\0\0\0\0") -> bytes:
+    """A request without its end where there is no payload."""
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", (SERVICE + method).encode()),
+        (b":authority", b"localhost"),
+        (b"content-type", b"application/grpc"),
+    ]
+    head = frame(frames.HEADERS, frames.END_HEADERS, stream, hpack.Encoder().encode(fields))
+    return head if payload is None else head + frame(frames.DATA, frames.END_STREAM, stream, payload)
+
+
+def flood(found: Target, make: Callable[[int], bytes], seconds: float, *, reads: bool) -> Outcome:
+    """Send what `make` makes as fast as it is taken."""
+    before, worst, answers, is_closed = found.memory(), 0.0, list[float](), False
+    end = time.monotonic() + seconds
+    due = time.monotonic() + 0.1
+    number, pending = 0, b""
+    with found.connect() as attacker:
+        attacker.setblocking(False)
+        while time.monotonic() < end and not is_closed:
+            while len(pending) < 1 << 16:
+                pending += make(number)
+                number += 1
+            select.select([attacker] if reads else [], [attacker], [], 0.05)
+            try:
+                pending = pending[attacker.send(pending) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                is_closed = True
+            if reads:
+                with contextlib.suppress(OSError):
+                    attacker.recv(1 << 16)
+            if time.monotonic() > due:
+                answers.append(found.answer_time())
+                due = time.monotonic() + 0.5
+                worst = max(worst, found.memory() - before)
+    return Outcome(max(worst, found.memory() - before), [*answers, found.answer_time()], is_closed)
+
+
+def _hold(found: Target, connections: int, opening: bytes, seconds: float) -> Outcome:
+    """Send the same on many connections, and read nothing for a while."""
+    before, held = found.memory(), []
+    for _ in range(connections):
+        held.append(found.connect())
+        held[-1].settimeout(1)
+        with contextlib.suppress(OSError):
+            held[-1].sendall(opening)
+    answers, memory, end = [found.answer_time()], 0.0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        answers.append(found.answer_time())
+        memory = max(memory, found.memory() - before)
+    for connection in held:
+        connection.close()
+    return Outcome(memory, answers, is_closed=False)
+
+
+_WIDE = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 1 << 24}) + frames.window_update(0, 1 << 24)
+
+
+def readers_that_do_not_read(found: Target, seconds: float) -> Outcome:
+    """50 connections ask for the list and never read it."""
+    return _hold(found, 50, _WIDE + request(1, "ListAndWatch"), seconds)
+
+
+def lists_that_nobody_reads(found: Target, seconds: float) -> Outcome:
+    """100 connections, half of which ask 100 times."""
+    many = b"".join(request(stream, "ListAndWatch") for stream in range(1, 201, 2))
+    first = _hold(found, 50, _WIDE + many, seconds)
+    second = _hold(found, 50, _WIDE + request(1, "ListAndWatch"), seconds)
+    return Outcome(max(first.memory, second.memory), first.answers + second.answers, is_closed=False)
+
+
+def idle_connections(found: Target, seconds: float) -> Outcome:
+    """200 connections that do nothing."""
+    return _hold(found, 200, b"", seconds)
+
+
+def unfinished_requests(found: Target, seconds: float) -> Outcome:
+    """20 connections with 100 requests each, all of them half a message."""
+    part = frame(frames.DATA, 0, 0, b"\0\0\x01\0\0" + bytes(16_000))
+    opening = b"".join(
+        request(stream, "Allocate", None) + part[:5] + struct.pack(">I", stream) + part[9:]
+        for stream in range(1, 201, 2)
+    )
+    return _hold(found, 20, opening, seconds)
+
+
+def _of_flood(name: str, *, reads: bool) -> Callable[[Target, float], Outcome]:
+    return lambda found, seconds: flood(found, FLOODS[name], seconds, reads=reads)
+
+
+def answers_that_nobody_reads(found: Target, seconds: float) -> Outcome:
+    """Calls as fast as they are taken, and no answer is read."""
+    return flood(
+        found,
+        lambda number: request(2 * number + 1, "Allocate", b"\0" + struct.pack(">I", len(_ALLOCATE)) + _ALLOCATE),
+        seconds,
+        reads=False,
+    )
+
+
+def tiny_data(found: Target, seconds: float) -> Outcome:
+    """A message of 3 MiB in DATA frames of one byte."""
+    first = request(1, "Allocate", None) + frame(frames.DATA, 0, 1, b"\0\0\x30\0\0")
+    one = frame(frames.DATA, 0, 1, b"x")
+    return flood(found, lambda number: one if number else first, seconds, reads=True)
+
+
+def calls_that_are_reset(found: Target, seconds: float) -> Outcome:
+    """Lists that are asked for and taken back."""
+
+    def make(number: int) -> bytes:
+        stream = 2 * number + 1
+        return request(stream, "ListAndWatch") + frames.rst_stream(stream, ErrorCode.CANCEL)
+
+    return flood(found, make, seconds, reads=True)
+
+
+ATTACKS: dict[str, Callable[[Target, float], Outcome]] = {
+    **{f"flood: {name}": _of_flood(name, reads=True) for name in FLOODS},
+    **{f"flood, unread: {name}": _of_flood(name, reads=False) for name in ("ping", "settings")},
+    **{
+        attack.__name__.replace("_", " "): attack
+        for attack in (
+            answers_that_nobody_reads,
+            calls_that_are_reset,
+            idle_connections,
+            lists_that_nobody_reads,
+            readers_that_do_not_read,
+            tiny_data,
+            unfinished_requests,
+        )
+    },
+}
+
+
+def main(transport: str, seconds: float) -> None:
+    """Run all attacks, each on a server of its own, and print what they did."""
+    print(f"{transport}: attack, MiB more, slowest answer to others in ms, whether the attacker was cut off")
+    for name, attack in ATTACKS.items():
+        with target(transport) as found:
+            try:
+                outcome = attack(found, seconds)
+            except grpc.RpcError as error:
+                print(f"{name:38} others fail: {error.code().name}", flush=True)
+                continue
+        closed = "cut off" if outcome.is_closed else ""
+        print(f"{name:38} {outcome.memory:6.1f} {max(outcome.answers):7.1f} {closed}", flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    main(sys.argv[1] if len(sys.argv) > 1 else "builtin", float(sys.argv[2]) if len(sys.argv) > 2 else 4.0)

@@ -1,0 +1,319 @@
+"""Calls, over each pair of transports: who serves and who calls cannot tell which it is."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from grpcunix import Channel, Client, Context, RpcError, Status, Transport, connect, handler
+from grpcunix.socket import UnixServer
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+EMPTY = api.Empty()
+
+
+class Plugin:
+    """Does what the first device id of a request says."""
+
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+        self.waiting = asyncio.Event()
+        self.sent = 0
+        self.context: Context | None = None
+
+    async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
+        self.context = context
+        return api.DevicePluginOptions(pre_start_required=True)
+
+    async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
+        try:
+            for number in range(3):
+                self.sent += 1
+                yield api.ListAndWatchResponse(devices=[api.Device(ID=str(number))]).SerializeToString()
+            await self._wait()
+        finally:
+            self.cancelled.set()
+
+    async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
+        self.context = context
+        (command, *rest) = request.container_requests[0].devices_ids
+        if command == "refuse":
+            raise RpcError(Status.FAILED_PRECONDITION, rest[0])
+        if command == "fail":
+            raise ValueError(rest[0])
+        if command == "wait":
+            try:
+                await self._wait()
+            finally:
+                self.cancelled.set()
+        if command == "sleep":  # timers and tasks of the handler's own
+            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+        size = int(rest[0]) if rest else 0
+        return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"x": "x" * size})])
+
+    async def _wait(self) -> None:
+        self.waiting.set()
+        await asyncio.Event().wait()
+
+
+def asking(*words: str) -> api.AllocateRequest:
+    return api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=words)])
+
+
+@contextlib.asynccontextmanager
+async def both(
+    folder: Path, serving: Transport, calling: Transport, max_message: int = 4 << 20
+) -> AsyncIterator[tuple[Plugin, Client, UnixServer, Channel]]:
+    plugin = Plugin()
+    server = UnixServer(folder / "p.sock", [handler(SERVICE, plugin)], transport=serving)
+    await server.start()
+    async with asyncio.timeout(30), connect(server.path, max_message=max_message, transport=calling) as channel:
+        yield plugin, Client(channel, SERVICE), server, channel
+    await server.stop()
+
+
+async def refusal(client: Client, *words: str) -> tuple[Status, str]:
+    with pytest.raises(RpcError) as error:
+        await client.call("Allocate", asking(*words), timeout=20)
+    return error.value.code, error.value.details
+
+
+async def test_calls_and_streams_reach_the_servicer(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, _, _):
+        assert (await client.call("GetDevicePluginOptions", EMPTY)).pre_start_required
+        assert plugin.context is not None
+        assert plugin.context.time_remaining() is None
+        listed = []
+        async for message in client.stream("ListAndWatch", EMPTY):
+            listed.append(message.devices[0].ID)
+            if len(listed) == 3:
+                break
+        assert listed == ["0", "1", "2"]
+        await plugin.cancelled.wait()
+        await client.call("Allocate", asking("sleep"), timeout=20)
+
+
+@pytest.mark.parametrize("text", ["no such device", "ä/%\n\0\U0001f600", "100%41", ""])
+async def test_a_refusal_has_its_status_and_text(
+    socket_dir: Path, serving: Transport, calling: Transport, text: str
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
+        assert await refusal(client, "refuse", text) == (Status.FAILED_PRECONDITION, text)
+        await client.call("Allocate", asking("go on"))
+
+
+async def test_a_refusal_of_any_length_arrives(socket_dir: Path, calling: Transport) -> None:
+    async with both(socket_dir, "builtin", calling) as (_, client, _, _):
+        code, text = await refusal(client, "refuse", "ä" * 50_000)
+        assert code is Status.FAILED_PRECONDITION
+        assert text.startswith("ä" * 600)
+        assert text.endswith("...")
+
+
+async def test_what_is_not_there_is_unimplemented(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, channel):
+        with pytest.raises(RpcError) as error:
+            await client.call("PreStartContainer", api.PreStartContainerRequest())
+        assert error.value.code is Status.UNIMPLEMENTED
+        with pytest.raises(RpcError) as error:
+            await channel.unary("/no.Service/Method", b"", None)
+        assert error.value.code is Status.UNIMPLEMENTED
+
+
+async def test_a_failure_is_logged_and_unknown(
+    socket_dir: Path, serving: Transport, calling: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
+        assert await refusal(client, "fail", "oh no") == (Status.UNKNOWN, "Unexpected <class 'ValueError'>: oh no")
+    assert any(record.exc_info and record.levelno == logging.ERROR for record in caplog.records)
+
+
+async def test_a_request_that_is_no_message_is_refused(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, _, _, channel):
+        with pytest.raises(RpcError) as error:
+            await channel.unary("/v1beta1.DevicePlugin/Allocate", b"\xff\xff\xff", None)
+        assert error.value.code is Status.INTERNAL
+
+
+async def test_an_answer_that_is_no_message_is_an_error(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    class Garbled:
+        async def allocate(self, request: api.AllocateRequest, context: Context) -> bytes:
+            return b"\xff\xff\xff"
+
+    server = UnixServer(socket_dir / "p.sock", [handler(SERVICE, Garbled())], transport=serving)
+    await server.start()
+    async with connect(server.path, transport=calling) as channel:
+        assert (await refusal(Client(channel, SERVICE), "x"))[0] is Status.INTERNAL
+    await server.stop()
+
+
+async def test_a_deadline_ends_the_call_at_both_ends(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, _, _):
+        with pytest.raises(RpcError) as error:
+            await client.call("Allocate", asking("wait"), timeout=0.2)
+        assert error.value.code is Status.DEADLINE_EXCEEDED
+        await plugin.cancelled.wait()
+        assert plugin.context is not None
+        assert plugin.context.time_remaining() is not None
+        await client.call("Allocate", asking("go on"), timeout=20)
+        remaining = plugin.context.time_remaining()
+        assert remaining is not None
+        assert 10 < remaining < 21  # grpcio rounds up
+
+
+async def test_a_call_that_is_given_up_is_cancelled(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, _, _):
+        call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
+        await plugin.waiting.wait()
+        call.cancel()
+        await plugin.cancelled.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await client.call("Allocate", asking("go on"))
+
+
+async def test_a_stream_that_is_cancelled_ends_so(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, _, _):
+        stream = client.stream("ListAndWatch", EMPTY)
+
+        async def read() -> None:
+            async for message in stream:
+                if message.devices[0].ID == "2":
+                    stream.cancel()
+
+        with pytest.raises(RpcError) as error:
+            await read()
+        assert error.value.code is Status.CANCELLED
+        stream.cancel()
+        await plugin.cancelled.wait()
+
+
+async def test_a_client_that_goes_away_ends_its_calls(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, _, channel):
+        call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
+        await plugin.waiting.wait()
+        await channel.close()
+        await plugin.cancelled.wait()
+        with pytest.raises(RpcError) as error:
+            await call
+        assert error.value.code is Status.CANCELLED
+        with pytest.raises(RpcError) as error:
+            await client.call("Allocate", asking("go on"))
+        assert error.value.code is Status.CANCELLED
+
+
+async def test_large_messages_and_those_that_are_too_large(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
+        answer = await client.call("Allocate", asking("x" * (3 << 20), str(3 << 20)), timeout=20)
+        assert len(answer.container_responses[0].envs["x"]) == 3 << 20
+        assert (await refusal(client, "x" * (5 << 20)))[0] is Status.RESOURCE_EXHAUSTED
+        assert (await refusal(client, "x", str(5 << 20)))[0] is Status.RESOURCE_EXHAUSTED
+        await client.call("Allocate", asking("go on"))
+    async with both(socket_dir, serving, calling, 16 << 20) as (_, client, _, _):
+        await client.call("Allocate", asking("x", str(12 << 20)), timeout=20)
+
+
+async def test_many_calls_at_once_are_all_answered(socket_dir: Path, calling: Transport) -> None:
+    async with both(socket_dir, "builtin", calling) as (_, client, _, _):
+        calls = (client.call("Allocate", asking("sleep", str(number)), timeout=30) for number in range(500))
+        answers = await asyncio.gather(*calls)
+        assert [len(answer.container_responses[0].envs["x"]) for answer in answers] == list(range(500))
+
+
+async def test_a_server_that_stops_ends_calls_after_its_grace(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, server, _):
+        call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
+        await plugin.waiting.wait()
+        await server.stop(grace=0.05)
+        with pytest.raises(RpcError) as error:
+            await call
+        assert error.value.code in (Status.UNAVAILABLE, Status.CANCELLED)
+        await plugin.cancelled.wait()
+
+
+async def test_within_its_grace_a_call_may_end(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    going = asyncio.Event()
+
+    class Slow(Plugin):
+        async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
+            self.waiting.set()
+            await going.wait()
+            return api.AllocateResponse()
+
+    slow = Slow()
+    server = UnixServer(socket_dir / "p.sock", [handler(SERVICE, slow)], transport=serving)
+    await server.start()
+    async with connect(server.path, transport=calling) as channel:
+        call = asyncio.ensure_future(Client(channel, SERVICE).call("Allocate", asking("x"), timeout=20))
+        await slow.waiting.wait()
+        stopping = asyncio.ensure_future(server.stop(grace=20))
+        await asyncio.sleep(0)
+        assert not server.path.exists()
+        going.set()
+        await call
+        await stopping
+
+
+async def test_a_channel_outlives_the_server_that_it_was_connected_to(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, server, _):
+        await client.call("Allocate", asking("x"))
+        await server.stop()
+        with pytest.raises(RpcError) as error:
+            await client.call("Allocate", asking("x"))
+        assert error.value.code is Status.UNAVAILABLE
+        again = UnixServer(server.path, [handler(SERVICE, Plugin())], transport=serving)
+        await again.start()
+        async with asyncio.timeout(20):
+            while True:  # grpcio waits a little between dials
+                with contextlib.suppress(RpcError):
+                    await client.call("Allocate", asking("x"))
+                    break
+        await again.stop()
+
+
+async def test_nobody_there_is_unavailable(socket_dir: Path, calling: Transport) -> None:
+    async with connect(socket_dir / "missing.sock", transport=calling) as channel:
+        code, text = await refusal(Client(channel, SERVICE), "x")
+        assert code is Status.UNAVAILABLE
+        assert "missing.sock" in text
+
+
+async def test_a_reader_that_waits_makes_the_generator_wait(socket_dir: Path, calling: Transport) -> None:
+    sent = 0
+
+    class Endless:
+        async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
+            nonlocal sent
+            message = api.ListAndWatchResponse(devices=[api.Device(ID="x" * 100_000)]).SerializeToString()
+            while True:
+                sent += 1
+                yield message
+
+    server = UnixServer(socket_dir / "p.sock", [handler(SERVICE, Endless())])
+    await server.start()
+    async with connect(server.path, transport=calling) as channel, connect(server.path, transport=calling) as other:
+        read = 0
+        async for _ in Client(channel, SERVICE).stream("ListAndWatch", EMPTY):
+            read += 1
+            if read == 5:
+                for _ in range(50):  # turns of the loop, which the generator could use
+                    assert (await refusal(Client(other, SERVICE), "x"))[0] is Status.UNIMPLEMENTED
+                assert sent < 100
+            if read == 300:
+                break
+    await server.stop()

@@ -1,0 +1,161 @@
+"""Connections that end anywhere: at each frame of a client, at each byte of a server."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from grpcunix import Client, Context, RpcError, Status, connect, handler
+from grpcunix.builtin_server import BuiltinServer
+from grpcunix.http2 import frames
+from grpcunix.http2.frames import ErrorCode, frame
+from grpcunix.http2.hpack import encode
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.grpcunix.attacks import request
+
+SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+GOAWAY = frames.goaway(0, ErrorCode.NO_ERROR, "")
+
+
+class Waiting:
+    """Counts calls that run."""
+
+    def __init__(self) -> None:
+        self.running = 0
+
+    async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
+        self.running += 1
+        try:
+            yield api.ListAndWatchResponse()
+            await asyncio.Event().wait()
+        finally:
+            self.running -= 1
+
+
+CLIENT = [
+    frames.PREFACE + frame(frames.SETTINGS, 0, 0),
+    request(1, "ListAndWatch", None),
+    frame(frames.DATA, 0, 1, b"\0\0"),
+    frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0"),
+    frame(frames.SETTINGS, frames.ACK, 0),
+    frame(frames.PING, 0, 0, bytes(8)),
+    frames.window_update(1, 9),
+    request(3, "ListAndWatch"),
+]
+
+
+async def _serving(folder: Path, servicer: object) -> BuiltinServer:
+    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None)
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(folder / "p.sock"))
+    await server.start(bound)
+    return server
+
+
+@pytest.mark.parametrize("ending", ["close", "half-close", "goaway", "reset"])
+async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> None:
+    waiting = Waiting()
+    server = await _serving(socket_dir, waiting)
+    for count in range(1, len(CLIENT) + 1):
+        reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))
+        await reader.readexactly(9)  # it has an endpoint now
+        writer.write(b"".join(CLIENT[:count]))
+        if ending == "half-close":
+            writer.write_eof()
+        elif ending == "goaway":
+            writer.write(GOAWAY)
+        elif ending == "reset" and count > 1:
+            writer.write(frames.rst_stream(1, ErrorCode.CANCEL))
+        if ending != "half-close":
+            writer.write(frame(frames.PING, 0, 0, b"lastping"))
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"lastping")  # all of it has been looked at
+        lost = [endpoint.lost for endpoint in server.endpoints]
+        writer.close()
+        if lost:
+            await asyncio.wait(lost, timeout=20)
+        await asyncio.sleep(0)  # the turn in which cancelled calls end
+        assert (waiting.running, server.pot.streams, server.pot.unfinished, len(server.endpoints)) == (0, 0, 0, 0)
+    await server.stop(None)
+
+
+async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) -> None:
+    server = await _serving(socket_dir, Waiting())
+    reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"), limit=1)
+    await reader.readexactly(9)
+    (endpoint,) = server.endpoints
+    endpoint._connection._courtesy.credit = 1 << 30  # as if it had collected for a month
+    writer.write(CLIENT[0] + frame(frames.PING, 0, 0, bytes(8)) * 40_000)
+    await asyncio.wait_for(endpoint.lost, 20)
+    writer.close()
+    await server.stop(None)
+
+
+ANSWER = [
+    frame(frames.SETTINGS, 0, 0),
+    frame(frames.SETTINGS, frames.ACK, 0),
+    frame(
+        frames.HEADERS,
+        frames.END_HEADERS,
+        1,
+        encode([(b":status", b"200"), (b"content-type", b"application/grpc")]),
+    ),
+    frame(frames.DATA, 0, 1, b"\0\0\0\0\0"),
+    frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, 1, encode([(b"grpc-status", b"0")])),
+]
+
+
+async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
+    """Call a server that says `answer`, whatever it is asked, to each connection."""
+    connections = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.current_task())
+        await reader.readuntil(frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0\0\0"))
+        writer.write(answer)
+        if stays:
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        async with connect(path, transport="builtin") as channel, asyncio.timeout(20):
+            try:
+                await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty())
+            except RpcError as error:
+                return error.code
+            return Status.OK
+    finally:
+        server.close()
+        await asyncio.gather(*filter(None, connections), return_exceptions=True)
+        path.unlink()
+
+
+async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
+    whole = b"".join(ANSWER)
+    for size in range(len(whole)):
+        assert await _call(socket_dir / "p.sock", whole[:size]) is Status.UNAVAILABLE
+    assert await _call(socket_dir / "p.sock", whole) is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (frames.rst_stream(1, ErrorCode.CANCEL), Status.CANCELLED),
+        (frames.rst_stream(1, ErrorCode.ENHANCE_YOUR_CALM), Status.RESOURCE_EXHAUSTED),
+        (frames.rst_stream(1, ErrorCode.REFUSED_STREAM), Status.UNAVAILABLE),
+        (frames.rst_stream(1, ErrorCode.INTERNAL_ERROR), Status.INTERNAL),
+        (GOAWAY, Status.UNAVAILABLE),
+        (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), Status.INTERNAL),
+        (frame(frames.DATA, 0, 1, bytes(17_000)), Status.INTERNAL),
+    ],
+)
+@pytest.mark.parametrize("count", range(len(ANSWER)))
+async def test_a_server_may_take_back_what_it_began(socket_dir: Path, last: bytes, status: Status, count: int) -> None:
+    if count == 0:
+        status = Status.INTERNAL  # SETTINGS must come first
+    stays = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # that call is made again
+    assert await _call(socket_dir / "p.sock", b"".join(ANSWER[:count]) + last, stays=stays) is status
