@@ -9,10 +9,8 @@ Rules:
 import contextlib
 import os
 import re
-import secrets
 import stat
-from collections.abc import Mapping
-from hashlib import blake2b
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cdi.errors import CdiError, InvalidSpec
@@ -28,6 +26,8 @@ def file_name(kind: str, key: str = "") -> str:
     """Return the file name for the spec of `kind`; `key`, such as a claim's uid, tells several of a kind apart."""
     name = kind.replace("/", "~") + (f"~{key}" if key else "")
     if len(name) > _LONGEST_NAME:
+        from hashlib import blake2b  # here, for it loads OpenSSL
+
         digest = blake2b(name.encode(), digest_size=8).hexdigest()
         name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
     return name
@@ -40,7 +40,7 @@ def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
     What is not `synced` may be empty after a power cut: for what is looked at and written again at every start.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # runtimes read *.json and *.yaml only
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")  # runtimes read *.json and *.yaml only
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with open(descriptor, "wb") as file:
@@ -79,8 +79,8 @@ class CdiDirectory:
         problems = validate(spec) + own_problems(spec)
         if problems:
             raise InvalidSpec(f"CDI spec {name}", problems)
-        target, data = self._file(name), encode(spec)
-        if _content(target) == data:
+        target, data = self.file(name), encode(spec)
+        if _content(target, len(data)) == data:
             return False
         replace_file(target, data)
         return True
@@ -88,7 +88,7 @@ class CdiDirectory:
     def remove(self, name: str) -> bool:
         """Remove the file and tell whether it was there. Raises OSError of the disk."""
         try:
-            self._file(name).unlink()
+            self.file(name).unlink()
         except (FileNotFoundError, NotADirectoryError):
             return False
         _sync(self.path)
@@ -111,14 +111,19 @@ class CdiDirectory:
         """
         for name, spec in wanted.items():
             self.write(name, spec)
+        self.keep(wanted)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Remove our files but these, and what a crash left half written. Raises OSError of the disk."""
         for name in self.ours():
-            if name not in wanted:
+            if name not in names:
                 self.remove(name)
         for entry in self._entries():
-            if entry.startswith(f".{self._prefix}") and entry.endswith(".tmp"):  # a crash left it
+            if entry.startswith(f".{self._prefix}") and entry.endswith(".tmp"):
                 (self.path / entry).unlink(missing_ok=True)
 
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Return where a spec lies. Raises `CdiError` for a name that `file_name` did not make."""
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
         return self.path / f"{self._prefix}{name}.json"
@@ -139,11 +144,17 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _content(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, None for what is missing or anything else."""
+def _content(path: Path, size: int) -> bytes | None:
+    """Return the bytes of a regular file of this size, None for what is missing or anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(descriptor, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(size)
+    finally:
+        os.close(descriptor)

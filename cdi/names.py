@@ -1,7 +1,6 @@
 """CDI's names: kinds (`vendor/class`), qualified devices (`vendor/class=device`), and the kind for a resource."""
 
 import re
-from hashlib import blake2b
 
 from cdi.errors import CdiError
 
@@ -60,6 +59,8 @@ def kind_of(resource: str) -> str:
     if not kind_problem(resource):
         return resource
     vendor, _, name = resource.partition("/")
+    from hashlib import blake2b  # here, for it loads OpenSSL
+
     digest = blake2b(resource.encode(), digest_size=4).hexdigest()
     kind = f"{vendor if vendor[:1].isalpha() else f'nodeplug.{vendor}'}/r{digest}-{name}"
     problem = kind_problem(kind)

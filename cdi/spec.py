@@ -5,7 +5,6 @@ Source: Container Device Interface specification 1.1.0.
 """
 
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -127,14 +126,12 @@ class Device(_Object, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, unit: str, edits: ContainerEdits) -> "Device":
-        """Make a device whose name, `<unit>_<digest>`, never stands for other edits.
+        """Make a device under the name of what it is, never of where its nodes are.
 
-        Runtimes keep specs in memory and look again only for names that they do not know: a name that changed its
-        meaning could give a container what the device was before. The kubelet repeats old answers after a reboot, which
-        may renumber device nodes: edits without `major` and `minor` keep their name, the runtime looks the numbers up.
+        The kubelet repeats old answers when a container starts again, after a reboot, too: the name must still be found
+        then, and lead to where the device is now. Who describes devices writes the file again when a node moves.
         """
-        digest = blake2b(msgspec.json.encode(edits), digest_size=5).hexdigest()
-        return cls(name=f"{unit}_{digest}", container_edits=edits)
+        return cls(name=unit, container_edits=edits)
 
 
 class Spec(_Object, frozen=True, kw_only=True):

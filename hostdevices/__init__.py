@@ -4,8 +4,9 @@ Host -> readers -> Inventory -> Diff
 """
 
 from hostdevices.device import HEALTHY, AttributeValue, Device, Devnode, Health, Version
-from hostdevices.health import HealthTracker, Thresholds, needs_polling
-from hostdevices.host import Host, HostDevicesError, UnreadableFile
+from hostdevices.errors import HostDevicesError, ReadStuck, UnreadableFile
+from hostdevices.health import HealthTracker, needs_polling
+from hostdevices.host import Host
 from hostdevices.identity import device_id, is_device_id
 from hostdevices.inventory import Diff, Inventory, Problem, diff
 from hostdevices.scan import Scanner, scan
@@ -22,8 +23,8 @@ __all__ = [
     "HostDevicesError",
     "Inventory",
     "Problem",
+    "ReadStuck",
     "Scanner",
-    "Thresholds",
     "UnreadableFile",
     "Version",
     "device_id",

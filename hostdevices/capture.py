@@ -42,6 +42,10 @@ class _Overheard:
         self.listed.add(path)
         return self._tree.names(path)
 
+    def folders(self, path: str) -> list[str] | None:
+        self.listed.add(path)
+        return self._tree.folders(path)
+
     def target(self, path: str) -> str | None:
         self.asked.add(path)
         return self._tree.target(path)

@@ -23,6 +23,10 @@ AttributeValue: TypeAlias = bool | int | str | Version
 """The value types of DRA's device attributes (resource.k8s.io, DeviceAttribute)."""
 
 
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+"""The attribute that has the address of the PCI function below a device."""
+
+
 class Devnode(Struct, frozen=True, order=True):
     """A file below /dev that opens a device."""
 
@@ -50,11 +54,14 @@ class Device(Struct, frozen=True):
     `id` is stable across reboots and renumbering, at most 63 characters, a DNS label (see identity.py).
     `attributes` have the names that DRA publishes: our own unqualified (`vendor`, `driver`), standard ones in full
     (`resource.kubernetes.io/pcieRoot`).
-    `within` are the ids of devices that this one is a part of: who is given a whole (a PCI function) has its parts too
+    `parents` are the ids of devices that this one is a part of: who is given one (a PCI function) has its parts, too
     (the GPU, the NIC), so a whole and a part never have two owners. Two parts of one whole may.
-    `members` are the ids of the devices that were put together to this one (a pair, a sound card's nodes).
-    `beside` are the ids of devices that are neither its wholes nor its parts, and yet the same hardware: of a virtual
-    function those of its physical one, and the other way round. Only assignments fill it in.
+    `children` are the ids of the devices that were put together to this one (a pair, a whole with its parts).
+    `sriov_peers` are the ids of devices that are neither, and yet the same hardware: of a virtual function those of its
+    physical one, and the other way round, whether offered or not: somebody may have one from before. `offered_peers`
+    are those among them that are offered. Only assignments fill these in.
+    `functions` are the addresses of the PCI functions that it sits on, where they are more than the one that
+    `resource.kubernetes.io/pciBusID` names.
     `numa_nodes` is empty where the host does not say.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
@@ -67,13 +74,21 @@ class Device(Struct, frozen=True):
     attributes: Mapping[str, AttributeValue] = {}
     devnodes: tuple[Devnode, ...] = ()
     numa_nodes: tuple[int, ...] = ()
-    within: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    sriov_peers: tuple[str, ...] = ()
+    offered_peers: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     enumeration: str = ""
     health: Health = HEALTHY
 
     @property
     def ids(self) -> frozenset[str]:
         """Return the ids that whoever has the device has: its own and its members'."""
-        return frozenset((self.id, *self.members))
+        return frozenset((self.id, *self.children))
+
+    @property
+    def pci_functions(self) -> tuple[str, ...]:
+        """Return the addresses of the PCI functions that the device sits on; empty where it sits on none."""
+        address = self.attributes.get(PCI_BUS_ID)
+        return self.functions or ((address,) if isinstance(address, str) else ())

@@ -3,7 +3,7 @@
 Rules:
 1. A device node is never opened, and nothing is read that would wake a sleeping device.
 2. A fault must be seen twice in a row to count, and be gone three times in a row to be forgotten. What is wrong at the
-   first sight of a device, and a device without its node, count at once.
+   first sight of a device, a device without its node, and a read that does not come back count at once.
 3. Of a counter only the growth within the last minute counts: what happened before we looked is history.
 4. A reason stays as it is while the same things are wrong, so that a changing temperature is no news.
 """
@@ -14,49 +14,40 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct, structs
 
 from hostdevices.device import HEALTHY, Device, Health
-from hostdevices.health_signals import Signals, signals
+from hostdevices.errors import ReadStuck, UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory
+from hostdevices.readers import BY_KIND, readers_of
+from hostdevices.readers.pci import function_above, function_signals
+from hostdevices.readers.signals import ErrorCounter, Sample, Signals
 
 INTERVAL = 5.0  # seconds between samples of one device
 FAIL_AFTER = 2  # bad samples in a row
 RECOVER_AFTER = 3  # good samples in a row
 WINDOW = 60.0  # seconds for which a counter's growth is remembered
 
-POLLED_KINDS = frozenset({"accel", "dsa", "gpu", "nic", "nvme", "pci", "qat", "rdma", "vfio"})
-"""Kinds with signals that change without an event of the kernel; others are sampled at rescans only."""
-
-_WITHOUT_SIGNALS = frozenset({"misc", "path"})
-_NEED_NODES = frozenset({"dsa", "gpu", "mdev", "nvme", "rdma", "usb", "vfio"})
 _NEVER = float("-inf")
+STUCK = "stuck"  # the fault that a read does not come back, which is none of a moment
 
 
-class Thresholds(Struct, frozen=True):
-    """How much a counter may grow within a minute before the device counts as failing."""
-
-    aer_fatal: int = 0  # PCIe errors after which the link has been reset
-    aer_nonfatal: int = 10
-    aer_correctable: int = 1000
-    pcie_replays: int = 1000
-    uncorrectable_memory: int = 0  # events of GPU memory protection (RAS)
-    link_flaps: int = 2
-    overcurrent: int = 0
-    engine_fatal: int = 0  # QAT
-
-
-_COUNTED = {
-    "aer_fatal": "fatal PCIe errors",
-    "aer_nonfatal": "non-fatal PCIe errors",
-    "aer_correctable": "correctable PCIe errors",
-    "pcie_replays": "PCIe replays",
-    "uncorrectable_memory": "uncorrectable memory errors",
-    "link_flaps": "losses of the link",
-    "overcurrent": "over-current events of the USB port",
-    "engine_fatal": "fatal errors of the engine",
-}
+def signals(host: Host, device: Device) -> Signals:
+    """Return what sysfs says about `device` now. Missing files say nothing; unreadable ones are a fault."""
+    sample = Sample(host)
+    reader = BY_KIND.get(device.kind)
+    try:
+        function = function_above(device.syspath)
+        if function is not None and (reader is None or reader.is_judged_by_function):
+            function_signals(sample, function)
+        if reader is not None and reader.signals is not None:
+            reader.signals(sample, device.syspath)
+    except ReadStuck as error:
+        sample.faults[STUCK] = str(error)
+    except UnreadableFile as error:
+        sample.faults["unreadable"] = str(error)
+    return Signals(sample.faults, sample.counters)
 
 
-class Course(Struct, frozen=True):
+class HealthHistory(Struct, frozen=True):
     """What is known of one device from sample to sample."""
 
     syspath: str
@@ -65,63 +56,55 @@ class Course(Struct, frozen=True):
     bad: int = 0  # samples in a row
     good: int = 0
     sampled: float = _NEVER
-    counters: Mapping[str, int] = {}
-    growth: tuple[tuple[float, str, int], ...] = ()  # when, which counter, by how much
+    counters: Mapping[ErrorCounter, int] = {}
+    growth: tuple[tuple[float, ErrorCounter, int], ...] = ()  # when, which counter, by how much
 
 
-def judge(before: Course, seen: Signals, now: float, thresholds: Thresholds) -> Course:
-    """Return the course after one more sample. Pure; `now` in seconds of any clock that never goes back."""
+def next_health(before: HealthHistory, seen: Signals, now: float) -> HealthHistory:
+    """Return the history after one more sample. Pure; `now` in seconds of any clock that never goes back."""
     # What grew at the sample before counts once more, however long ago that was: one sample alone never decides.
     growth = tuple(x for x in before.growth if x[0] > now - WINDOW or x[0] == before.sampled) + tuple(
         (now, name, value - before.counters[name])
         for name, value in seen.counters.items()
         if value > before.counters.get(name, value)
     )
-    faults = {**seen.faults, **_grown_too_fast(growth, thresholds)}
+    faults = {**seen.faults, **_grown_too_fast(growth)}
     first = before.sampled == _NEVER
     bad, good = (before.bad + 1, 0) if faults else (0, before.good + 1)
     health, wrong = before.health, before.wrong
-    if faults and (bad >= FAIL_AFTER or first or not health.healthy):
+    if faults and (bad >= FAIL_AFTER or first or not health.healthy or STUCK in faults):
         if wrong != faults.keys():
             health, wrong = Health(False, "; ".join(faults.values())), frozenset(faults)
     elif not faults and good >= RECOVER_AFTER:
         health, wrong = HEALTHY, frozenset()
     counters = {**before.counters, **seen.counters}
-    return Course(before.syspath, health, wrong, bad, good, now, counters, growth)
+    return HealthHistory(before.syspath, health, wrong, bad, good, now, counters, growth)
 
 
-def _grown_too_fast(growth: Iterable[tuple[float, str, int]], thresholds: Thresholds) -> dict[str, str]:
-    sums: dict[str, int] = {}
-    for _, name, increase in growth:
-        sums[name] = sums.get(name, 0) + increase
+def _grown_too_fast(growth: Iterable[tuple[float, ErrorCounter, int]]) -> dict[str, str]:
+    sums: dict[ErrorCounter, int] = {}
+    for _, counter, increase in growth:
+        sums[counter] = sums.get(counter, 0) + increase
     return {
-        name: f"{total} {_COUNTED[name]} within a minute"
-        for name, total in sums.items()
-        if total > getattr(thresholds, name)
+        counter.words: f"{total} {counter.words} within a minute"
+        for counter, total in sums.items()
+        if total > counter.limit
     }
 
 
 def needs_polling(devices: Iterable[Device]) -> bool:
     """Tell whether any of these devices, or of the members of a group, has signals that no kernel event announces."""
-    # An id begins with the kind (identity.py).
-    kinds = {kind for x in devices for kind in (x.kind, *(member.partition("-")[0] for member in x.members))}
-    return not kinds.isdisjoint(POLLED_KINDS)
+    return any(reader.is_polled for device in devices for reader in readers_of(device))
 
 
 class HealthTracker:
-    """Remembers the course of each device between samples."""
+    """Remembers the history of each device between samples."""
 
-    def __init__(
-        self,
-        thresholds: Thresholds | None = None,
-        interval: float = INTERVAL,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without any memory: each device's first sample decides alone. A device is read once in `interval` s."""
         self._interval = interval
-        self._thresholds = thresholds or Thresholds()
         self._clock = clock
-        self._courses: dict[str, Course] = {}
+        self._histories: dict[str, HealthHistory] = {}
 
     def sample(self, host: Host, inventory: Inventory, offered: Collection[str] | None = None) -> Inventory:
         """Return the inventory with the devices' health; call it after each scan, and at the interval if polled.
@@ -131,26 +114,29 @@ class HealthTracker:
         """
         now = self._clock()
         meant = inventory.devices.keys() if offered is None else offered
-        courses: dict[str, Course] = {}
+        histories: dict[str, HealthHistory] = {}
         devices = dict(inventory.devices)
         for identity in meant:
             device = devices.get(identity)
-            if device is not None and device.kind not in _WITHOUT_SIGNALS:
-                courses[identity] = course = self._next(host, device, now)
-                health = Health(False, "it has no device node") if _lacks_node(device) else course.health
-                if health != device.health:
-                    devices[identity] = structs.replace(device, health=health)
-        self._courses = courses
+            # What the scan could not read begins again when it can.
+            if device is None or not device.health.healthy:
+                continue
+            histories[identity] = history = self._next(host, device, now)
+            health = Health(False, "it has no device node") if _lacks_node(device) else history.health
+            if health != device.health:
+                devices[identity] = structs.replace(device, health=health)
+        self._histories = histories
         return Inventory(devices, inventory.problems)
 
-    def _next(self, host: Host, device: Device, now: float) -> Course:
-        course = self._courses.get(device.id)
-        if course is None or course.syspath != device.syspath:  # new, or plugged in elsewhere
-            course = Course(device.syspath)
-        if now - course.sampled < self._interval * 0.9:  # timers are not exact
-            return course
-        return judge(course, signals(host, device), now, self._thresholds)
+    def _next(self, host: Host, device: Device, now: float) -> HealthHistory:
+        history = self._histories.get(device.id)
+        if history is None or history.syspath != device.syspath:  # new, or plugged in elsewhere
+            history = HealthHistory(device.syspath)
+        if now - history.sampled < self._interval * 0.9:  # timers are not exact
+            return history
+        return next_health(history, signals(host, device), now)
 
 
 def _lacks_node(device: Device) -> bool:
-    return device.kind in _NEED_NODES and not device.devnodes
+    reader = BY_KIND.get(device.kind)
+    return reader is not None and reader.needs_node and not device.devnodes

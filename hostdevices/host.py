@@ -4,8 +4,9 @@ Rules of what comes through it:
 1. A file that is missing, vanishes while being read, or may not be read is `None` or empty: that is normal.
 2. A file that is larger than anything the kernel writes there, or is not text, raises `UnreadableFile`: an error of
    the one device that it belongs to, never of the scan.
-3. Links are followed inside the root only, and nothing but regular files is ever opened (tree.py).
-4. A name or link target that is not UTF-8 does not exist: no message to a kubelet could carry it.
+3. A read that has not come back for seconds raises `ReadStuck` from then on, until it does (reads.py).
+4. Links are followed inside the root only, and nothing but regular files is ever opened (tree.py).
+5. A name or link target that is not UTF-8 does not exist: no message to a kubelet could carry it.
 """
 
 import errno
@@ -13,26 +14,24 @@ import os
 from pathlib import Path
 
 from hostdevices.device import Devnode
+from hostdevices.errors import HostDevicesError, UnreadableFile
+from hostdevices.reads import Reads
 from hostdevices.tree import Folder, Machine, Tree
 
 READ_LIMIT = 4096  # a sysfs attribute is one page at the most
 
 
-class HostDevicesError(Exception):
-    """The host cannot be read as expected."""
-
-
-class UnreadableFile(HostDevicesError):
-    """A file's content is not what the kernel writes; the text names the file."""
-
-
 class Host:
     """A host's device tree at `root`: `/`, a folder with sys/, proc/ and dev/, or a capture. Paths are the host's."""
 
-    def __init__(self, root: Path | str = "/", tree: Tree | None = None) -> None:
-        """Open the tree at `root`, or ask `tree` in its stead. Raises `HostDevicesError` where there is none."""
+    def __init__(self, root: Path | str = "/", tree: Tree | None = None, reads: Reads | None = None) -> None:
+        """Open the tree at `root`, or ask `tree` in its stead. Raises `HostDevicesError` where there is none.
+
+        Hosts that ask the same files share their `reads`.
+        """
         self.root = Path(os.path.realpath(root))
         self.tree = tree or _tree_at(self.root)
+        self.reads = reads or Reads()
 
     def is_live(self) -> bool:
         """Tell whether this is the running machine's own tree."""
@@ -41,7 +40,7 @@ class Host:
     def read(self, path: str, limit: int = READ_LIMIT) -> str | None:
         """Return the text of a file without surrounding white space; None where it cannot be read.
 
-        Raises `UnreadableFile` for more than `limit` bytes, NUL bytes or invalid UTF-8.
+        Raises `UnreadableFile` for more than `limit` bytes, NUL bytes or invalid UTF-8, and `ReadStuck`.
         """
         data = self.read_bytes(path, limit + 1)
         if data is None:
@@ -57,7 +56,8 @@ class Host:
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
         """Return at most `limit` bytes of a file below /sys or /proc; None where it cannot be read."""
-        return self.tree.read(path, limit)
+        self.reads.refuse_stuck(path)
+        return self.reads.ask(self.tree.read, path, limit)
 
     def write(self, path: str, text: str) -> None:
         """Write to an attribute below /sys. Blocks for as long as the device takes. Raises OSError."""
@@ -70,22 +70,27 @@ class Host:
         finally:
             os.close(descriptor)
 
+    def folders(self, path: str) -> list[str] | None:
+        """Return the sorted names of the folders in a folder, without links; None where it cannot be read."""
+        names = self.reads.ask(self.tree.folders, path)
+        return None if names is None else sorted(filter(_is_text, names))
+
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a folder; empty where there is none."""
-        return sorted(filter(_is_text, self.tree.names(path)))
+        return sorted(filter(_is_text, self.reads.ask(self.tree.names, path)))
 
     def exists(self, path: str) -> bool:
         """Tell whether something lies at `path`, links followed."""
-        return self.tree.resolve(path) is not None
+        return self.reads.ask(self.tree.resolve, path) is not None
 
     def resolve(self, path: str) -> str | None:
         """Return the host path that `path` leads to once all links are followed; None where it leads nowhere."""
-        real = self.tree.resolve(path)
+        real = self.reads.ask(self.tree.resolve, path)
         return (real or "/") if real is not None and _is_text(real) else None
 
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written; None where there is no link."""
-        target = self.tree.target(path)
+        target = self.reads.ask(self.tree.target, path)
         return target if target is not None and _is_text(target) else None
 
     def link(self, path: str) -> str | None:
@@ -95,11 +100,11 @@ class Host:
 
     def is_public(self, path: str) -> bool:
         """Tell whether every user may read the file; the kernel keeps what is costly, risky or secret from them."""
-        return self.tree.is_public(path)
+        return self.reads.ask(self.tree.is_public, path)
 
     def devnode(self, path: str) -> Devnode | None:
         """Return the device node at `path`, which may be a link to it; None where there is none."""
-        node = self.tree.node(path)
+        node = self.reads.ask(self.tree.node, path)
         return Devnode(path, node.kind, node.major, node.minor) if node else None
 
 

@@ -4,7 +4,6 @@ A fact is a serial number, a PCI address, a USB port chain, a uuid, a singleton'
 counts up (`card1`, `devnum 7`). The kubelet documents 63 characters for a device id and DRA demands a DNS label.
 """
 
-import hashlib
 import re
 
 MAX_LENGTH = 63
@@ -22,6 +21,8 @@ def device_id(kind: str, *facts: str) -> str:
     label = re.sub(r"[^a-z0-9]+", "-", raw.lower()).strip("-")
     if re.sub(r"[:._/-]", "-", raw) == label and len(label) <= MAX_LENGTH:
         return label
+    import hashlib  # here, for it loads OpenSSL
+
     digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGEST]
     return f"{label[: MAX_LENGTH - _DIGEST - 1].rstrip('-')}-{digest}"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from hostdevices.device import Device
+from hostdevices.errors import ReadStuck, UnreadableFile
 
 
 class Problem(Struct, frozen=True, order=True):
@@ -12,6 +13,12 @@ class Problem(Struct, frozen=True, order=True):
 
     where: str  # the syspath or file
     reason: str
+    is_stuck: bool = False  # a read does not come back
+
+    @classmethod
+    def of(cls, where: str, error: UnreadableFile) -> "Problem":
+        """Say that `where` could not be read."""
+        return cls(where, str(error), isinstance(error, ReadStuck))
 
 
 class Inventory(Struct, frozen=True):

@@ -104,6 +104,11 @@ class Recording(StoredTree):
     def _names(self, real: str) -> list[str]:
         return list(self._below.get(real, ()))
 
+    def _folders(self, real: str) -> list[str] | None:
+        if real not in self._below:
+            return None
+        return [name for name in self._names(real) if f"{real}/{name}" in self._below]
+
     def _target(self, real: str) -> str | None:
         entry = self._entries.get(real)
         return entry.content if entry and entry.what == "link" else None

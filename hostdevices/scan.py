@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hostdevices.device import Device
+from hostdevices.cached_tree import CachedTree
+from hostdevices.device import Device, Health
+from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
-from hostdevices.memory import Memory
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
 from hostdevices.verify import enumeration
 
@@ -20,10 +21,11 @@ class Scanner:
 
     def __init__(self, host: Host, readers: Sequence[Reader] = READERS) -> None:
         """Prepare to read `host`; nothing is read yet."""
-        self._memory = Memory(host.tree)
-        self._host = Host(host.root, self._memory)
+        self._cache = CachedTree(host.tree)
+        self._host = Host(host.root, self._cache, host.reads)
         self._readers = readers
         self._findings: dict[Reader, list[Finding]] = {}
+        self.reads = host.reads
         self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
     def scan(self, subsystems: Iterable[str] | None = None, syspaths: Iterable[str] | None = None) -> Inventory:
@@ -32,32 +34,53 @@ class Scanner:
         With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
         """
         if subsystems is None or syspaths is None:
-            self._memory.forget()
+            self._cache.forget()
         else:
             for syspath in syspaths:
-                self._memory.forget(syspath)
+                self._cache.forget(syspath)
         wanted = None if subsystems is None else frozenset(subsystems)
         for reader in self._readers:
             if wanted is None or reader not in self._findings or reader.subsystems & wanted:
-                self._findings[reader] = list(self._read(reader))
+                found = list(self._read(reader))
+                found += self._as_before(self._findings.get(reader, ()), found)
+                self._findings[reader] = found
         return _put_together(self._findings)
 
     def _read(self, reader: Reader) -> Iterator[Finding]:
         try:
             yield from map(self._enumerated, reader.read(self._host))
+        except UnreadableFile as error:
+            yield Problem.of(f"reader {reader.kind}", error)
         except Exception as error:  # a mistake in one reader must not hide what all the others find
             _log.exception("reader %s failed", reader.kind)
             yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}")
 
     def _enumerated(self, finding: Finding) -> Finding:
         """Say when a device was plugged in: a replug that leaves all else as it was must be seen, too."""
-        number = enumeration(self._host, finding.syspath) if isinstance(finding, Device) else ""
+        if not isinstance(finding, Device):
+            return finding
+        try:
+            number = enumeration(self._host, finding.syspath)
+        except UnreadableFile as error:
+            return Problem.of(finding.syspath, error)
         return replace(finding, enumeration=number) if number else finding
+
+    def _as_before(self, before: Sequence[Finding], found: Sequence[Finding]) -> list[Device]:
+        """Return the devices that are still there, and could not be read because a read is stuck: unhealthy."""
+        stuck = {x.where: x.reason for x in found if isinstance(x, Problem) and x.is_stuck}
+        if not stuck:
+            return []
+        listed = {x.id for x in found if isinstance(x, Device)}
+        return [
+            replace(x, health=Health(False, stuck.get(x.syspath) or next(iter(stuck.values()))))
+            for x in before
+            if isinstance(x, Device) and x.id not in listed and (not x.syspath or self._host.exists(x.syspath))
+        ]
 
 
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
-    """Read everything once."""
-    return Scanner(host, readers).scan()
+    """Read everything once, in a thread that is given up where a read does not come back."""
+    return host.reads.run(lambda: Scanner(host, readers).scan())
 
 
 def _put_together(findings: Mapping[Reader, list[Finding]]) -> Inventory:

@@ -39,6 +39,10 @@ class Tree(Protocol):
         """Return the names in a folder, in any order."""
         ...
 
+    def folders(self, path: str) -> list[str] | None:
+        """Return the names of the folders in a folder, in any order, without links; None where it cannot be read."""
+        ...
+
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written."""
         ...
@@ -70,6 +74,10 @@ class Machine:
     def names(self, path: str) -> list[str]:
         """Return the names in a folder."""
         return _names(path)
+
+    def folders(self, path: str) -> list[str] | None:
+        """Return the names of the folders in a folder."""
+        return _folders(path)
 
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written."""
@@ -107,6 +115,11 @@ class StoredTree(ABC):
         """Return the names in a folder."""
         real = self.resolve(path)
         return [] if real is None else self._names(real)
+
+    def folders(self, path: str) -> list[str] | None:
+        """Return the names of the folders in a folder."""
+        real = self.resolve(path)
+        return None if real is None else self._folders(real)
 
     def target(self, path: str) -> str | None:
         """Return a link's target as it is written."""
@@ -155,6 +168,9 @@ class StoredTree(ABC):
     def _names(self, real: str) -> list[str]: ...
 
     @abstractmethod
+    def _folders(self, real: str) -> list[str] | None: ...
+
+    @abstractmethod
     def _target(self, real: str) -> str | None: ...
 
     @abstractmethod
@@ -199,6 +215,9 @@ class Folder(StoredTree):
 
     def _names(self, real: str) -> list[str]:
         return _names(self._prefix + real)
+
+    def _folders(self, real: str) -> list[str] | None:
+        return _folders(self._prefix + real)
 
     def _target(self, real: str) -> str | None:
         return _target(self._prefix + real)
@@ -278,6 +297,14 @@ def _names(path: str) -> list[str]:
         return os.listdir(path)
     except GONE_OR_REFUSED:
         return []
+
+
+def _folders(path: str) -> list[str] | None:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except GONE_OR_REFUSED:
+        return None
 
 
 def _target(path: str) -> str | None:

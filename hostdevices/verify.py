@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from hostdevices.device import HEALTHY, Device, Devnode
+from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 
 Fingerprint: TypeAlias = tuple[tuple[str, str], ...]
@@ -54,6 +55,14 @@ class Fingerprints:
             return "it was scanned anew"
         return why_changed(self._host, device, taken[1])
 
+    def devnodes(self, identity: str) -> tuple[Devnode, ...]:
+        """Return the nodes that the device with this id has now; none where it has changed since the scan, or is gone.
+
+        Takes microseconds: whoever handed out nodes of a device long ago asks here whether they still are its.
+        """
+        taken = self._taken.get(identity)
+        return () if taken is None or why_changed(self._host, *taken) else taken[0].devnodes
+
     def taken(self, device: Device) -> Fingerprint:
         """Return the fingerprint of a device at the scan, which it still has if `why_changed` says nothing."""
         return self._taken[device.id][1]
@@ -76,12 +85,18 @@ def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
 def _presence(host: Host, syspath: str) -> str:
     if not host.exists(syspath):
         return ""
-    number = enumeration(host, syspath)
+    try:
+        number = enumeration(host, syspath)
+    except UnreadableFile as error:
+        return f"unreadable ({error})"
     return f"USB device {number}" if number else "present"
 
 
 def enumeration(host: Host, syspath: str) -> str:
-    """Return the number of the USB device at or above `syspath`, which every replug counts up; empty elsewhere."""
+    """Return the number of the USB device at or above `syspath`, which every replug counts up; empty elsewhere.
+
+    Raises `UnreadableFile`.
+    """
     at = syspath
     while "/usb" in at:
         if number := host.read(f"{at}/devnum"):

@@ -6,8 +6,9 @@ from functools import partial
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import state
 from hostdevices.readers.sysfs import devnodes, known, natural, text
 
 _CLASSES = ("accel", "habanalabs", "neuron_device", "apex")
@@ -17,27 +18,29 @@ _NUMBER = re.compile(r"[0-9]+$")
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per accelerator that has a node."""
-    places = Places(host)
+    locations = SysfsLocations(host)
     for name in _CLASSES:
         found = {path: _CONTROL.fullmatch(path.rpartition("/")[2]) for path in entries(host, f"/sys/class/{name}")}
         controls = {control[1]: path for path, control in found.items() if control}
         cards = (path for path, control in found.items() if not control)
-        yield from each(cards, partial(_card, host, places, name, controls))
+        yield from each(cards, partial(_card, host, locations, name, controls))
 
 
-def _card(host: Host, places: Places, class_name: str, controls: Mapping[str, str], syspath: str) -> Device | None:
+def _card(
+    host: Host, locations: SysfsLocations, class_name: str, controls: Mapping[str, str], syspath: str
+) -> Device | None:
     name = syspath.rpartition("/")[2]
-    place = places.of(syspath)
-    identity, within = places.identify("accel", place)
+    location = locations.of(syspath)
+    identity, parents = locations.identify("accel", location)
     nodes = devnodes(host, syspath)
     if not nodes:
         return None
     index = _NUMBER.search(name)
     if index and index[0] in controls:
         nodes += devnodes(host, controls[index[0]])
-    attributes: dict[str, AttributeValue | None] = {
+    facts: dict[str, AttributeValue | None] = {
         "name": name,
-        **place.attributes,
+        **location.attributes,
         "type": class_name,
         "model": text(host, f"{syspath}/device/card_type") or text(host, f"{syspath}/device/device_type"),
         "module": natural(host, f"{syspath}/device/module_id"),
@@ -47,11 +50,25 @@ def _card(host: Host, places: Places, class_name: str, controls: Mapping[str, st
         kind="accel",
         name=name,
         syspath=syspath,
-        attributes=known(attributes),
+        attributes=known(facts),
         devnodes=nodes,
-        numa_nodes=place.numa_nodes,
-        within=within,
+        numa_nodes=location.numa_nodes,
+        parents=parents,
     )
 
 
-ACCEL = Reader("accel", frozenset(_CLASSES), read)
+ACCEL = Reader(
+    "accel",
+    frozenset(_CLASSES),
+    read,
+    one_per="accel, habanalabs, neuron or apex class device",
+    attributes=attributes("""
+        type    text     the class
+        model   text
+        module  integer  Gaudi's place on the board
+    """),
+    presets={"accel": PresetFacts("compute accelerators: accel class, Gaudi, Neuron, Coral")},
+    signals=state("device/status", "operational"),
+    is_polled=True,
+)
+READERS = (ACCEL,)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.place import Place, Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.location import SysfsLocation, SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import state
 from hostdevices.readers.sysfs import devnodes, known, natural, text
 
 _SECTOR = 512  # bytes; what `size` counts, whatever the disk's own sectors are
@@ -22,8 +23,8 @@ class _Disk(NamedTuple):
     """A whole disk, as its partitions need it."""
 
     id: str
-    within: tuple[str, ...]
-    place: Place
+    parents: tuple[str, ...]
+    location: SysfsLocation
     wwid: str | None = None
 
 
@@ -32,17 +33,17 @@ class _Disks:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._places = Places(host)
+        self._locations = SysfsLocations(host)
         self._found: dict[str, _Disk] = {}
 
     def at(self, syspath: str) -> _Disk:
         """Return the disk at `syspath`. Raises `UnreadableFile`."""
         if syspath not in self._found:
-            place = self._places.of(syspath)
-            identity, within = self._places.identify("block", place)
-            if place.function and "/nvme/nvme" in syspath:
-                within = (device_id("nvme", *place.facts), *within)
-            self._found[syspath] = _Disk(identity, within, place)
+            location = self._locations.of(syspath)
+            identity, parents = self._locations.identify("block", location)
+            if location.function and "/nvme/nvme" in syspath:
+                parents = (device_id("nvme", *location.facts), *parents)
+            self._found[syspath] = _Disk(identity, parents, location)
         disk = self._found[syspath]
         named = (text(self._host, f"{syspath}/{x}") for x in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
         wwid = next(filter(None, named), None)
@@ -63,9 +64,9 @@ def read_block(host: Host) -> Iterator[Finding]:
         if not nodes:
             return None
         sectors = natural(host, f"{syspath}/size")
-        attributes: dict[str, AttributeValue | None] = {
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
-            **disk.place.attributes,
+            **disk.location.attributes,
             "size": sectors * _SECTOR if sectors is not None else None,
             "readOnly": host.read(f"{syspath}/ro") == "1",
             "removable": host.read(f"{whole}/removable") == "1",
@@ -79,10 +80,10 @@ def read_block(host: Host) -> Iterator[Finding]:
             kind="block",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=nodes,
-            numa_nodes=disk.place.numa_nodes,
-            within=(disk.id, *disk.within) if is_partition else disk.within,
+            numa_nodes=disk.location.numa_nodes,
+            parents=(disk.id, *disk.parents) if is_partition else disk.parents,
         )
 
     yield from each(entries(host, "/sys/class/block"), block)
@@ -90,15 +91,15 @@ def read_block(host: Host) -> Iterator[Finding]:
 
 def read_nvme(host: Host) -> Iterator[Finding]:
     """Yield one device per NVMe controller."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def controller(syspath: str) -> Device:
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
-        identity, within = places.identify("nvme", place)
-        attributes: dict[str, AttributeValue | None] = {
+        location = locations.of(syspath)
+        identity, parents = locations.identify("nvme", location)
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
-            **place.attributes,
+            **location.attributes,
             "model": text(host, f"{syspath}/model"),
             "serial": text(host, f"{syspath}/serial"),
             "firmwareRevision": text(host, f"{syspath}/firmware_rev"),
@@ -110,14 +111,50 @@ def read_nvme(host: Host) -> Iterator[Finding]:
             kind="nvme",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=devnodes(host, syspath),
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/class/nvme", lambda x: _CONTROLLER.fullmatch(x) is not None), controller)
 
 
-BLOCK = Reader("block", frozenset({"block"}), read_block)
-NVME = Reader("nvme", frozenset({"nvme"}), read_nvme)
+BLOCK = Reader(
+    "block",
+    frozenset({"block"}),
+    read_block,
+    one_per="disk, partition, loop device",
+    attributes=attributes("""
+        size       integer  bytes
+        readOnly   boolean  always there
+        removable  boolean  always there
+        model      text
+        serial     text
+        wwid       text
+        partition  integer
+    """),
+    presets={
+        "block": PresetFacts("disks, partitions and loop devices (dangerous)"),
+        "loop": PresetFacts("loop devices (dangerous)", {"name": "loop*"}),
+    },
+    signals=state("device/state", "running", "live"),
+)
+NVME = Reader(
+    "nvme",
+    frozenset({"nvme"}),
+    read_nvme,
+    one_per="NVMe controller",
+    attributes=attributes("""
+        model             text
+        serial            text
+        firmwareRevision  text
+        transport         text
+        state             text
+    """),
+    presets={"nvme": PresetFacts("NVMe controllers (dangerous)")},
+    signals=state("state", "live"),
+    is_polled=True,
+    needs_node=True,
+)
+READERS = (BLOCK, NVME)

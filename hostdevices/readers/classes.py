@@ -1,19 +1,21 @@
-"""Classes of small devices that are all alike: one node, a place, and a few words about the model.
+"""Classes of small devices that are all alike: one node, a location, and a few words about the model.
 
 A class is a row of the table; what two classes say differently is a function of the row.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from msgspec import Struct, structs
 
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, text, text_value, uevent
+
+_HID = re.compile(r"[0-9A-F]{4}:[0-9A-F]{4}:[0-9A-F]{4}\.[0-9A-F]{4,}")  # bus, vendor, product, a counter
 
 Attributes = dict[str, AttributeValue | None]
 
@@ -42,7 +44,10 @@ def _input(host: Host, syspath: str) -> Attributes:
 
 def _hidraw(host: Host, syspath: str) -> Attributes:
     facts = uevent(host, f"{syspath}/device")
-    _, vendor, product = [*facts.get("HID_ID", "").lower().split(":"), "", "", ""][:3]
+    # The kernel names a HID device by its ids; its uevent has them, too, beside words of the device's own.
+    named = _HID.fullmatch((host.resolve(f"{syspath}/device") or "").rpartition("/")[2])
+    identity = named[0].partition(".")[0] if named else facts.get("HID_ID", "")
+    _, vendor, product = [*identity.lower().split(":"), "", "", ""][:3]
     return {
         "model": text_value(facts.get("HID_NAME")),
         "phys": text_value(facts.get("HID_PHYS")),
@@ -86,6 +91,7 @@ def _chip_select(_host: Host, syspath: str) -> tuple[str, ...]:
 class SmallClass(Struct, frozen=True):
     """A row: where the class lies, which of its entries are meant, and what they say.
 
+    `facts` are the attributes, which `described` describes. `help` is that of the preset, which has the kind's name.
     `role` tells devices at one place apart where the kernel numbers them by itself. `more_nodes` are handed out with
     the device's own. `subsystems` are those whose events concern it besides its own.
     """
@@ -93,47 +99,82 @@ class SmallClass(Struct, frozen=True):
     kind: str
     folder: str
     names: str  # a regular expression
-    attributes: Callable[[Host, str], Attributes]
+    facts: Callable[[Host, str], Attributes]
+    help: str
+    described: str = "model text"
     role: Callable[[Host, str], tuple[str, ...]] = _nothing
     more_nodes: Callable[[Host, str], tuple[Devnode, ...]] = _nothing
     subsystems: tuple[str, ...] = ()
+    can_be_renumbered: bool = True
+    more_presets: Mapping[str, PresetFacts] = {}
 
+
+_INPUT = """
+    model    text
+    phys     text
+    unique   text
+    vendor   hexadecimal
+    product  hexadecimal
+"""
+_CAMERA = PresetFacts("what can be captured from: the first node of each video device", {"index": 0})
 
 SMALL_CLASSES: tuple[SmallClass, ...] = (
     SmallClass(
-        "video", "/sys/class/video4linux", r"(video|v4l-subdev|vbi|radio|swradio|v4l-touch)\d+", _video, _video_role
+        "video",
+        "/sys/class/video4linux",
+        r"(video|v4l-subdev|vbi|radio|swradio|v4l-touch)\d+",
+        _video,
+        "video4linux nodes, all of them",
+        described="model text\nindex integer",
+        role=_video_role,
+        more_presets={"camera": _CAMERA},
     ),
-    SmallClass("media", "/sys/bus/media/devices", r"media\d+", _model("model")),
-    SmallClass("input", "/sys/class/input", r"event\d+", _input),
-    SmallClass("hidraw", "/sys/class/hidraw", r"hidraw\d+", _hidraw),
-    SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name")),
-    SmallClass("spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), _chip_select),
-    SmallClass("gpio", "/sys/bus/gpio/devices", r"gpiochip\d+", _model("label", "device/label")),
-    SmallClass("tpm", "/sys/class/tpm", r"tpm\d+", _tpm, more_nodes=_resource_manager, subsystems=("tpmrm",)),
-    SmallClass("watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity")),
-    SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name")),
-    SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name")),
-    SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name")),
-    SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name")),
-    SmallClass("iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name")),
-    SmallClass("dma_heap", "/sys/class/dma_heap", r".+", _model("name")),
-    SmallClass("lirc", "/sys/class/lirc", r"lirc\d+", _lirc),
-    SmallClass("cec", "/sys/class/cec", r"cec\d+", _model("name")),
+    SmallClass("media", "/sys/bus/media/devices", r"media\d+", _model("model"), "media controllers"),
+    SmallClass("input", "/sys/class/input", r"event\d+", _input, "keyboards, pointers, joysticks: event nodes", _INPUT),
+    SmallClass("hidraw", "/sys/class/hidraw", r"hidraw\d+", _hidraw, "raw HID devices: security keys, sensors", _INPUT),
+    SmallClass("i2c", "/sys/class/i2c-dev", r"i2c-\d+", _model("name", "device/name"), "I2C buses"),
+    SmallClass(
+        "spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), "SPI devices", role=_chip_select
+    ),
+    SmallClass("gpio", "/sys/bus/gpio/devices", r"gpiochip\d+", _model("label", "device/label"), "GPIO chips"),
+    SmallClass(
+        "tpm",
+        "/sys/class/tpm",
+        r"tpm\d+",
+        _tpm,
+        "TPMs, each with its resource manager's node",
+        described="model text\nversion integer",
+        more_nodes=_resource_manager,
+        subsystems=("tpmrm",),
+    ),
+    SmallClass("watchdog", "/sys/class/watchdog", r"watchdog\d+", _model("identity"), "watchdog timers (dangerous)"),
+    SmallClass("ptp", "/sys/class/ptp", r"ptp\d+", _model("clock_name"), "PTP hardware clocks"),
+    SmallClass("pps", "/sys/class/pps", r"pps\d+", _model("name"), "pulse-per-second sources"),
+    SmallClass("rtc", "/sys/class/rtc", r"rtc\d+", _model("name"), "real-time clocks (dangerous)"),
+    SmallClass("uio", "/sys/class/uio", r"uio\d+", _model("name"), "user space I/O devices"),
+    SmallClass(
+        "iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name"), "industrial I/O: converters, sensors"
+    ),
+    SmallClass(
+        "dma_heap", "/sys/class/dma_heap", r".+", _model("name"), "heaps of DMA buffers", can_be_renumbered=False
+    ),
+    SmallClass("lirc", "/sys/class/lirc", r"lirc\d+", _lirc, "infrared receivers and senders"),
+    SmallClass("cec", "/sys/class/cec", r"cec\d+", _model("name"), "HDMI CEC adapters"),
 )
 
 
 def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
     """Yield one device per entry of a class that has a node."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def device(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
-        if place.attributes["bus"] == "virtual":
-            # Without a place, what the driver says of itself is all that does not count up.
-            said = map(row.attributes(host, syspath).get, ("unique", "phys", "model"))
-            place = structs.replace(place, facts=next(((str(x),) for x in said if x), place.facts))
-        identity, within = places.identify(row.kind, place, *row.role(host, syspath))
+        location = locations.of(syspath)
+        if location.attributes["bus"] == "virtual":
+            # Without a location, what the driver says of itself is all that does not count up.
+            said = map(row.facts(host, syspath).get, ("unique", "phys", "model"))
+            location = structs.replace(location, facts=next(((str(x),) for x in said if x), location.facts))
+        identity, parents = locations.identify(row.kind, location, *row.role(host, syspath))
         nodes = devnodes(host, syspath)
         if not nodes:
             return None
@@ -142,19 +183,28 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
             kind=row.kind,
             name=name,
             syspath=syspath,
-            attributes=known({"name": name, **place.attributes, **row.attributes(host, syspath)}),
+            attributes=known({"name": name, **location.attributes, **row.facts(host, syspath)}),
             devnodes=nodes + row.more_nodes(host, syspath),
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     wanted = re.compile(row.names)
     yield from each(entries(host, row.folder, lambda x: wanted.fullmatch(x) is not None), device)
 
 
-def _reader(row: SmallClass) -> Reader:
+def small_reader(row: SmallClass) -> Reader:
+    """Return the reader that a row makes."""
     subsystem = row.folder.removeprefix("/sys/class/").removeprefix("/sys/bus/").removesuffix("/devices")
-    return Reader(row.kind, frozenset({subsystem, "usb", *row.subsystems}), partial(read_class, row))
+    return Reader(
+        row.kind,
+        frozenset({subsystem, "usb", *row.subsystems}),
+        partial(read_class, row),
+        one_per=f"{subsystem} device with a node",
+        attributes=attributes(row.described),
+        presets={row.kind.replace("_", "-"): PresetFacts(row.help), **row.more_presets},
+        can_be_renumbered=row.can_be_renumbered,
+    )
 
 
-SMALL: tuple[Reader, ...] = tuple(map(_reader, SMALL_CLASSES))
+READERS = tuple(map(small_reader, SMALL_CLASSES))

@@ -4,6 +4,7 @@ Cards and render nodes belong together by their parent, never by their numbers. 
 stays listed and says so: its parts are what one wants to offer.
 """
 
+import re
 from collections.abc import Iterator
 
 from msgspec import structs
@@ -11,16 +12,21 @@ from msgspec import structs
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
 from hostdevices.readers.kfd import AmdGpus
+from hostdevices.readers.location import SysfsLocations
 from hostdevices.readers.nvidia import NvidiaGpus
 from hostdevices.readers.pci import ADDRESS
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
 from hostdevices.readers.sysfs import devnodes, known, natural, natural_order
+
+_UNCORRECTABLE = re.compile(r"ue: *([0-9]+)")
+_MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)  # events of GPU memory protection (RAS)
+_REPLAYS = ErrorCounter("PCIe replays", 1000)
 
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per GPU with a driver, and one per MIG instance of NVIDIA GPUs."""
-    places = Places(host)
+    locations = SysfsLocations(host)
     nvidia = NvidiaGpus(host)
     amd = AmdGpus(host)
 
@@ -29,31 +35,39 @@ def read(host: Host) -> Iterator[Finding]:
         minors = [
             f"{syspath}/drm/{name}" for name in children if name.startswith(("card", "renderD")) and "-" not in name
         ]
-        place = places.of(next(iter(minors), syspath))
-        identity, within = places.identify("gpu", place)
         nodes = tuple(node for minor in minors for node in devnodes(host, minor))
+        role: tuple[str, ...] = ()
+        function = syspath
+        if amd.is_partition(syspath):
+            if partition := amd.partition(nodes):
+                function, role = partition.function, (f"xcp{partition.number}",)
+            elif amd.has_topology():
+                return None  # amdgpu makes nodes for as many as there could be
+        location = locations.of(next(iter(minors), syspath) if function == syspath else function)
+        identity, parents = locations.identify("gpu", location, *role)
         name = next((x for x in children if x.startswith("card")), syspath.rpartition("/")[2])
-        attributes: dict[str, AttributeValue | None] = {
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
             "type": "gpu",
-            **place.attributes,
-            "driver": host.link(f"{syspath}/driver"),
+            "vendor": "1002" if amd.is_partition(syspath) else None,
+            **location.attributes,
+            "driver": host.link(f"{function}/driver"),
             "render": any("/renderD" in node.path for node in nodes),
             "memory": natural(host, f"{syspath}/lmem_total_bytes"),
             "partitioned": host.exists(f"{syspath}/virtfn0") or None,
         }
-        for of_driver in (nvidia.of(syspath), amd.of(syspath, nodes)):
-            attributes |= of_driver.attributes
+        for of_driver in (nvidia.of(syspath), amd.of(function, nodes)):
+            facts |= of_driver.attributes
             nodes += of_driver.devnodes
         return Device(
             id=identity,
             kind="gpu",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=nodes,
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     for finding in each(_gpus(host), gpu):
@@ -74,4 +88,55 @@ def _gpus(host: Host) -> Iterator[str]:
     yield from dict.fromkeys(filter(None, (*of_drm, *held)))
 
 
-GPU = Reader("gpu", frozenset({"drm", "pci", "kfd"}), read)
+def signals(sample: Sample, syspath: str) -> None:
+    """Take what amdgpu counts; other drivers say nothing in sysfs."""
+    host = sample.host
+    if host.read(f"{syspath}/power/runtime_status") not in AWAKE:
+        return
+    blocks = [x for x in host.list(f"{syspath}/ras") if x.endswith("_err_count")]
+    found = (_UNCORRECTABLE.search(host.read(f"{syspath}/ras/{x}") or "") for x in blocks)
+    if blocks:
+        sample.counters[_MEMORY_ERRORS] = sum(int(x[1]) for x in found if x)
+    sample.count(_REPLAYS, f"{syspath}/pcie_replay_count")
+
+
+def _preset(text: str, vendor: str) -> PresetFacts:
+    return PresetFacts(text, {"vendor": vendor, "type": "gpu"}, lacking={"partitioned": True})
+
+
+GPU = Reader(
+    "gpu",
+    frozenset({"drm", "pci", "kfd"}),
+    read,
+    one_per="GPU, partition of an AMD GPU, or MIG instance",
+    attributes=attributes("""
+        type              text         "gpu", "mig"
+        vendor            hexadecimal
+        model             text
+        uuid              text
+        index             integer      NVIDIA's device minor
+        driverVersion     version
+        memory            integer      bytes
+        memoryNode        integer      NUMA node of its memory
+        gfx               text         what AMD's compilers call it
+        computePartition  text         mode of an AMD GPU: "SPX", "CPX"
+        memoryPartition   text
+        partition         integer      of an AMD GPU that is several
+        render            boolean      always there: it has a render node
+        partitioned       boolean      true: its MIG instances or virtual functions are the devices
+        parentUUID        text         of partitions and MIG instances
+        gpuInstance       integer      of MIG instances
+        computeInstance   integer      of MIG instances
+    """),
+    presets={
+        "gpu": _preset("GPUs of every vendor; those that are partitioned (MIG, SR-IOV) are not offered whole", "*"),
+        "amd-gpu": _preset("GPUs of AMD, each with /dev/kfd; every partition where one is several", "1002"),
+        "intel-gpu": _preset("GPUs of Intel", "8086"),
+        "nvidia-gpu": _preset("GPUs of NVIDIA", "10de"),
+        "mig": PresetFacts("MIG instances of NVIDIA's GPUs", {"type": "mig"}),
+    },
+    signals=signals,
+    is_polled=True,
+    needs_node=True,
+)
+READERS = (GPU,)

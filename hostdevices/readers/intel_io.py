@@ -1,38 +1,43 @@
-"""Intel's offload engines beside the processor: QAT functions, and the work queues of DSA and IAA."""
+"""Intel's offload engines beside the processor: QAT functions, and the work queues of DSA and IAA.
+
+Sources: Linux, ABI/testing/sysfs-driver-qat and sysfs-driver-dma-idxd.
+"""
 
 import re
 from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
+from hostdevices.readers.location import SysfsLocations
 from hostdevices.readers.pci import ADDRESS
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, shared_node, text
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import ErrorCounter, Sample
+from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, shared_node, text, text_value
 from hostdevices.readers.vfio import group_id
 
 # Virtual functions are known by their PCI ids, or by the driver of their physical function (drivers/crypto/intel/qat).
 _QAT_VIRTUAL = frozenset({"0443", "18a1", "19e3", "37c9", "4941", "4943", "4945", "4947", "4949", "6f55"})
 _QAT_DRIVERS = frozenset({"4xxx", "420xx", "6xxx", "c3xxx", "c6xx", "dh895xcc", "d15xx", "200xx"})
 _FUNCTIONS = "/sys/bus/pci/devices"
+_ENGINE_ERRORS = ErrorCounter("fatal errors of the engine", 0)
 _QUEUE = re.compile(r"wq[0-9]+\.[0-9]+")
 
 
 def read_qat(host: Host) -> Iterator[Finding]:
     """Yield one device per QAT function that vfio holds, with the nodes of its group; nothing else can use one."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def function(syspath: str) -> Device | None:
         nodes = _group_nodes(host, syspath)
         if not nodes or not _is_qat(host, syspath):
             return None
-        place = places.of(syspath)
-        identity, within = places.identify("qat", place)
+        location = locations.of(syspath)
+        identity, parents = locations.identify("qat", location)
         # A function that vfio holds is listed as its group, too: they have one owner.
         group = group_id(host, syspath)
-        attributes: dict[str, AttributeValue | None] = {
+        facts: dict[str, AttributeValue | None] = {
             "name": syspath.rpartition("/")[2],
-            **place.attributes,
+            **location.attributes,
             "driver": host.link(f"{syspath}/driver"),
             "services": text(host, f"{syspath}/physfn/qat/cfg_services"),
             "state": text(host, f"{syspath}/physfn/qat/state"),
@@ -42,10 +47,10 @@ def read_qat(host: Host) -> Iterator[Finding]:
             kind="qat",
             name=syspath.rpartition("/")[2],
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=nodes,
-            numa_nodes=place.numa_nodes,
-            within=(*within, *((group,) if group else ())),
+            numa_nodes=location.numa_nodes,
+            parents=(*parents, *((group,) if group else ())),
         )
 
     def is_held(name: str) -> bool:
@@ -71,18 +76,18 @@ def _group_nodes(host: Host, syspath: str) -> tuple[Devnode, ...]:
 
 def read_dsa(host: Host) -> Iterator[Finding]:
     """Yield one device per work queue of DSA and IAA that is enabled and meant for user space."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def queue(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
         if text(host, f"{syspath}/state") != "enabled" or text(host, f"{syspath}/type") != "user":
             return None
         accelerator = syspath.rpartition("/")[0].rpartition("/")[2]
-        place = places.of(syspath)
-        identity, within = places.identify("dsa", place, f"wq{name.rpartition('.')[2]}")
-        attributes: dict[str, AttributeValue | None] = {
+        location = locations.of(syspath)
+        identity, parents = locations.identify("dsa", location, f"wq{name.rpartition('.')[2]}")
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
-            **place.attributes,
+            **location.attributes,
             "type": accelerator.rstrip("0123456789"),
             "mode": text(host, f"{syspath}/mode"),
             "size": natural(host, f"{syspath}/size"),
@@ -94,10 +99,10 @@ def read_dsa(host: Host) -> Iterator[Finding]:
             kind="dsa",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=_queue_nodes(host, syspath, accelerator),
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/bus/dsa/devices", lambda x: _QUEUE.fullmatch(x) is not None), queue)
@@ -112,5 +117,61 @@ def _queue_nodes(host: Host, syspath: str, accelerator: str) -> tuple[Devnode, .
     return shared_node(host, f"/dev/{kind}/{syspath.rpartition('/')[2]}")
 
 
-QAT = Reader("qat", frozenset({"pci", "vfio"}), read_qat)
-DSA = Reader("dsa", frozenset({"dsa"}), read_dsa)
+def qat_signals(sample: Sample, syspath: str) -> None:
+    """Take the signals of a function's accelerator, which its physical function shows."""
+    host = sample.host
+    physical = host.resolve(f"{syspath}/physfn") or syspath
+    sample.expect(f"{physical}/qat/state", "up")
+    sample.count(_ENGINE_ERRORS, f"{physical}/qat_ras/errors_fatal")
+    driver, address = host.link(f"{physical}/driver"), physical.rpartition("/")[2]
+    if host.read(f"/sys/kernel/debug/qat_{driver}_{address}/heartbeat/status") == "-1":
+        sample.faults["heartbeat"] = "its firmware's heart has stopped beating"
+
+
+def dsa_signals(sample: Sample, syspath: str) -> None:
+    """Take the signals of a work queue and of its accelerator."""
+    host = sample.host
+    sample.expect(f"{syspath}/state", "enabled")
+    accelerator = syspath.rpartition("/")[0]
+    state = text(host, f"{accelerator}/state")
+    if state and state != "enabled":
+        sample.faults["accelerator"] = f"its accelerator's state is {state}, not enabled"
+    errors = host.read(f"{accelerator}/errors") or ""
+    if any(character not in "0x \n" for character in errors):
+        sample.faults["errors"] = f"its accelerator reports errors: {text_value(errors)}"
+
+
+QAT = Reader(
+    "qat",
+    frozenset({"pci", "vfio"}),
+    read_qat,
+    one_per="QAT function that vfio holds",
+    attributes=attributes("""
+        services  text
+        state     text  of the physical function
+    """),
+    presets={"qat": PresetFacts("Intel QuickAssist functions")},
+    signals=qat_signals,
+    is_polled=True,
+)
+DSA = Reader(
+    "dsa",
+    frozenset({"dsa"}),
+    read_dsa,
+    one_per="enabled user work queue of DSA or IAA",
+    attributes=attributes("""
+        type      text     "dsa", "iax"
+        mode      text     "dedicated", "shared"
+        size      integer
+        priority  integer
+        label     text
+    """),
+    presets={
+        "dsa": PresetFacts("user work queues of Intel's Data Streaming Accelerator", {"type": "dsa"}),
+        "iaa": PresetFacts("user work queues of Intel's Analytics Accelerator", {"type": "iax"}),
+    },
+    signals=dsa_signals,
+    is_polled=True,
+    needs_node=True,
+)
+READERS = (QAT, DSA)

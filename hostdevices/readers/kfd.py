@@ -1,6 +1,13 @@
-"""AMD GPUs: what amdgpu and the kernel fusion driver (kfd) say; compute needs /dev/kfd beside the render node."""
+"""AMD GPUs: what amdgpu and the kernel fusion driver (kfd) say; compute needs /dev/kfd beside the render node.
 
+A GPU in a compute partition mode (MI300X: DPX, QPX, CPX) is several: the PCI function has the nodes of the first
+partition, and a platform device amdgpu_xcp_N those of each other one. Nothing in sysfs leads from there to the GPU, and
+amdgpu makes more of them than there are partitions: kfd's topology says which are real, and of which GPU.
+"""
+
+import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from hostdevices.device import AttributeValue, Devnode
 from hostdevices.host import Host
@@ -8,6 +15,15 @@ from hostdevices.readers.nvidia import OfDriver
 from hostdevices.readers.sysfs import natural, natural_order, shared_node, text
 
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+_PCI = "/sys/bus/pci/devices"
+_PARTITION = re.compile(r"amdgpu_xcp[._][0-9]+")
+
+
+class Partition(NamedTuple):
+    """A compute partition with nodes of its own: the syspath of its GPU's PCI function, and its number there."""
+
+    function: str
+    number: int
 
 
 class AmdGpus:
@@ -18,23 +34,53 @@ class AmdGpus:
         self._host = host
         self._by_render_minor: dict[int, Mapping[str, int]] | None = None
 
-    def of(self, syspath: str, nodes: tuple[Devnode, ...]) -> OfDriver:
-        """Return what the driver says about the GPU at `syspath`, whose DRM nodes are `nodes`."""
+    def of(self, function: str, nodes: tuple[Devnode, ...]) -> OfDriver:
+        """Return what the driver says about the GPU at a PCI function; `nodes` are its DRM nodes, or a partition's."""
         host = self._host
-        if host.link(f"{syspath}/driver") != "amdgpu":
+        if host.link(f"{function}/driver") != "amdgpu":
             return OfDriver()
-        compute = next((self._compute_nodes()[n.minor] for n in nodes if n.minor in self._compute_nodes()), None)
+        compute = self._compute_node(nodes)
+        mode = text(host, f"{function}/current_compute_partition")
         attributes: dict[str, AttributeValue | None] = {
-            "model": text(host, f"{syspath}/product_name"),
-            "uuid": text(host, f"{syspath}/unique_id"),
-            "memory": natural(host, f"{syspath}/mem_info_vram_total"),
-            "computePartition": text(host, f"{syspath}/current_compute_partition"),
-            "memoryPartition": text(host, f"{syspath}/current_memory_partition"),
+            "model": text(host, f"{function}/product_name"),
+            "uuid": text(host, f"{function}/unique_id"),
+            "memory": natural(host, f"{function}/mem_info_vram_total"),
+            "computePartition": mode,
+            "memoryPartition": text(host, f"{function}/current_memory_partition"),
         }
-        if compute is None:
+        if mode not in (None, "SPX"):
+            # what is the whole GPU's
+            attributes |= {
+                "parentUUID": attributes["uuid"],
+                "uuid": None,
+                "memory": None,
+                "partition": _number(compute),
+            }
+        if not compute:
             return OfDriver(attributes)
         attributes["gfx"] = _target(compute.get("gfx_target_version", 0))
         return OfDriver(attributes, shared_node(host, "/dev/kfd"))
+
+    def is_partition(self, syspath: str) -> bool:
+        """Tell whether what has DRM nodes at `syspath` is a platform device for a partition."""
+        return _PARTITION.fullmatch(syspath.rpartition("/")[2]) is not None
+
+    def has_topology(self) -> bool:
+        """Tell whether kfd says which GPUs and partitions there are."""
+        return bool(self._compute_nodes())
+
+    def partition(self, nodes: tuple[Devnode, ...]) -> Partition | None:
+        """Return whose partition has the DRM nodes `nodes`; None where kfd knows of none."""
+        compute = self._compute_node(nodes)
+        location = compute.get("location_id", 0)
+        # The function's number is the partition's here, or was before Linux had the upper bits for it.
+        address = f"{compute.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
+        function = self._host.resolve(f"{_PCI}/{address}") if compute else None
+        return Partition(function, _number(compute)) if function else None
+
+    def _compute_node(self, nodes: tuple[Devnode, ...]) -> Mapping[str, int]:
+        """Return kfd's properties of the GPU or partition that has a render node among `nodes`; empty without one."""
+        return next((self._compute_nodes()[x.minor] for x in nodes if x.minor in self._compute_nodes()), {})
 
     def _compute_nodes(self) -> Mapping[int, Mapping[str, int]]:
         """Return the properties of kfd's GPU nodes by their render node's minor number."""
@@ -48,9 +94,14 @@ class AmdGpus:
 
     def _properties(self, path: str) -> dict[str, int]:
         # Not through Host.read: one node's garbage must not hide the other GPUs.
-        lines = (self._host.read_bytes(path) or b"").decode(errors="replace").splitlines()
+        lines = (self._host.read_bytes(path) or b"").decode(errors="replace").split("\n")
         words = (line.split() for line in lines)
         return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def _number(compute: Mapping[str, int]) -> int:
+    location = compute.get("location_id", 0)
+    return location >> 28 & 0xF or location & 0x7
 
 
 def _target(number: int) -> str | None:

@@ -8,36 +8,41 @@ from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import known, natural, number, text, uevent
+from hostdevices.inventory import Problem
+from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import LINK_LOSSES, Sample
+from hostdevices.readers.sysfs import hexadecimal, known, natural, number, text, uevent
 from hostdevices.readers.uplinks import uplinks
 
 _LINK_TYPES = {1: "ethernet", 32: "infiniband", 772: "loopback", 65534: "none"}  # linux/if_arp.h
+_IFF_UP = 0x1
 _REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
 
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per network interface of this network namespace."""
-    places = Places(host)
-    carrying = uplinks(host)
+    locations = SysfsLocations(host)
+    known_uplinks = uplinks(host)
+    if known_uplinks.why_unknown:
+        yield Problem("/proc/net/route", known_uplinks.why_unknown)
 
     def interface(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
+        location = locations.of(syspath)
         port = natural(host, f"{syspath}/dev_port")
         label = text(host, f"{syspath}/phys_port_name") or ""
         role = (f"p{port}",) if port else ()
         if _REPRESENTOR.fullmatch(label):
             role = (*role, label)
-        identity, within = places.identify("nic", place, *role)
+        identity, parents = locations.identify("nic", location, *role)
         link_type = number(host, f"{syspath}/type")
         if link_type is None:
             return None  # bonding_masters and its like, or gone
-        virtual = place.attributes["bus"] == "virtual"
-        attributes: dict[str, AttributeValue | None] = {
+        virtual = location.attributes["bus"] == "virtual"
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
-            **place.attributes,
+            **location.attributes,
             "mac": text(host, f"{syspath}/address"),
             "mtu": number(host, f"{syspath}/mtu"),
             "operstate": text(host, f"{syspath}/operstate"),
@@ -45,11 +50,11 @@ def read(host: Host) -> Iterator[Finding]:
             "linkType": _LINK_TYPES.get(link_type, str(link_type)),
             "devType": uevent(host, syspath).get("DEVTYPE"),
             "virtual": virtual,
-            "uplink": name in carrying,
+            **known_uplinks.mark(name),
             "master": host.link(f"{syspath}/master"),
         }
         if not virtual:
-            attributes |= {
+            facts |= {
                 "speed": natural(host, f"{syspath}/speed") or None,
                 "devPort": port,
                 "physPort": label,
@@ -60,12 +65,51 @@ def read(host: Host) -> Iterator[Finding]:
             kind="nic",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
-            numa_nodes=place.numa_nodes,
-            within=within,
+            attributes=known(facts),
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/class/net"), interface)
 
 
-NIC = Reader("nic", frozenset({"net"}), read)
+def signals(sample: Sample, syspath: str) -> None:
+    """Take the state of the link."""
+    flags = int(hexadecimal(sample.host, f"{syspath}/flags", 8) or "0", 16)
+    # An interface that is down waits to be configured by whoever gets it: its link says nothing yet.
+    if flags & _IFF_UP and sample.host.read(f"{syspath}/carrier") == "0":
+        sample.faults["carrier"] = "it has no carrier: cable or peer is gone"
+    sample.count(LINK_LOSSES, f"{syspath}/carrier_down_count")
+
+
+NIC = Reader(
+    "nic",
+    frozenset({"net"}),
+    read,
+    one_per="network interface",
+    attributes=attributes("""
+        mac            text
+        mtu            integer
+        speed          integer  Mbit/s
+        carrier        boolean  always there
+        operstate      text
+        linkType       text     "ethernet", "infiniband", "loopback"
+        devType        text     "bond", "wlan"
+        virtual        boolean  always there
+        uplink         boolean  it carries the node's default route: never offered; always there unless it is unknown
+        uplinkUnknown  boolean  true: it cannot be told from the one that does
+        devPort        integer
+        physPort       text
+        physSwitch     text
+        master         text
+    """),
+    presets={
+        "nic": PresetFacts(
+            "network interfaces with hardware behind them; never the node's uplink",
+            lacking={"virtual": True, "linkType": "loopback"},
+        ),
+    },
+    signals=signals,
+    is_polled=True,
+)
+READERS = (NIC,)

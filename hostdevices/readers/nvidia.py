@@ -11,7 +11,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from hostdevices.device import AttributeValue, Device, Devnode
-from hostdevices.host import Host, UnreadableFile
+from hostdevices.errors import UnreadableFile
+from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.inventory import Problem
 from hostdevices.readers.reader import Finding
@@ -77,7 +78,7 @@ class NvidiaGpus:
                 try:
                     yield self._instance(gpu, f"{folder}/{gi}", ci)
                 except UnreadableFile as error:
-                    yield Problem(f"{folder}/{gi}/{ci}", str(error))
+                    yield Problem.of(f"{folder}/{gi}/{ci}", error)
 
     def _instance(self, gpu: Device, folder: str, ci: str) -> Device:
         gi = folder.rpartition("/")[2]
@@ -99,7 +100,7 @@ class NvidiaGpus:
                 }
             ),
             devnodes=tuple(x for x in gpu.devnodes if x not in render) + tuple(x for y in capabilities for x in y),
-            within=(gpu.id, *gpu.within),
+            parents=(gpu.id, *gpu.parents),
         )
 
     def _capability(self, folder: str) -> tuple[Devnode, ...]:
@@ -109,5 +110,5 @@ class NvidiaGpus:
 
 def _table(host: Host, path: str) -> dict[str, str]:
     """Return the `Name: value` lines of a file."""
-    lines = (line.partition(":") for line in (host.read(path) or "").splitlines())
+    lines = (line.partition(":") for line in (host.read(path) or "").split("\n"))
     return {name.strip(): value.strip() for name, colon, value in lines if colon}

@@ -9,19 +9,21 @@ from collections.abc import Iterable, Iterator
 from msgspec import structs
 
 from hostdevices.device import Device, Devnode
+from hostdevices.device_folders import DeviceFolders
+from hostdevices.globs import path_pattern
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.matching import path_pattern
-from hostdevices.readers.reader import Finding, Reader, each
+from hostdevices.inventory import Problem
+from hostdevices.readers.reader import Finding, Reader, attributes, each
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 
-_DEPTH = 8  # folders that ** goes down at the most
+_MOST_FOLDERS = 4096  # that are listed for one glob
 
 
 def paths_reader(globs: Iterable[str]) -> Reader:
     """Return a reader of what the globs match; wake it with events of the subsystem `path`."""
     patterns = tuple(dict.fromkeys(globs))
-    return Reader("path", frozenset({"path"}), lambda host: read_paths(host, patterns))
+    return structs.replace(PATH, read=lambda host: read_paths(host, patterns))
 
 
 def read_paths(host: Host, globs: Iterable[str]) -> Iterator[Finding]:
@@ -29,7 +31,16 @@ def read_paths(host: Host, globs: Iterable[str]) -> Iterator[Finding]:
 
     `*` does not cross `/`, `**` does (see matching.path_pattern). What is no device node is passed over.
     """
-    found = {path for glob in globs for path in _matches(host, glob)}
+    folders = DeviceFolders(host)
+    found: set[str] = set()
+    for glob in globs:
+        for number, listed in enumerate(folders.listed(glob)):
+            if number == _MOST_FOLDERS:
+                yield Problem(glob, f"leads to more than {_MOST_FOLDERS} folders; what is in the others is not found")
+                break
+            if listed.is_last:
+                wanted = path_pattern(listed.names)
+                found.update(f"{listed.folder}/{name}" for name in host.list(listed.folder) if wanted.fullmatch(name))
     yield from each(sorted(found), lambda path: _device(host, path))
 
 
@@ -51,7 +62,7 @@ def parts_of_other_devices(devices: Iterable[Device]) -> Iterator[Device]:
     for path in paths:
         numbers = _numbers(path.devnodes[0])
         whole = named.get(numbers) or _outermost(holders.get(numbers, []))
-        device = structs.replace(path, within=(whole.id, *whole.within)) if whole else path
+        device = structs.replace(path, parents=(whole.id, *whole.parents)) if whole else path
         named.setdefault(numbers, device)
         yield device
 
@@ -63,7 +74,7 @@ def _numbers(node: Devnode) -> tuple[str, int, int]:
 def _outermost(holders: list[Device]) -> Device | None:
     """Return the one device that all others of `holders` are parts of."""
     ids = {holder.id for holder in holders}
-    found = [holder for holder in holders if ids.isdisjoint(holder.within)]
+    found = [holder for holder in holders if ids.isdisjoint(holder.parents)]
     return found[0] if len(found) == 1 else None
 
 
@@ -76,7 +87,7 @@ def _device(host: Host, path: str) -> Device | None:
         return None
     behind = f"/sys/dev/{'char' if node.kind == 'c' else 'block'}/{node.major}:{node.minor}"
     syspath = host.resolve(behind) or ""
-    attributes = {
+    facts = {
         "name": text_value(path.removeprefix("/dev/")),
         "path": text_value(path),
         "subsystem": host.link(f"{behind}/subsystem"),
@@ -86,35 +97,19 @@ def _device(host: Host, path: str) -> Device | None:
         kind="path",
         name=path.removeprefix("/dev/"),
         syspath=syspath,
-        attributes=known(attributes),
+        attributes=known(facts),
         devnodes=(node if real == path else structs.replace(node, target=real),),
         numa_nodes=numa_nodes(host, syspath),
     )
 
 
-def _matches(host: Host, glob: str) -> Iterator[str]:
-    """Yield the paths below /dev that a glob matches, listing only the folders that it can concern."""
-    if not glob.startswith("/dev/") or "/../" in glob or "/./" in glob:
-        return
-    pattern = path_pattern(glob)
-    parts = glob.split("/")[2:]
-    yield from (path for path in _candidates(host, "/dev", parts) if pattern.fullmatch(path))
-
-
-def _candidates(host: Host, folder: str, parts: list[str]) -> Iterator[str]:
-    if not parts:
-        return
-    if parts[0] == "**" and len(parts) > 1:
-        yield from _candidates(host, folder, parts[1:])
-        if folder.count("/") < _DEPTH:
-            for name in host.list(folder):
-                # A link to a folder would lead to the same nodes again, or round in a circle.
-                if host.link(f"{folder}/{name}") is None:
-                    yield from _candidates(host, f"{folder}/{name}", parts)
-        return
-    wanted = path_pattern(parts[0])
-    for name in filter(wanted.fullmatch, host.list(folder)):
-        if len(parts) == 1:
-            yield f"{folder}/{name}"
-        else:
-            yield from _candidates(host, f"{folder}/{name}", parts[1:])
+PATH = Reader(
+    "path",
+    frozenset({"path"}),
+    lambda _: iter(()),  # which globs, only a configuration says
+    one_per="file below /dev that a configured glob matches",
+    attributes=attributes("""
+        path       text
+        subsystem  text  of the node
+    """),
+)

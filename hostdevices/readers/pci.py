@@ -1,4 +1,6 @@
-"""PCI functions: what a function is, where it sits, and its part in SR-IOV (Linux: ABI/testing/sysfs-bus-pci).
+"""PCI functions: what a function is, where it sits, its part in SR-IOV, and its health.
+
+Sources: Linux, ABI/testing/sysfs-bus-pci, sysfs-bus-pci-devices-aer_stats and hwmon/sysfs-interface.
 
 The PCI address is the identity. A virtual function is no part of its physical function: each can have its own owner.
 """
@@ -7,24 +9,33 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from hostdevices.device import AttributeValue, Device
+from hostdevices.device import PCI_BUS_ID, AttributeValue, Device
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import hexadecimal, known, natural, numa_nodes, pcie_root
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
+from hostdevices.readers.sysfs import hexadecimal, known, natural, numa_nodes, number, pcie_root, text
 from hostdevices.readers.uplinks import uplinks
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")  # domains above ffff exist (VMD, Hyper-V)
-BUS_ID = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 _DEVICES = "/sys/bus/pci/devices"
-_INHERITED = ("vendor", "device", "sriov", "pf", "pfName", "vfIndex", BUS_ID, PCIE_ROOT, NUMA_NODE)
+_INHERITED = ("vendor", "device", "sriov", "pf", "pfName", "vfIndex", PCI_BUS_ID, PCIE_ROOT, NUMA_NODE)
+_DEAD = b"\xff" * 8  # a virtual function has ffff ffff as vendor and device even when alive: look at eight bytes
+_AER = {
+    "fatal": ErrorCounter("fatal PCIe errors", 0),  # after which the link has been reset
+    "nonfatal": ErrorCounter("non-fatal PCIe errors", 10),
+    "correctable": ErrorCounter("correctable PCIe errors", 1000),
+}
+_AER_TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+ ([0-9]+)")
+_TEMPERATURE = re.compile(r"(temp[0-9]+)_input")
+_ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
 
-def place_attributes(syspath: str, numa: tuple[int, ...]) -> dict[str, AttributeValue]:
+def location_attributes(syspath: str, numa: tuple[int, ...]) -> dict[str, AttributeValue]:
     """Return the standard attributes that any device has by its place."""
     return known({PCIE_ROOT: pcie_root(syspath), NUMA_NODE: numa[0] if numa else None})
 
@@ -80,8 +91,8 @@ class PciFunctions:
                 "pf": physical,
                 "pfName": above.interface if above else None,
                 "vfIndex": above.indexes.get(address) if above else None,
-                BUS_ID: address,
-                **place_attributes(syspath, numa_nodes(host, syspath)),
+                PCI_BUS_ID: address,
+                **location_attributes(syspath, numa_nodes(host, syspath)),
             }
         )
 
@@ -125,23 +136,80 @@ def pci_id(address: str) -> str:
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per PCI function; those that carry a default route say so."""
     functions = PciFunctions(host)
-    carrying = {function_above(host.resolve(f"/sys/class/net/{name}") or "") for name in uplinks(host)}
+    known_uplinks = uplinks(host)
+    interfaces: dict[str | None, set[str]] = {}
+    for name in host.list("/sys/class/net"):
+        interfaces.setdefault(function_above(host.resolve(f"/sys/class/net/{name}") or ""), set()).add(name)
 
     def function(syspath: str) -> Device:
         address = syspath.rpartition("/")[2]
-        attributes = functions.facts(syspath)
-        if syspath in carrying:
-            attributes = {**attributes, "uplink": True}
+        facts = functions.facts(syspath)
+        facts |= known_uplinks.mark_function(facts, interfaces.get(syspath, ()))
         return Device(
             id=pci_id(address),
             kind="pci",
             name=address,
             syspath=syspath,
-            attributes=attributes,
-            numa_nodes=numa_of(attributes),
+            attributes=facts,
+            numa_nodes=numa_of(facts),
         )
 
     yield from each(entries(host, _DEVICES, lambda name: ADDRESS.fullmatch(name) is not None), function)
 
 
-PCI = Reader("pci", frozenset({"pci"}), read)
+def function_signals(sample: Sample, function: str) -> None:
+    """Take the signals of a PCI function, which are those of everything on it."""
+    host = sample.host
+    runtime = host.read(f"{function}/power/runtime_status")
+    if runtime == "error":
+        sample.faults["power"] = "its power management failed (runtime status: error)"
+    if host.read(f"{function}/power_state") == "D3cold" and runtime in AWAKE:
+        sample.faults["power"] = "it has lost power (D3cold)"
+    for severity, counter in _AER.items():
+        total = _AER_TOTAL.search(host.read(f"{function}/aer_dev_{severity}") or "")
+        if total:
+            sample.counters[counter] = int(total[1])
+    if runtime not in AWAKE:
+        return
+    if host.read_bytes(f"{function}/config", len(_DEAD)) == _DEAD:
+        sample.faults["config"] = "it does not answer on the PCI bus (its configuration reads as all ones)"
+    for name in host.list(f"{function}/hwmon"):
+        _sensors(sample, f"{function}/hwmon/{name}")
+
+
+def _sensors(sample: Sample, folder: str) -> None:
+    host = sample.host
+    for name in host.list(folder):
+        if (sensor := _TEMPERATURE.fullmatch(name)) is not None:
+            now, critical = number(host, f"{folder}/{name}"), number(host, f"{folder}/{sensor[1]}_crit")
+            if now is not None and critical and now >= critical:
+                label = text(host, f"{folder}/{sensor[1]}_label") or sensor[1]
+                sample.faults[name] = f"{label}: {now // 1000} °C, critical is {critical // 1000} °C"
+        elif (sensor := _ALARM.fullmatch(name)) is not None and host.read(f"{folder}/{name}") == "1":
+            sample.faults[name] = f"{sensor[1]}: the sensor's alarm is on"
+
+
+PCI = Reader(
+    "pci",
+    frozenset({"pci"}),
+    read,
+    one_per="PCI function",
+    attributes=attributes("""
+        class            hexadecimal  "020000"
+        subsystemVendor  hexadecimal
+        subsystemDevice  hexadecimal
+        revision         hexadecimal
+        iommuGroup       integer
+        totalVFs         integer
+        numVFs           integer
+        uplink           boolean      true: it carries the node's default route
+        uplinkUnknown    boolean      true: it cannot be told from the function that does
+    """),
+    presets={
+        "sriov-vf": PresetFacts(
+            "virtual functions of network cards, whatever their driver", {"sriov": "vf", "class": "02*"}
+        ),
+    },
+    is_polled=True,
+)
+READERS = (PCI,)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
-from hostdevices.readers.place import Place, Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
-from hostdevices.readers.sysfs import devnodes, known, natural_order, shared_node, text, version
+from hostdevices.readers.location import SysfsLocation, SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import LINK_LOSSES, Sample
+from hostdevices.readers.sysfs import devnodes, known, natural_order, number, shared_node, text, version
 
 _CONNECTION_MANAGER = "/dev/infiniband/rdma_cm"
 _NODE_CLASSES = ("infiniband_verbs", "infiniband_mad")
@@ -18,12 +19,12 @@ _NODE_CLASSES = ("infiniband_verbs", "infiniband_mad")
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per entry of /sys/class/infiniband."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def ibdev(syspath: str) -> Device:
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
-        identity, within = places.identify("rdma", place)
+        location = locations.of(syspath)
+        identity, parents = locations.identify("rdma", location)
         nodes = tuple(_nodes(host, syspath, name))
         if nodes:
             nodes += shared_node(host, _CONNECTION_MANAGER)
@@ -32,10 +33,10 @@ def read(host: Host) -> Iterator[Finding]:
             kind="rdma",
             name=name,
             syspath=syspath,
-            attributes=known({"name": name, **place.attributes, **_attributes(host, syspath, place)}),
+            attributes=known({"name": name, **location.attributes, **_attributes(host, syspath, location)}),
             devnodes=nodes,
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/class/infiniband"), ibdev)
@@ -50,7 +51,7 @@ def _nodes(host: Host, syspath: str, name: str) -> Iterator[Devnode]:
                 yield from devnodes(host, f"{folder}/{node}")
 
 
-def _attributes(host: Host, syspath: str, place: Place) -> dict[str, AttributeValue | None]:
+def _attributes(host: Host, syspath: str, location: SysfsLocation) -> dict[str, AttributeValue | None]:
     ports = sorted(host.list(f"{syspath}/ports"), key=natural_order)
     states = {port: _word(host, f"{syspath}/ports/{port}/state") for port in ports}
     # The port that says most about the device: the first that is up, else the first.
@@ -68,14 +69,14 @@ def _attributes(host: Host, syspath: str, place: Place) -> dict[str, AttributeVa
         "state": states.get(port),
         "physState": _word(host, f"{below}/phys_state"),
         "rate": text(host, f"{below}/rate"),
-        "netdev": text(host, f"{below}/gid_attrs/ndevs/0") or _interface(host, syspath, place),
+        "netdev": text(host, f"{below}/gid_attrs/ndevs/0") or _interface(host, syspath, location),
     }
 
 
-def _interface(host: Host, syspath: str, place: Place) -> str | None:
+def _interface(host: Host, syspath: str, location: SysfsLocation) -> str | None:
     """Return the only network interface of the same hardware."""
     parent = syspath.rpartition("/infiniband/")[0]
-    names = host.list(f"{parent}/net") if place.function else []
+    names = host.list(f"{parent}/net") if location.function else []
     return names[0] if len(names) == 1 else None
 
 
@@ -85,4 +86,41 @@ def _word(host: Host, path: str) -> str | None:
     return value.partition(":")[2].strip() or value if value else None
 
 
-RDMA = Reader("rdma", frozenset({"infiniband", "infiniband_verbs", "infiniband_mad", "net"}), read)
+def signals(sample: Sample, syspath: str) -> None:
+    """Take the states of the ports."""
+    host = sample.host
+    ports = host.list(f"{syspath}/ports")
+    states = {port: (text(host, f"{syspath}/ports/{port}/state") or "").partition(":")[2].strip() for port in ports}
+    if states and "ACTIVE" not in states.values():
+        shown = ", ".join(f"port {x} is {y or 'unknown'}" for x, y in states.items())
+        sample.faults["port"] = f"no port is active: {shown}"
+    losses = [number(host, f"{syspath}/ports/{port}/counters/link_downed") or 0 for port in ports]
+    if losses:
+        sample.counters[LINK_LOSSES] = sum(losses)
+
+
+RDMA = Reader(
+    "rdma",
+    frozenset({"infiniband", "infiniband_verbs", "infiniband_mad", "net"}),
+    read,
+    one_per="RDMA device with its uverbs, umad, issm, rdma_cm nodes",
+    attributes=attributes("""
+        nodeType      text
+        nodeGUID      text
+        sysImageGUID  text
+        hcaType       text
+        boardID       text
+        firmware      version
+        ports         integer
+        linkLayer     text
+        state         text
+        physState     text
+        rate          text
+        netdev        text
+    """),
+    presets={"rdma": PresetFacts("RDMA devices with their verbs nodes")},
+    signals=signals,
+    is_polled=True,
+    needs_node=True,
+)
+READERS = (RDMA,)

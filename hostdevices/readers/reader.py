@@ -1,24 +1,74 @@
-"""What a reader is: a pure function from a `Host` to one class of devices, and the kernel events that concern it."""
+"""What a reader is: a pure function from a `Host` to one class of devices, and all else that is known of the class.
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+Everything that has to do with a class of devices stands in its `Reader`: which kernel events concern it, its attributes
+with their types, its health, its presets. What the program needs across classes is derived from the readers
+(hostdevices/attributes.py, health.py, resources/presets.py, docs/device-classes.md). docs/add-a-device-class.md shows
+how one is added.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
 from hostdevices.device import Device
-from hostdevices.host import Host, UnreadableFile
+from hostdevices.errors import UnreadableFile
+from hostdevices.host import Host
 from hostdevices.inventory import Problem
+from hostdevices.readers.signals import Sample
 from hostdevices.readers.sysfs import natural_order
 
 Finding: TypeAlias = Device | Problem
+AttributeType: TypeAlias = Literal["text", "hexadecimal", "integer", "boolean", "version"]
+Value: TypeAlias = bool | int | str
+"""What a preset compares an attribute with: a value, a glob, a comparison; any one of several."""
 
 
-class Reader(Struct, frozen=True):
-    """One device class. `read` yields devices and problems, again whenever a uevent of `subsystems` arrives."""
+class Attribute(Struct, frozen=True):
+    """The type of an attribute, and what it says beyond its name."""
+
+    type: AttributeType
+    about: str = ""
+
+
+class PresetFacts(Struct, frozen=True):
+    """Devices of a reader's kind that have these values, and none of those that are not meant; `help` is for people."""
+
+    help: str
+    having: Mapping[str, Value | tuple[Value, ...]] = {}
+    lacking: Mapping[str, Value] = {}
+
+
+class Reader(Struct, frozen=True, eq=False):
+    """One device class. `read` yields devices and problems, again whenever a uevent of `subsystems` arrives.
+
+    `attributes` are those that it gives besides the ones that every place gives (location.py).
+    `signals` takes a sample of a device's health. Without it the signals of its PCI function count, which do so for
+    every device on one unless `is_judged_by_function` is False. Where no kernel event announces that they changed, they
+    are polled.
+    `can_be_renumbered`: another device may have the same node tomorrow. False only where the kernel fixes the name.
+    """
 
     kind: str
     subsystems: frozenset[str]
     read: Callable[[Host], Iterator[Finding]]
+    one_per: str = ""  # what makes one device, in words
+    attributes: Mapping[str, Attribute] = {}
+    presets: Mapping[str, PresetFacts] = {}
+    signals: Callable[[Sample, str], None] | None = None
+    is_judged_by_function: bool = True
+    is_polled: bool = False
+    needs_node: bool = False  # without its device node it is of no use, and unhealthy
+    can_be_renumbered: bool = True
+
+
+def attributes(table: str) -> Mapping[str, Attribute]:
+    """Read attributes from lines of name, type and, where the name does not say all, what it means."""
+    rows = (line.split(None, 2) for line in table.strip().splitlines())
+    found = {name: Attribute(type_, "".join(about)) for name, type_, *about in rows}  # type: ignore[arg-type]
+    unknown = [name for name, attribute in found.items() if attribute.type not in get_args(AttributeType)]
+    assert not unknown, f"no such type: {unknown}"
+    return found
 
 
 def each(syspaths: Iterable[str], make: Callable[[str], Device | None]) -> Iterator[Finding]:
@@ -27,7 +77,7 @@ def each(syspaths: Iterable[str], make: Callable[[str], Device | None]) -> Itera
         try:
             device = make(syspath)
         except UnreadableFile as error:
-            yield Problem(syspath, str(error))
+            yield Problem.of(syspath, error)
         else:
             if device is not None:
                 yield device

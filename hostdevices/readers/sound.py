@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.host import Host
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.sysfs import devnodes, known, natural_order, shared_node, text
 
 _CARD = re.compile(r"card[0-9]+")
@@ -15,19 +15,19 @@ _NODE = re.compile(r"(controlC|pcmC|midiC|hwC|ump|comprC)[0-9]+.*")
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per sound card that has nodes."""
-    places = Places(host)
+    locations = SysfsLocations(host)
 
     def card(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
-        identity, within = places.identify("sound", place)
+        location = locations.of(syspath)
+        identity, parents = locations.identify("sound", location)
         children = sorted(filter(_NODE.fullmatch, host.list(syspath)), key=natural_order)
         nodes = tuple(node for child in children for node in devnodes(host, f"{syspath}/{child}"))
         if not nodes:
             return None
-        attributes: dict[str, AttributeValue | None] = {
+        facts: dict[str, AttributeValue | None] = {
             "name": name,
-            **place.attributes,
+            **location.attributes,
             "card": text(host, f"{syspath}/id"),
             "capture": any(node.path.startswith("/dev/snd/pcm") and node.path.endswith("c") for node in nodes),
             "playback": any(node.path.startswith("/dev/snd/pcm") and node.path.endswith("p") for node in nodes),
@@ -37,13 +37,25 @@ def read(host: Host) -> Iterator[Finding]:
             kind="sound",
             name=name,
             syspath=syspath,
-            attributes=known(attributes),
+            attributes=known(facts),
             devnodes=nodes + shared_node(host, "/dev/snd/seq") + shared_node(host, "/dev/snd/timer"),
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/class/sound", lambda x: _CARD.fullmatch(x) is not None), card)
 
 
-SOUND = Reader("sound", frozenset({"sound", "usb"}), read)
+SOUND = Reader(
+    "sound",
+    frozenset({"sound", "usb"}),
+    read,
+    one_per="sound card, all its nodes",
+    attributes=attributes("""
+        card      text     the card's id
+        capture   boolean  always there
+        playback  boolean  always there
+    """),
+    presets={"sound": PresetFacts("sound cards, each with all its nodes")},
+)
+READERS = (SOUND,)

@@ -4,10 +4,12 @@ Reading `None` or nothing means that the host does not say; content of another f
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from hostdevices.device import AttributeValue, Devnode, Version
-from hostdevices.host import Host, UnreadableFile
+from hostdevices.errors import UnreadableFile
+from hostdevices.host import Host
 
 TEXT_LIMIT = 64  # bytes of a text attribute in DRA
 
@@ -20,9 +22,13 @@ _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
 def uevent(host: Host, syspath: str) -> dict[str, str]:
-    """Return the KEY=VALUE lines of a device's uevent file; empty where it has none. Raises `UnreadableFile`."""
-    lines = (host.read(f"{syspath}/uevent") or "").splitlines()
-    return {key: value for key, separator, value in (line.partition("=") for line in lines) if separator}
+    """Return the KEY=VALUE lines of a device's uevent file; empty where it has none. Raises `UnreadableFile`.
+
+    A key that stands twice is left out: a device whose name has the end of a line in it can add lines of its own.
+    """
+    lines = [line.partition("=") for line in (host.read(f"{syspath}/uevent") or "").split("\n")]
+    times = Counter(key for key, _, _ in lines)
+    return {key: value for key, separator, value in lines if separator and times[key] == 1}
 
 
 def devnodes(host: Host, syspath: str) -> tuple[Devnode, ...]:

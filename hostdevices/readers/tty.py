@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.place import Places
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.location import SysfsLocations
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.sysfs import devnodes, known, natural, number
 
 _PORT = re.compile(r"[a-zA-Z]+[0-9]+")
@@ -15,18 +15,18 @@ _PORT = re.compile(r"[a-zA-Z]+[0-9]+")
 
 def read(host: Host) -> Iterator[Finding]:
     """Yield one device per serial port that has a node."""
-    places = Places(host)
+    locations = SysfsLocations(host)
     consoles = (host.read("/sys/class/tty/console/active") or "").split()
 
     def port(syspath: str) -> Device | None:
         if "/sys/devices/virtual/" in syspath:
             return None
         name = syspath.rpartition("/")[2]
-        place = places.of(syspath)
+        location = locations.of(syspath)
         # usb-serial numbers the ports of an adapter itself; platform ports have their name from the board.
         on_adapter = natural(host, f"{syspath}/device/port_number")
-        identity, within = places.identify("tty", place, *((f"port{on_adapter}",) if on_adapter else ()))
-        if place.attributes["bus"] == "platform":
+        identity, parents = locations.identify("tty", location, *((f"port{on_adapter}",) if on_adapter else ()))
+        if location.attributes["bus"] == "platform":
             identity = device_id("tty", name.lower())
         nodes = devnodes(host, syspath)
         if not nodes or number(host, f"{syspath}/type") == 0:
@@ -39,14 +39,14 @@ def read(host: Host) -> Iterator[Finding]:
             attributes=known(
                 {
                     "name": name,
-                    **place.attributes,
+                    **location.attributes,
                     "driver": _driver(host, syspath),
                     "console": True if name in consoles else None,
                 }
             ),
             devnodes=nodes,
-            numa_nodes=place.numa_nodes,
-            within=within,
+            numa_nodes=location.numa_nodes,
+            parents=parents,
         )
 
     yield from each(entries(host, "/sys/class/tty", lambda name: _PORT.fullmatch(name) is not None), port)
@@ -60,4 +60,15 @@ def _driver(host: Host, syspath: str) -> str | None:
     return host.link(f"{device}/driver")
 
 
-TTY = Reader("tty", frozenset({"tty", "usb"}), read)
+TTY = Reader(
+    "tty",
+    frozenset({"tty", "usb"}),
+    read,
+    one_per="serial port with hardware behind it",
+    attributes=attributes("console  boolean  true: it is the node's console"),
+    presets={
+        "serial": PresetFacts("serial ports of every bus"),
+        "usb-serial": PresetFacts("USB serial ports", {"bus": "usb"}),
+    },
+)
+READERS = (TTY,)

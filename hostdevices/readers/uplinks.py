@@ -1,51 +1,155 @@
 """Which network interfaces carry the node's default routes, themselves or below a bond, bridge, VLAN or tunnel.
 
-They are never offered: whoever gets one takes the node off the network.
+They are never offered: whoever gets one takes the node off the network. It can be told only where the routes that we
+see are those of the interfaces that we see:
+
+1. /proc/net is of our own network namespace; a mounted /sys is of the one in which it was mounted, which in a DaemonSet
+   is the node's. Where both name other interfaces, the routes of process 1 are asked, which is the node's with hostPID.
+2. A way out must end at hardware. Where default routes lead only to virtual interfaces (a container's, a VPN's, Open
+   vSwitch's), the hardware behind them is not seen from here.
+
+Where it cannot be told, every interface with hardware is a suspect, and all that is stacked on it. A virtual function
+that is down carries nothing, and is none.
 """
 
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue
 from hostdevices.host import Host
 
+_NET = "/sys/class/net"
 _TABLE_LIMIT = 4 << 20  # bytes; a default route is at the beginning, however many others follow
-_ANY_4 = "00000000"
-_ANY_6 = "0" * 32
+_ANY_4 = b"00000000"
+_ANY_6 = b"0" * 32
 _REJECT = 0x0200  # RTF_REJECT, linux/route.h
+_IFF_UP = 0x1
+_ROUNDS = 3  # interfaces come and go while both lists are read
+
+OTHER_NAMESPACE = (
+    "the routes here are of another network namespace than the interfaces of /sys:"
+    " which of them is the node's uplink is known only with hostNetwork or hostPID"
+)
+NO_HARDWARE = (
+    "the default routes lead to no hardware that is seen here: which interface is the node's uplink is not known"
+)
 
 
-def uplinks(host: Host) -> frozenset[str]:
-    """Return the names of interfaces with a default route, of all that they are stacked on, and of their masters."""
+class Uplinks(Struct, frozen=True):
+    """The interfaces that carry the node, and those that may: `why_unknown` says why it cannot be told."""
+
+    carrying: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
+    why_unknown: str = ""
+
+    def mark(self, name: str) -> dict[str, bool]:
+        """Return the attributes that an interface has because of it."""
+        return {"uplinkUnknown": True} if name in self.suspects else {"uplink": name in self.carrying}
+
+    def mark_function(self, facts: Mapping[str, AttributeValue], names: Collection[str]) -> dict[str, bool]:
+        """Return the attributes that a PCI function with these `facts` has because of its interfaces `names`."""
+        if self.carrying.intersection(names):
+            return {"uplink": True}
+        if not self.why_unknown or not str(facts.get("class", "")).startswith("02"):
+            return {}
+        driver = str(facts.get("driver", ""))
+        # Without a driver, or with one for user space, no namespace has an interface of it. With another one it has
+        # one somewhere, also where we see none.
+        is_free = not driver or "vfio" in driver or "uio" in driver or (names and self.suspects.isdisjoint(names))
+        return {} if is_free else {"uplinkUnknown": True}
+
+
+def uplinks(host: Host) -> Uplinks:
+    """Return what is known of the interfaces that carry the node."""
+    routes = _routes_of_shown_interfaces(host)
+    if routes is None:
+        return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
+    carrying = _with_what_is_below(host, _with_default_route(host, routes))
+    if carrying and not any(map(host.exists, (f"{_NET}/{name}/device" for name in carrying))):
+        return Uplinks(carrying, _suspects(host) - carrying, NO_HARDWARE)
+    return Uplinks(carrying)
+
+
+def _routes_of_shown_interfaces(host: Host) -> str | None:
+    """Return the folder of /proc with the routes of the interfaces that /sys shows; None where there is none."""
+    for _ in range(_ROUNDS):
+        shown = {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None}
+        for folder in ("/proc/net", "/proc/1/net"):
+            listed = {_text(line.partition(b":")[0]) for line in _lines(host, f"{folder}/dev")[2:] if line} - {""}
+            # A stored tree may have no list; then nothing speaks against its routes.
+            if listed == shown or (not listed and not host.is_live() and folder == "/proc/net"):
+                return folder
+    return None
+
+
+def _suspects(host: Host) -> frozenset[str]:
+    """Return all that may be an uplink: interfaces with hardware, and what is stacked on them."""
     found: set[str] = set()
-    waiting = _with_default_route(host)
+    waiting = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/device") and not _is_idle_function(host, x)}
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        above = {x.removeprefix("upper_") for x in host.list(f"{_NET}/{name}") if x.startswith("upper_")}
+        waiting |= above - found
+    return frozenset(found)
+
+
+def _is_idle_function(host: Host, name: str) -> bool:
+    """Tell whether an interface is a virtual function's and down."""
+    if not host.exists(f"{_NET}/{name}/device/physfn"):
+        return False
+    flags = _number(host.read_bytes(f"{_NET}/{name}/flags") or b"")
+    return flags is not None and not flags & _IFF_UP
+
+
+def _with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
+    """Return interfaces with all that they are stacked on, and their masters."""
+    found: set[str] = set()
+    waiting = set(names)
     while waiting:
         name = waiting.pop()
         if name in found:
             continue
         found.add(name)
-        below = (x.removeprefix("lower_") for x in host.list(f"/sys/class/net/{name}") if x.startswith("lower_"))
+        below = (x.removeprefix("lower_") for x in host.list(f"{_NET}/{name}") if x.startswith("lower_"))
         waiting.update(below)
-        if master := host.link(f"/sys/class/net/{name}/master"):
+        if master := host.link(f"{_NET}/{name}/master"):
             waiting.add(master)
     return frozenset(found)
 
 
-def _with_default_route(host: Host) -> set[str]:
+def _with_default_route(host: Host, folder: str) -> set[str]:
     names: set[str] = set()
-    for line in _lines(host, "/proc/net/route"):
-        fields = line.split()
+    for fields in map(bytes.split, _lines(host, f"{folder}/route")):
         if len(fields) >= 8 and fields[1] == fields[7] == _ANY_4 and not _rejects(fields[3]):
-            names.add(fields[0])
-    for line in _lines(host, "/proc/net/ipv6_route"):
-        fields = line.split()
-        if len(fields) >= 10 and fields[0] == _ANY_6 and fields[1] == "00" and not _rejects(fields[8]):
-            names.add(fields[9])
-    return names
+            names.add(_text(fields[0]))
+    for fields in map(bytes.split, _lines(host, f"{folder}/ipv6_route")):
+        if len(fields) >= 10 and fields[0] == _ANY_6 and fields[1] == b"00" and not _rejects(fields[8]):
+            names.add(_text(fields[9]))
+    return names - {""}
 
 
-def _lines(host: Host, path: str) -> list[str]:
-    return (host.read_bytes(path, _TABLE_LIMIT) or b"").decode(errors="replace").splitlines()
+def _lines(host: Host, path: str) -> list[bytes]:
+    # As bytes: an interface's name may have characters that Python takes for white space or the end of a line.
+    return (host.read_bytes(path, _TABLE_LIMIT) or b"").split(b"\n")
 
 
-def _rejects(flags: str) -> bool:
+def _text(name: bytes) -> str:
+    """Return an interface's name; empty where it is one that does not exist for us (host.py)."""
     try:
-        return bool(int(flags, 16) & _REJECT)
+        return name.strip().decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _number(digits: bytes) -> int | None:
+    try:
+        return int(digits, 16)
     except ValueError:
-        return True
+        return None
+
+
+def _rejects(flags: bytes) -> bool:
+    number = _number(flags)
+    return number is None or bool(number & _REJECT)

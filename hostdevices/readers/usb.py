@@ -4,7 +4,7 @@ The identity is vendor, product and serial number; without a serial number, with
 or while two devices here have the same, it is vendor, product and the port: the controller, its root hub, and the chain
 of hub ports. Bus and device numbers are never part of it: the kernel counts them up.
 
-The id that a device does not have (of the two) is named in `within`. So when a twin arrives or leaves and the ids
+The id that a device does not have (of the two) is named in `parents`. So when a twin arrives or leaves and the ids
 change with it, what is leased under the one id is still known to be taken under the other.
 """
 
@@ -15,15 +15,18 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from hostdevices.device import AttributeValue, Device
-from hostdevices.host import Host, UnreadableFile
+from hostdevices.errors import UnreadableFile
+from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.pci import function_above, pci_id, place_attributes
-from hostdevices.readers.reader import Finding, Reader, each
+from hostdevices.readers.pci import function_above, location_attributes, pci_id
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each
+from hostdevices.readers.signals import ErrorCounter, Sample
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural_order, numa_nodes, text, text_value
 
 DEVICE_NAME = re.compile(r"[0-9]+-[0-9]+(\.[0-9]+)*")  # bus-port.port...; root hubs are named usb1
 
 _DEVICES = "/sys/bus/usb/devices"
+_OVERCURRENT = ErrorCounter("over-current events of the USB port", 0)
 _ROOT_HUB = re.compile(r"usb[0-9]+")
 _SEQUENCES = ("0123456789abcdef", "1234567890abcdef", "abcdefghijklmnopqrstuvwxyz", "deadbeef")
 
@@ -146,10 +149,10 @@ def read(host: Host) -> Iterator[Finding]:
             kind="usb",
             name=syspath.rpartition("/")[2],
             syspath=syspath,
-            attributes=_attributes(host, syspath, identity) | place_attributes(syspath, numa),
+            attributes=_attributes(host, syspath, identity) | location_attributes(syspath, numa),
             devnodes=devnodes(host, syspath),
             numa_nodes=numa,
-            within=above + identity.other_ids,
+            parents=above + identity.other_ids,
         )
 
     yield from each(devices.syspaths(), device)
@@ -179,4 +182,35 @@ def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, At
     )
 
 
-USB = Reader("usb", frozenset({"usb"}), read)
+def signals(sample: Sample, syspath: str) -> None:
+    """Take whether it may be used, and what its port counts."""
+    if sample.host.read(f"{syspath}/authorized") == "0":
+        sample.faults["authorized"] = "it is not authorized (usbguard, or the administrator)"
+    if sample.host.read(f"{syspath}/power/runtime_status") == "error":
+        sample.faults["power"] = "its power management failed (runtime status: error)"
+    sample.count(_OVERCURRENT, f"{syspath}/port/over_current_count")
+
+
+USB = Reader(
+    "usb",
+    frozenset({"usb"}),
+    read,
+    one_per="USB device, no root hubs",
+    attributes=attributes("""
+        manufacturer      text
+        model             text
+        vendor            hexadecimal
+        product           hexadecimal
+        serial            text
+        port              text         chain of ports: "2.3"
+        class             hexadecimal
+        interfaceClasses  text         "03,0e"
+        speed             integer      Mbit/s
+        revision          hexadecimal
+    """),
+    presets={"usb": PresetFacts("USB devices, without hubs", lacking={"class": "09"})},
+    signals=signals,
+    is_judged_by_function=False,  # the controller's, which all devices on it have in common
+    needs_node=True,
+)
+READERS = (USB,)

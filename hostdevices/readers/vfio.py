@@ -11,7 +11,8 @@ from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.pci import ADDRESS, PciFunctions, function_above, pci_id
-from hostdevices.readers.reader import Finding, Reader, each, entries
+from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
+from hostdevices.readers.signals import Sample
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, numa_nodes, shared_node, text
 
 _GROUPS = "/sys/kernel/iommu_groups"
@@ -82,7 +83,7 @@ def _device(
     members: tuple[str, ...],
     nodes: tuple[Devnode, ...],
     cdevs: dict[str, str],
-    attributes: dict[str, AttributeValue | None],
+    facts: dict[str, AttributeValue | None],
 ) -> Device | None:
     ours = _endpoints(host, members)
     first = ours[0]
@@ -93,6 +94,7 @@ def _device(
     if not nodes and not cdev_nodes:
         return None
     is_pci = ADDRESS.fullmatch(name) is not None
+    addresses = tuple(filter(ADDRESS.fullmatch, (x.rpartition("/")[2] for x in ours)))
     of_function = {**functions.shared(first), "class": hexadecimal(host, f"{first}/class", 6)} if is_pci else {}
     return Device(
         id=device_id("vfio", name),
@@ -105,7 +107,7 @@ def _device(
                 "bus": "pci" if is_pci else "platform",
                 "driver": host.link(f"{first}/driver"),
                 **of_function,
-                **attributes,
+                **facts,
                 "functions": len(ours),
                 "viable": not why_not_viable(host, members),
                 "iommufd": bool(cdev_nodes),
@@ -113,7 +115,8 @@ def _device(
         ),
         devnodes=nodes + cdev_nodes,
         numa_nodes=tuple(sorted({node for member in ours for node in numa_nodes(host, member)})),
-        within=tuple(pci_id(x.rpartition("/")[2]) for x in ours if ADDRESS.fullmatch(x.rpartition("/")[2])),
+        parents=tuple(map(pci_id, addresses)),
+        functions=addresses if len(addresses) > 1 else (),
     )
 
 
@@ -145,11 +148,49 @@ def read_mdev(host: Host) -> Iterator[Finding]:
             ),
             devnodes=(node + shared_node(host, "/dev/vfio/vfio")) if node else (),
             numa_nodes=numa_nodes(host, syspath),
-            within=(pci_id(parent.rpartition("/")[2]),) if parent else (),
+            parents=(pci_id(parent.rpartition("/")[2]),) if parent else (),
         )
 
     yield from each(entries(host, "/sys/bus/mdev/devices", lambda x: _UUID.fullmatch(x) is not None), mdev)
 
 
-VFIO = Reader("vfio", frozenset({"vfio", "vfio-dev", "pci"}), read_vfio)
-MDEV = Reader("mdev", frozenset({"mdev", "vfio"}), read_mdev)
+def vfio_signals(sample: Sample, syspath: str) -> None:
+    """Take whether the group can be opened."""
+    group = sample.host.link(f"{syspath}/iommu_group")
+    if group and (reason := why_not_viable(sample.host, group_members(sample.host, group))):
+        sample.faults["group"] = reason
+
+
+VFIO = Reader(
+    "vfio",
+    frozenset({"vfio", "vfio-dev", "pci"}),
+    read_vfio,
+    one_per="IOMMU group held by a vfio driver, or vfio cdev",
+    attributes=attributes("""
+        class       hexadecimal
+        iommuGroup  integer
+        functions   integer      how many the group has
+        noiommu     boolean      always there
+        viable      boolean      always there: every function of the group is free for it
+        iommufd     boolean      always there: it has the nodes for iommufd
+    """),
+    presets={"vfio": PresetFacts("IOMMU groups held by a vfio driver, each with all its functions")},
+    signals=vfio_signals,
+    is_polled=True,
+    needs_node=True,
+)
+MDEV = Reader(
+    "mdev",
+    frozenset({"mdev", "vfio"}),
+    read_mdev,
+    one_per="mediated device",
+    attributes=attributes("""
+        uuid        text
+        type        text
+        model       text
+        iommuGroup  integer
+    """),
+    presets={"mdev": PresetFacts("mediated devices, e.g. vGPUs")},
+    needs_node=True,
+)
+READERS = (VFIO, MDEV)

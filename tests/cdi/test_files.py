@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdi import CdiDirectory, CdiError, ContainerEdits, Device, DeviceNode, Hook, InvalidSpec, Spec, decode, file_name
+from tests.held import HeldSince
 
 
 def spec(path: str = "/dev/fuse", kind: str = "example.com/fuse") -> Spec:
@@ -147,3 +148,25 @@ def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> No
 def test_an_owner_that_could_reach_others_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CdiError, match="owner"):
         CdiDirectory(tmp_path, "a~b")
+
+
+def test_what_is_no_file_in_the_place_of_a_spec_costs_no_descriptor(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    (tmp_path / "nodeplug-dra~a.json").mkdir()
+    os.mkfifo(tmp_path / "nodeplug-dra~b.json")
+    since = HeldSince()
+    for _ in range(5):
+        with pytest.raises(IsADirectoryError, match=r"nodeplug-dra~a\.json"):
+            folder.write("a", spec())
+    assert folder.write("b", spec())
+    assert since.descriptors() == []
+    assert files(tmp_path) == ["nodeplug-dra~a.json", "nodeplug-dra~b.json"]
+    assert (tmp_path / "nodeplug-dra~b.json").is_file()
+
+
+def test_a_file_that_somebody_made_large_is_not_read(tmp_path: Path) -> None:
+    folder = CdiDirectory(tmp_path, "dra")
+    with (tmp_path / "nodeplug-dra~a.json").open("wb") as file:
+        file.truncate(1 << 40)
+    assert folder.write("a", spec())
+    assert decode((tmp_path / "nodeplug-dra~a.json").read_bytes()) == spec()

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 
 from hostdevices import HEALTHY, AttributeValue, Device, Devnode, Health, Inventory
-from hostdevices.assignment import Assignment, assign
-from hostdevices.resource import Resource
+from resources.assignment import Assignment, assign
+from resources.resource import Resource
 
 
 def device(
     id: str,  # noqa: A002 - the field's name
     kind: str = "misc",
     *nodes: str,
-    within: tuple[str, ...] = (),
+    parents: tuple[str, ...] = (),
     attributes: Mapping[str, AttributeValue] = {},
     numa: tuple[int, ...] = (),
     health: Health = HEALTHY,
@@ -27,7 +27,7 @@ def device(
             Devnode(path, "b" if node_kind == "b" else "c", numbers[0], numbers[1] + i) for i, path in enumerate(nodes)
         ),
         numa_nodes=numa,
-        within=within,
+        parents=parents,
         health=health,
     )
 

@@ -122,6 +122,14 @@ def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
         (gzip.compress(b'{"format":"nodeplug-capture","version":1}\n["/a","odd"]\n'), r":2: not a capture .*odd.*"),
         (gzip.compress(b'{"format":"nodeplug-capture","version":1}\n["/a"')[:-9], r": cut short after line 1"),
     ],
+    ids=[
+        "empty",
+        "no gzip",
+        "no header",
+        "version",
+        "entry",
+        "cut short",
+    ],  # the compressed bytes have the time in them
 )
 def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "odd.jsonl.gz"

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hostdevices import HEALTHY, Device, Health, HealthTracker, Host, Inventory, Thresholds, needs_polling, scan
-from hostdevices.health import INTERVAL, Course, judge
-from hostdevices.health_signals import Signals, signals
+from hostdevices import HEALTHY, Device, Health, HealthTracker, Host, Inventory, needs_polling, scan
+from hostdevices.health import INTERVAL, HealthHistory, next_health, signals
+from hostdevices.readers.signals import LINK_LOSSES, ErrorCounter, Signals
 from tests.hostdevices.machine import build_machine, interface
 from tests.hostdevices.tree import Tree
 
 BAD = Signals({"state": "its state is resetting, not live"})
 GOOD = Signals()
+FATAL, NONFATAL = ErrorCounter("fatal errors", 0), ErrorCounter("other errors", 10)
 CONNECTX = "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
 AMD = "/sys/devices/pci0000:c0/0000:c0:01.0/0000:c1:00.0"
 DSA = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0"
@@ -70,12 +71,12 @@ def faults(machine: Tree, identity: str) -> dict[str, str]:
     return dict(signals(machine.host, scan(machine.host).devices[identity]).faults)
 
 
-def verdicts(*samples: Signals, step: float = INTERVAL, before: Course | None = None) -> list[bool]:
-    course = before or Course("/sys/devices/x")
+def verdicts(*samples: Signals, step: float = INTERVAL, before: HealthHistory | None = None) -> list[bool]:
+    history = before or HealthHistory("/sys/devices/x")
     healthy = []
     for number, sample in enumerate(samples):
-        course = judge(course, sample, number * step, Thresholds())
-        healthy.append(course.health.healthy)
+        history = next_health(history, sample, number * step)
+        healthy.append(history.health.healthy)
     return healthy
 
 
@@ -97,47 +98,47 @@ def test_what_is_wrong_at_first_sight_counts_at_once() -> None:
 
 
 def test_a_counters_past_is_history_and_its_growth_is_not() -> None:
-    grown = (Signals(counters={"aer_fatal": 7}), *[Signals(counters={"aer_fatal": 8})] * 2)
+    grown = (Signals(counters={FATAL: 7}), *[Signals(counters={FATAL: 8})] * 2)
     assert verdicts(*grown) == [True, True, False]
 
 
 def test_growth_is_forgotten_after_a_minute() -> None:
-    samples = [Signals(counters={"aer_fatal": 7}), *[Signals(counters={"aer_fatal": 8})] * 16]
+    samples = [Signals(counters={FATAL: 7}), *[Signals(counters={FATAL: 8})] * 16]
     healthy = verdicts(*samples)
     assert healthy[2:15] == [False] * 13  # counted for a minute, then good three times in a row
     assert healthy[15:] == [True] * 2
 
 
 def test_growth_between_rare_samples_counts() -> None:
-    grown = (Signals(counters={"overcurrent": 0}), *[Signals(counters={"overcurrent": 1})] * 6)
+    grown = (Signals(counters={FATAL: 0}), *[Signals(counters={FATAL: 1})] * 6)
     assert verdicts(*grown, step=90.0) == [True, True, False, False, False, True, True]
 
 
 def test_a_counter_that_starts_again_has_not_grown() -> None:
-    assert verdicts(*(Signals(counters={"aer_fatal": n}) for n in (7, 0, 0, 0))) == [True] * 4
+    assert verdicts(*(Signals(counters={FATAL: n}) for n in (7, 0, 0, 0))) == [True] * 4
 
 
 @pytest.mark.parametrize(("increase", "healthy"), [(10, True), (11, False)])
 def test_thresholds_are_per_minute(increase: int, healthy: bool) -> None:
     counts = (0, increase - 1, increase, increase)
-    assert verdicts(*(Signals(counters={"aer_nonfatal": n}) for n in counts))[-1] is healthy
+    assert verdicts(*(Signals(counters={NONFATAL: n}) for n in counts))[-1] is healthy
 
 
 def test_reasons_say_what_and_how_much() -> None:
-    course = Course("/sys/devices/x")
+    history = HealthHistory("/sys/devices/x")
     for number, count in enumerate((0, 3, 3)):
-        course = judge(course, Signals(counters={"link_flaps": count}), number * INTERVAL, Thresholds())
-    assert course.health == Health(False, "3 losses of the link within a minute")
+        history = next_health(history, Signals(counters={LINK_LOSSES: count}), number * INTERVAL)
+    assert history.health == Health(False, "3 losses of the link within a minute")
 
 
 def test_a_reason_stays_while_the_same_is_wrong() -> None:
-    course = Course("/sys/devices/x")
+    history = HealthHistory("/sys/devices/x")
     reasons = []
     for number, sample in enumerate(("91 °C", "95 °C", "97 °C")):
-        course = judge(course, Signals({"temp1": sample}), number * INTERVAL, Thresholds())
-        reasons.append(course.health.reason)
+        history = next_health(history, Signals({"temp1": sample}), number * INTERVAL)
+        reasons.append(history.health.reason)
     assert reasons == ["91 °C"] * 3
-    worse = judge(course, Signals({"temp1": "99 °C", "fan1": "the fan stands still"}), 20.0, Thresholds())
+    worse = next_health(history, Signals({"temp1": "99 °C", "fan1": "the fan stands still"}), 20.0)
     assert worse.health.reason == "99 °C; the fan stands still"
 
 
@@ -180,21 +181,25 @@ def test_faults(identity: str, file: str, content: str | bytes, reason: str, mac
 @pytest.mark.parametrize(
     ("identity", "file", "content", "counter"),
     [
-        ("pci-0000-3b-00-0", f"{CONNECTX}/aer_dev_fatal", "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2", "aer_fatal"),
-        ("nic-0000-3b-00-0", f"{CONNECTX}/aer_dev_correctable", "RxErr 2\nTOTAL_ERR_COR 2", "aer_correctable"),
-        ("nic-0000-3b-00-0", f"{CONNECTX}/net/ens1f0np0/carrier_down_count", "2", "link_flaps"),
-        ("rdma-0000-3b-00-0", f"{CONNECTX}/infiniband/mlx5_0/ports/1/counters/link_downed", "2", "link_flaps"),
-        ("gpu-0000-c1-00-0", f"{AMD}/ras/umc_err_count", "ue: 2\nce: 900", "uncorrectable_memory"),
-        ("gpu-0000-c1-00-0", f"{AMD}/pcie_replay_count", "2", "pcie_replays"),
-        ("qat-0000-6b-00-1", f"{QAT}/qat_ras/errors_fatal", "2", "engine_fatal"),
-        ("usb-0403-6001-a50285bi-a0b615c19c", f"{USB}/port/over_current_count", "2", "overcurrent"),
+        ("pci-0000-3b-00-0", f"{CONNECTX}/aer_dev_fatal", "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2", "fatal PCIe errors"),
+        ("nic-0000-3b-00-0", f"{CONNECTX}/aer_dev_correctable", "RxErr 2\nTOTAL_ERR_COR 2", "correctable PCIe errors"),
+        ("nic-0000-3b-00-0", f"{CONNECTX}/net/ens1f0np0/carrier_down_count", "2", "losses of the link"),
+        ("rdma-0000-3b-00-0", f"{CONNECTX}/infiniband/mlx5_0/ports/1/counters/link_downed", "2", "losses of the link"),
+        ("gpu-0000-c1-00-0", f"{AMD}/ras/umc_err_count", "ue: 2\nce: 900", "uncorrectable memory errors"),
+        ("gpu-0000-c1-00-0", f"{AMD}/pcie_replay_count", "2", "PCIe replays"),
+        ("qat-0000-6b-00-1", f"{QAT}/qat_ras/errors_fatal", "2", "fatal errors of the engine"),
+        (
+            "usb-0403-6001-a50285bi-a0b615c19c",
+            f"{USB}/port/over_current_count",
+            "2",
+            "over-current events of the USB port",
+        ),
     ],
 )
 def test_counters(identity: str, file: str, content: str, counter: str, machine: Tree) -> None:
     machine.file(file, content)
     seen = signals(machine.host, scan(machine.host).devices[identity])
-    assert seen.counters[counter] == 2
-    assert hasattr(Thresholds(), counter)
+    assert {found.words: value for found, value in seen.counters.items()}[counter] == 2
 
 
 @pytest.mark.parametrize(("celsius", "wrong"), [(99, False), (100, True), (104, True)])
@@ -218,6 +223,13 @@ def test_a_group_that_lost_a_member_to_another_driver_is_unusable(tmp_path: Path
     driver.symlink_to("../../../bus/pci/drivers/snd_hda_intel")
     reason = faults(machine, "vfio-0000-41-00-0")["group"]
     assert reason == "0000:41:00.1 of the same IOMMU group is held by driver snd_hda_intel"
+
+
+def test_a_controllers_errors_are_not_those_of_the_usb_devices_on_it(machine: Tree) -> None:
+    machine.file("/sys/devices/pci0000:00/0000:00:14.0/aer_dev_fatal", "TOTAL_ERR_FATAL 2")
+    device = scan(machine.host).devices["usb-0403-6001-a50285bi-a0b615c19c"]
+    assert signals(machine.host, device).counters == {}
+    assert signals(machine.host, Device(id="pci-x", kind="pci", name="x", syspath=device.syspath)).counters != {}
 
 
 def test_an_interface_that_is_down_waits_for_its_user(tmp_path: Path) -> None:
@@ -331,5 +343,5 @@ def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
     devices = scan(machine.host).devices.values()
     assert needs_polling(x for x in devices if x.kind == "nic")
     assert not needs_polling(x for x in devices if x.kind in ("misc", "tty", "video", "usb", "block"))
-    assert needs_polling([Device(id="pair", kind="group", name="pair", members=("misc-kvm", "gpu-0000-c1-00-0"))])
-    assert not needs_polling([Device(id="pair", kind="group", name="pair", members=("misc-kvm", "misc-tun"))])
+    assert needs_polling([Device(id="pair", kind="group", name="pair", children=("misc-kvm", "gpu-0000-c1-00-0"))])
+    assert not needs_polling([Device(id="pair", kind="group", name="pair", children=("misc-kvm", "misc-tun"))])

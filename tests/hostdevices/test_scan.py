@@ -106,3 +106,14 @@ def test_one_id_twice_keeps_the_first_and_names_both(tmp_path: Path) -> None:
     inventory = scan(Tree(tmp_path).host, [Reader("misc", frozenset(), twice)])
     assert names(inventory) == ["a"]
     assert inventory.problems == (Problem("/sys/devices/b", "has the same id same as /sys/devices/a"),)
+
+
+def test_an_unreadable_number_of_a_usb_device_hides_no_other(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    controller = tree.pci("0000:00:14.0")
+    sticks = [tree.usb(controller, f"1-{port}", serial=f"A1B2C3D{port}") for port in range(1, 5)]
+    for number, stick in enumerate(sticks):
+        tree.file(f"{stick}/devnum", "x" * 5000 if number == 1 else str(number + 2))
+    inventory = scan(tree.host)
+    assert [device.name for device in inventory.devices.values() if device.kind == "usb"] == ["1-1", "1-3", "1-4"]
+    assert [problem.where for problem in inventory.problems] == [sticks[1]]

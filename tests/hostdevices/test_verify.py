@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from hostdevices import Device, Health, scan
-from hostdevices.assignment import assign
-from hostdevices.groups import Functions
-from hostdevices.resource import Resource
-from hostdevices.selector import Kinds
+from hostdevices.presence import Presence
 from hostdevices.verify import Fingerprints
+from resources.assignment import assign
+from resources.groups import Functions
+from resources.resource import Resource
+from resources.selector import Kinds
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 
@@ -29,6 +30,32 @@ def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
     fingerprints.update([replace(fuse, name="other")])
     assert fingerprints.why_changed(replace(fuse, name="other")) == ""
     assert fingerprints.why_changed(kvm) == "it was scanned anew"
+
+
+def test_the_nodes_that_a_device_has_now(tmp_path: Path) -> None:
+    made_up = MadeUpHost(tmp_path, "fuse", "kvm")
+    fuse = made_up.devices()["misc-fuse"]
+    fingerprints = Fingerprints(made_up.host)
+    fingerprints.update([fuse])
+    assert fingerprints.devnodes("misc-fuse") == fuse.devnodes
+    assert fingerprints.devnodes("misc-kvm") == ()
+    made_up.renumber("fuse", 77)  # the node is another device's now
+    assert fingerprints.devnodes("misc-fuse") == ()
+    again = made_up.devices().get("misc-fuse")
+    assert again is None  # the kernel's numbers are not the node's
+    fingerprints.update([])
+    assert fingerprints.devnodes("misc-fuse") == ()
+
+
+def test_an_unreadable_number_of_a_usb_device_is_a_fact_as_any_other(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    stick = tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-2", serial="K1K2K3")
+    tree.file(f"{stick}/devnum", "5")
+    (device,) = scan(tree.host).devices.values()
+    fingerprints = Fingerprints(tree.host)
+    fingerprints.update([device])
+    tree.file(f"{stick}/devnum", "x" * 5000)
+    assert "is unreadable" in fingerprints.why_changed(device)
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -54,3 +81,21 @@ def test_a_replug_that_one_scan_does_not_see_is_another_device_and_can_be_had(tm
     assert after != before
     fingerprints.update([after])
     assert fingerprints.why_changed(after) == ""
+
+
+def test_a_group_is_found_without_what_was_not_in_it(tmp_path: Path) -> None:
+    made_up = MadeUpHost(tmp_path, "fuse", "kvm")
+    fuse, kvm = made_up.devices()["misc-fuse"], made_up.devices()["misc-kvm"]
+    whole = Device(
+        "pair", "group", "pair", devnodes=(*fuse.devnodes, *kvm.devnodes), children=("misc-fuse", "misc-kvm")
+    )
+    less = replace(whole, devnodes=fuse.devnodes, children=("misc-fuse",))
+    presence = Presence(made_up.host)
+    presence.update({}, [less])
+    seen = presence.seen(less)
+    presence.update({}, [whole])
+    assert presence.find(presence.seen(whole)) == whole
+    assert presence.find(seen) == seen.device
+    assert seen.device.devnodes == fuse.devnodes
+    presence.update({}, [less])
+    assert presence.find(seen) == less

@@ -40,7 +40,7 @@ def test_control_nodes_go_with_their_own_card(tree: Tree) -> None:
 def test_a_qat_function_held_by_vfio_is_a_part_of_its_group(inventory: Inventory) -> None:
     device = inventory.devices["qat-0000-6b-00-1"]
     assert [node.path for node in device.devnodes] == ["/dev/vfio/30", "/dev/vfio/vfio"]
-    assert device.within == ("pci-0000-6b-00-1", "vfio-0000-6b-00-1")
+    assert device.parents == ("pci-0000-6b-00-1", "vfio-0000-6b-00-1")
     assert device.attributes.items() >= {"sriov": "vf", "pf": "0000:6b:00.0", "services": "sym;asym"}.items()
     assert device.attributes["state"] == "up"
     assert "qat-0000-6b-00-0" not in inventory.devices  # the driver of the physical function keeps it for itself

@@ -1,7 +1,7 @@
 """Disks and NVMe controllers: listed, and known by what they are."""
 
 from hostdevices import Inventory, scan
-from hostdevices.danger import why_dangerous
+from resources.danger import why_dangerous
 from tests.hostdevices.tree import Tree
 
 
@@ -19,8 +19,8 @@ def test_a_disk_is_known_by_its_worldwide_name(inventory: Inventory) -> None:
     )
     partition = inventory.devices["block-eui-36344730-part1"]
     assert partition.attributes["partition"] == 1
-    assert disk.within == ("nvme-0000-5e-00-0", "pci-0000-5e-00-0")
-    assert partition.within == (disk.id, *disk.within)
+    assert disk.parents == ("nvme-0000-5e-00-0", "pci-0000-5e-00-0")
+    assert partition.parents == (disk.id, *disk.parents)
 
 
 def test_all_storage_is_dangerous(inventory: Inventory) -> None:

@@ -5,14 +5,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from hostdevices import Device, Host, Inventory, Problem, Version, is_device_id, readers
-from hostdevices.readers import READERS, Finding, Reader
+from hostdevices import Device, Host, Inventory, Problem, Version, is_device_id, scan
+from hostdevices.readers import BY_KIND, READERS, Finding, Reader, can_be_renumbered, readers_of
+from hostdevices.readers import page as catalogue_page
+from hostdevices.readers.location import EVERYWHERE, ON_PCI, ON_USB
 from tests.hostdevices.machine import build_machine
 from tests.hostdevices.tree import Tree
 
 NAME = re.compile(r"(resource\.kubernetes\.io/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9]|/[0-9]-[0-9]")
+TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "hexadecimal": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "version": (Version, str),  # a version that is none is a text
+}
 READER_IDS = [reader.kind for reader in READERS]
 DAMAGES = {
     "gone": None,
@@ -45,15 +55,51 @@ def test_attributes_have_the_names_and_limits_of_dra(inventory: Inventory) -> No
         assert device.attributes["bus"] in ("pci", "usb", "platform", "virtual", "mdev")
 
 
-def test_kinds_and_attributes_are_documented(inventory: Inventory) -> None:
-    documented = set(re.findall(r"`([A-Za-z./]+)`", readers.__doc__ or ""))
-    assert {name for device in inventory.devices.values() for name in device.attributes} <= documented
-    kinds = {
-        kind.strip()
-        for row in re.findall(r"^\| ([a-z0-9_, ]+) \|", readers.__doc__ or "", re.M)
-        for kind in row.split(",")
-    }
-    assert set(READER_IDS) <= kinds
+def test_every_kind_is_read_by_one_reader_and_every_preset_declared_once() -> None:
+    assert len(set(READER_IDS)) == len(READERS)
+    names = [name for reader in READERS for name in reader.presets]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_an_attribute_has_one_type_whoever_gives_it() -> None:
+    tables = (EVERYWHERE, ON_PCI, ON_USB, *(reader.attributes for reader in BY_KIND.values()))
+    types: dict[str, set[str]] = {}
+    for table in tables:
+        for name, attribute in table.items():
+            types.setdefault(name, set()).add(attribute.type)
+    assert {name: found for name, found in types.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_device_has_the_attributes_that_its_reader_declares(inventory: Inventory, live: bool) -> None:
+    for device in (scan(Host()) if live else inventory).devices.values():
+        declared = {**EVERYWHERE, **BY_KIND[device.kind].attributes}
+        declared |= {"pci": ON_PCI, "usb": ON_USB, "mdev": ON_PCI}.get(str(device.attributes["bus"]), {})
+        for name, value in device.attributes.items():
+            assert name in declared, f"{name} of {device.id}"
+            assert type(value) in TYPES[declared[name].type], f"{name} of {device.id}: {value!r}"
+
+
+def test_what_a_preset_compares_is_an_attribute_of_its_kind() -> None:
+    for reader in READERS:
+        declared = {**EVERYWHERE, **ON_PCI, **ON_USB, **reader.attributes}
+        for name, facts in reader.presets.items():
+            assert {*facts.having, *facts.lacking} <= declared.keys(), name
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[3] / "docs/device-classes.md"
+    assert page.read_text() == catalogue_page.page(), "run: python -m hostdevices.readers.page docs/device-classes.md"
+
+
+def test_nodes_with_a_name_of_the_kernels_are_not_renumbered(inventory: Inventory) -> None:
+    fixed = {device.kind for device in inventory.devices.values() if not can_be_renumbered(device)}
+    assert fixed == {"misc", "dma_heap"}
+    pair = Device(id="pair", kind="group", name="pair", children=("misc-kvm", "dma-heap-system"))
+    assert readers_of(pair) == (BY_KIND["misc"], BY_KIND["dma_heap"])
+    assert not can_be_renumbered(pair)
+    assert can_be_renumbered(structs.replace(pair, children=("misc-kvm", "tty-ttys0")))
+    assert can_be_renumbered(structs.replace(pair, kind="tomorrow", children=()))
 
 
 def test_the_numa_attribute_is_the_numa_node(inventory: Inventory) -> None:
@@ -64,9 +110,9 @@ def test_the_numa_attribute_is_the_numa_node(inventory: Inventory) -> None:
 
 def test_what_a_device_is_within_is_listed_or_is_its_other_id(inventory: Inventory) -> None:
     for device in inventory.devices.values():
-        for whole in device.within:
+        for whole in device.parents:
             assert whole in inventory.devices or "-0000-00-14-0-0-" in whole, (device.id, whole)
-        assert device.id not in device.within
+        assert device.id not in device.parents
 
 
 @pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
@@ -175,7 +221,7 @@ def _concerned(device: Device, path: str) -> bool:
         return True
     places = {*ADDRESS.findall(device.syspath), device.attributes.get("pf")}
     named = set(ADDRESS.findall(path))
-    return bool(places & named) or any(re.sub("[:.]", "-", f"pci-{address}") in device.within for address in named)
+    return bool(places & named) or any(re.sub("[:.]", "-", f"pci-{address}") in device.parents for address in named)
 
 
 def _siblings(tree: Tree) -> dict[str, list[str]]:

@@ -2,8 +2,11 @@
 
 import pytest
 
-from hostdevices import Device, Inventory, Version
+from hostdevices import Device, Inventory, Version, scan
 from hostdevices.readers.gpu import read
+from resources.assignment import assign
+from resources.presets import preset
+from resources.resource import Resource
 from tests.hostdevices.machine import GPU_UUID
 from tests.hostdevices.tree import Tree
 
@@ -80,7 +83,7 @@ def test_the_driver_of_nvidia_has_a_version(line: str, expected: Version | None,
 
 def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
     instance = inventory.devices["gpu-0000-81-00-0-gi2-ci0"]
-    assert instance.within == ("gpu-0000-81-00-0", "pci-0000-81-00-0")
+    assert instance.parents == ("gpu-0000-81-00-0", "pci-0000-81-00-0")
     assert paths(instance)[-2:] == ["/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
     assert (
         instance.attributes.items()
@@ -129,9 +132,82 @@ def test_amd_needs_kfd_and_names_its_target(inventory: Inventory) -> None:
     )
 
 
-def test_partitions_of_one_amd_gpu_are_told_apart(tree: Tree) -> None:
+def mi300x(tree: Tree, mode: str, partitions: int) -> None:
+    """Make a GPU that could have four partitions, as amdgpu and kfd show it (recorded on an MI300X in CPX mode)."""
+    gpu = tree.pci(
+        "0000:05:00.0",
+        root="pci0000:00",
+        vendor="1002",
+        device="74a1",
+        driver="amdgpu",
+        numa_node=1,
+        unique_id="e3a9c3f6b2d1a0f1",
+        mem_info_vram_total=206141652992,
+        product_name="AMD Instinct MI300X",
+        current_compute_partition=mode,
+        current_memory_partition="NPS1",
+    )
+    tree.child(gpu, "drm/renderD128", group="class/drm", node="dri/renderD128", numbers="226:128")
+    tree.device("/sys/devices/virtual/kfd/kfd", group="class/kfd", node="kfd", numbers="235:0")
+    for number in range(1, 4):
+        parent = f"/sys/devices/platform/amdgpu_xcp_{29 + number}"
+        name = f"renderD{128 + number}"
+        tree.child(parent, f"drm/{name}", group="class/drm", node=f"dri/{name}", numbers=f"226:{128 + number}")
+    for number in range(partitions):
+        facts = f"domain 0\nlocation_id {0x0500 + number}\ndrm_render_minor {128 + number}"
+        tree.file(
+            f"/sys/devices/virtual/kfd/kfd/topology/nodes/{2 + number}/properties",
+            f"simd_count 152\nvendor_id 4098\ngfx_target_version 90402\n{facts}",
+        )
+
+
+def amd_gpus(tree: Tree) -> dict[str, Device]:
+    offered = assign(scan(tree.host), [Resource("amd.com/gpu", preset("amd-gpu"))]).devices["amd.com/gpu"]
+    return {device.id: device for device in offered}
+
+
+def test_every_partition_of_an_amd_gpu_is_a_gpu_of_amd(tree: Tree) -> None:
+    mi300x(tree, "CPX", partitions=3)
+    found = amd_gpus(tree)
+    assert {identity: paths(device) for identity, device in found.items()} == {
+        "gpu-0000-05-00-0": ["/dev/dri/renderD128", "/dev/kfd"],
+        "gpu-0000-05-00-0-xcp1": ["/dev/dri/renderD129", "/dev/kfd"],
+        "gpu-0000-05-00-0-xcp2": ["/dev/dri/renderD130", "/dev/kfd"],
+    }
+    second = found["gpu-0000-05-00-0-xcp1"]
+    assert second.parents == ("pci-0000-05-00-0",)
+    assert second.numa_nodes == (1,)
+    assert (
+        second.attributes.items()
+        >= {
+            "name": "amdgpu_xcp_30",
+            "bus": "pci",
+            "vendor": "1002",
+            "device": "74a1",
+            "driver": "amdgpu",
+            "model": "AMD Instinct MI300X",
+            "computePartition": "CPX",
+            "partition": 1,
+            "parentUUID": "e3a9c3f6b2d1a0f1",
+            "gfx": "gfx942",
+            "resource.kubernetes.io/pciBusID": "0000:05:00.0",
+        }.items()
+    )
+    assert not {"uuid", "memory"} & found["gpu-0000-05-00-0"].attributes.keys()  # the whole GPU's
+
+
+def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
+    mi300x(tree, "SPX", partitions=1)
+    (gpu,) = amd_gpus(tree).values()
+    assert gpu.id == "gpu-0000-05-00-0"
+    assert gpu.attributes["uuid"] == "e3a9c3f6b2d1a0f1"
+    assert gpu.attributes["memory"] == 206141652992
+    assert not {"partition", "parentUUID"} & gpu.attributes.keys()
+
+
+def test_partitions_of_one_amd_gpu_are_told_apart_without_kfd(tree: Tree) -> None:
     for partition in (0, 1):
         parent = tree.device(f"/sys/devices/platform/amdgpu_xcp_{partition}", driver="platform/amdgpu")
         minor = 130 + partition
         tree.child(parent, f"drm/renderD{minor}", group="class/drm", node=f"dri/renderD{minor}", numbers=f"226:{minor}")
-    assert [paths(gpu) for gpu in gpus(tree).values()] == [["/dev/dri/renderD130"], ["/dev/dri/renderD131"]]
+    assert [paths(gpu) for gpu in amd_gpus(tree).values()] == [["/dev/dri/renderD130"], ["/dev/dri/renderD131"]]

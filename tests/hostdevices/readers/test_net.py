@@ -2,9 +2,10 @@
 
 import pytest
 
-from hostdevices import Device
+from hostdevices import Device, scan
 from hostdevices.readers.net import read
 from hostdevices.readers.uplinks import uplinks
+from resources.danger import why_dangerous
 from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
@@ -48,7 +49,7 @@ def test_an_interface_says_what_it_is(tree: Tree) -> None:
         "physPort": "p0",
         "physSwitch": "b8cef6000001",
     }
-    assert found["ens1f0np0"].within == ("pci-0000-3b-00-0",)
+    assert found["ens1f0np0"].parents == ("pci-0000-3b-00-0",)
     of_virtual_function = found["ens1f0v0"].attributes
     assert (
         of_virtual_function.items()
@@ -137,10 +138,90 @@ def test_routes_that_are_no_way_out_do_not_count(tree: Tree) -> None:
         f"fe80{'0' * 28} 40 {anywhere} 00 {anywhere} 00000100 00000002 00000000 00000001     eth4\n"
         f"{anywhere} 00 {anywhere} 00 {anywhere} ffffffff 00000001 00000000 00200200       lo",
     )
-    assert uplinks(tree.host) == {"eth3"}
+    assert uplinks(tree.host).carrying == {"eth3"}
 
 
 def test_a_long_route_table_is_read_to_its_end(tree: Tree) -> None:
     others = "".join(f"eth1 {n:08X} 00000000 0001 0 0 0 FFFFFFFF 0 0 0\n" for n in range(1, 2000))
     tree.file("/proc/net/route", f"Iface Destination\n{others}eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
-    assert uplinks(tree.host) == {"eth0"}
+    assert uplinks(tree.host).carrying == {"eth0"}
+
+
+DEFAULT_BY_ETH0 = "Iface Destination\neth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0"
+
+
+def listed(*names: str) -> str:
+    """Return what /proc/net/dev says of interfaces."""
+    return "\n".join(["Inter-| Receive", " face |bytes", *(f"{name:>6}: 0 0 0" for name in names)])
+
+
+@pytest.fixture
+def node(tree: Tree) -> Tree:
+    """A node's /sys, as a pod has it mounted: a NIC with virtual functions, a bridge on it, other cards."""
+    physical = tree.pci("0000:03:00.0", pci_class="020000", driver="ice", sriov_totalvfs=8)
+    eno1 = interface(tree, physical, "eno1", mac=MAC)
+    bridge = virtual(tree, "br0")
+    tree.link(f"{eno1}/upper_br0", bridge)
+    for index, flags in enumerate(("0x1002", "0x1003")):
+        function = tree.virtual_function(physical, f"0000:03:00.{index + 1}", index, pci_class="020000", driver="iavf")
+        syspath = interface(tree, function, f"eno1v{index}", mac=MAC)
+        tree.file(f"{syspath}/flags", flags)
+    for number, driver in enumerate(("vfio-pci", "", "mlx5_core")):
+        tree.pci(f"0000:04:00.{number}", pci_class="020000", driver=driver)
+    tree.pci("0000:05:00.0", pci_class="010802", driver="nvme")
+    virtual(tree, "veth7")
+    tree.file("/proc/net/route", DEFAULT_BY_ETH0)
+    return tree
+
+
+HERE = ("br0", "eno1", "eno1v0", "eno1v1", "veth7")
+
+
+def suspects(tree: Tree) -> set[str]:
+    return {device.name for device in scan(tree.host).devices.values() if device.attributes.get("uplinkUnknown")}
+
+
+def test_routes_of_another_network_namespace_say_nothing_of_these_interfaces(node: Tree) -> None:
+    node.file("/proc/net/dev", listed("eth0", "lo"))
+    inventory = scan(node.host)
+    # not the virtual function that is down, nor what no driver of the kernel has, nor what has no hardware
+    expected = {"br0", "eno1", "eno1v1", "0000:03:00.0", "0000:03:00.2", "0000:04:00.2"}
+    assert suspects(node) == expected
+    for device in inventory.devices.values():
+        assert ("cannot be told from the node's uplink" in why_dangerous(device)) == (device.name in expected)
+    (problem,) = inventory.problems
+    assert "known only with hostNetwork or hostPID" in problem.reason
+
+
+def test_with_the_hosts_processes_the_routes_of_the_first_are_asked(node: Tree) -> None:
+    node.file("/proc/net/dev", listed("eth0", "lo"))
+    node.file("/proc/1/net/dev", listed(*HERE))
+    node.file("/proc/1/net/route", "Iface Destination\neno1 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    assert suspects(node) == set()
+    assert scan(node.host).devices["nic-0000-03-00-0"].attributes["uplink"] is True
+    assert scan(node.host).devices["pci-0000-03-00-0"].attributes["uplink"] is True
+    assert scan(node.host).problems == ()
+
+
+def test_a_first_process_of_a_third_namespace_is_no_help(node: Tree) -> None:
+    node.file("/proc/net/dev", listed("eth0", "lo"))
+    node.file("/proc/1/net/dev", listed("eth1", "lo"))
+    assert "eno1" in suspects(node)
+
+
+def test_default_routes_that_end_at_no_hardware_leave_it_open(node: Tree) -> None:
+    node.file("/proc/net/dev", listed(*HERE))
+    node.file("/proc/net/route", "Iface Destination\nveth7 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    assert "eno1" in suspects(node)
+    assert "lead to no hardware" in scan(node.host).problems[0].reason
+    node.file("/proc/net/route", "Iface Destination")  # a node without a way out has no uplink
+    assert suspects(node) == set()
+
+
+def test_an_interface_with_an_odd_name_hides_no_route(tree: Tree) -> None:
+    for number, name in enumerate(("a\u2028b", "c\u00a0d", "eth0")):
+        interface(tree, tree.pci(f"0000:00:0{number}.0"), name, mac=MAC)
+    odd = "a\u2028b 0000A8C0 0 0001 0 0 0 00FFFFFF 0 0 0\nc\u00a0d 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0"
+    tree.file("/proc/net/route", f"Iface Destination\n{odd}\neth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
+    tree.file("/proc/net/dev", listed("a\u2028b", "c\u00a0d", "eth0"))
+    assert uplinks(tree.host).carrying == {"c\u00a0d", "eth0"}

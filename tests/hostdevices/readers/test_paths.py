@@ -2,8 +2,10 @@
 
 import pytest
 
-from hostdevices import Device, Scanner
-from hostdevices.readers import READERS, paths_reader, read_paths
+from hostdevices import Device, Host, Problem, Scanner
+from hostdevices.device_folders import DeviceFolders
+from hostdevices.readers import READERS, paths, paths_reader, read_paths
+from hostdevices.tree import Folder
 from tests.hostdevices.tree import Tree
 
 
@@ -20,8 +22,19 @@ def nodes(tree: Tree) -> None:
     tree.link("/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB1")
 
 
+def devices(host: Host, *globs: str) -> list[Device]:
+    return [device for device in read_paths(host, globs) if isinstance(device, Device)]
+
+
 def found(tree: Tree, *globs: str) -> dict[str, Device]:
-    return {device.name: device for device in read_paths(tree.host, globs) if isinstance(device, Device)}
+    return {device.name: device for device in devices(tree.host, *globs)}
+
+
+class Live(Folder):
+    """A folder that takes itself for the running machine."""
+
+    def is_live(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize(
@@ -76,16 +89,54 @@ def test_a_circle_of_folders_ends(tree: Tree) -> None:
     assert sorted(found(tree, "/dev/custom/**/one")) == ["custom/a/one", "custom/b/one"]
 
 
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("/dev/**/one", ["custom/a/one", "custom/b/one", "dri/one"]),
+        ("/dev/*/one", ["dri/one"]),
+        ("/dev/shm/one", ["shm/one"]),  # named, so meant
+        ("/dev/nfs/*", ["nfs/one"]),
+    ],
+)
+def test_a_wildcard_does_not_lead_into_other_file_systems(glob: str, names: list[str], tree: Tree) -> None:
+    tree.node("/dev/shm/one", "240:3")  # made by anybody
+    tree.node("/dev/nfs/one", "240:4")
+    tree.node("/dev/dri/one", "240:5")
+    mounts = (
+        "dev /dev devtmpfs rw",
+        "dev /dev/dri devtmpfs rw",
+        "server:/x /dev/nfs nfs4 rw",
+        "none /devices tmpfs rw",
+    )
+    tree.file("/proc/self/mounts", "\n".join(f"{mount} 0 0" for mount in mounts))
+    live = Host(tree.root, Live(str(tree.root.resolve())))
+    assert [device.name for device in devices(live, glob)] == names
+
+
+def test_a_wildcard_for_folders_goes_down_eight_and_lists_each_once(tree: Tree) -> None:
+    tree.node(f"/dev/{'/'.join('abcdefg')}/one", "240:8")
+    tree.node(f"/dev/{'/'.join('abcdefgh')}/one", "240:9")
+    assert [name for name in found(tree, "/dev/a/**/one") if name.startswith("a/b")] == ["a/b/c/d/e/f/g/one"]
+    listed = [(x.folder, x.names, x.is_last) for x in DeviceFolders(tree.host).listed("/dev/a/**/**/**/**/one")]
+    assert len(listed) == len(set(listed)) + 3 * len({folder for folder, _, is_last in listed if is_last})
+
+
+def test_very_many_folders_are_a_problem_and_not_listed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_MOST_FOLDERS", 3)
+    (problem,) = (x for x in read_paths(tree.host, ["/dev/**/one"]) if isinstance(x, Problem))
+    assert problem == Problem("/dev/**/one", "leads to more than 3 folders; what is in the others is not found")
+
+
 def test_a_path_is_a_part_of_the_device_whose_node_it_is(tree: Tree) -> None:
     adapter = tree.usb(tree.pci("0000:00:14.0"), "1-2", serial="ft5rx9k2", interfaces=("ff",))
     tree.path("/dev/ttyUSB0").unlink()
     tree.child(f"{adapter}/1-2:1.0/ttyUSB0", "tty/ttyUSB0", group="class/tty", node="ttyUSB0", numbers="188:0")
     inventory = Scanner(tree.host, (*READERS, paths_reader(("/dev/ttyUSB*",)))).scan()
-    assert inventory.devices["path-ttyusb0-" + _digest(inventory.devices, "ttyUSB0")].within[:2] == (
+    assert inventory.devices["path-ttyusb0-" + _digest(inventory.devices, "ttyUSB0")].parents[:2] == (
         "tty-1a86-7523-ft5rx9k2-if0",
         "usb-1a86-7523-ft5rx9k2",
     )
-    assert inventory.devices["path-ttyusb1-" + _digest(inventory.devices, "ttyUSB1")].within == ()
+    assert inventory.devices["path-ttyusb1-" + _digest(inventory.devices, "ttyUSB1")].parents == ()
 
 
 def _digest(devices: object, name: str) -> str:
@@ -100,7 +151,7 @@ def test_of_two_names_for_one_node_one_is_a_part_of_the_other(tree: Tree) -> Non
     inventory = Scanner(tree.host, (paths_reader(("/dev/serial/*/*",)),)).scan()
     first, second, other = inventory.devices.values()
     assert {first.name, second.name} == {"serial/by-id/usb-FTDI-if00", "serial/by-path/usb-0:2:1.0"}
-    assert (first.within, second.within, other.within) == ((), (first.id,), ())
+    assert (first.parents, second.parents, other.parents) == ((), (first.id,), ())
 
 
 def test_a_node_that_many_share_belongs_to_none(tree: Tree) -> None:
@@ -109,10 +160,10 @@ def test_a_node_that_many_share_belongs_to_none(tree: Tree) -> None:
         tree.device(f"/sys/devices/virtual/vfio/{index}", group="class/vfio", node=f"vfio/{index}")
     tree.node("/dev/vfio/vfio", "10:196")
     inventory = Scanner(tree.host, (*READERS, paths_reader(("/dev/vfio/*",)))).scan()
-    assert inventory.devices["path-vfio-vfio"].within == ()
-    assert inventory.devices["path-vfio-1"].within == ("vfio-0000-01-00-0", "pci-0000-01-00-0")
+    assert inventory.devices["path-vfio-vfio"].parents == ()
+    assert inventory.devices["path-vfio-1"].parents == ("vfio-0000-01-00-0", "pci-0000-01-00-0")
 
 
 def test_a_node_of_a_whole_and_its_parts_belongs_to_the_whole(machine: Tree) -> None:
     inventory = Scanner(machine.host, (*READERS, paths_reader(("/dev/nvidia[0-9]*",)))).scan()
-    assert inventory.devices["path-nvidia3"].within == ("gpu-0000-81-00-0", "pci-0000-81-00-0")
+    assert inventory.devices["path-nvidia3"].parents == ("gpu-0000-81-00-0", "pci-0000-81-00-0")

@@ -81,7 +81,7 @@ def test_virtual_functions_name_their_physical_one_and_are_no_part_of_it(tree: T
     assert found["0000:3b:00.0"].attributes.items() >= {"sriov": "pf", "totalVFs": 8, "numVFs": 2}.items()
     virtual = found["0000:3b:01.2"]
     assert virtual.attributes.items() >= {"sriov": "vf", "pf": "0000:3b:00.0", "vfIndex": 10}.items()
-    assert virtual.within == ()
+    assert virtual.parents == ()
 
 
 def test_the_function_of_the_nodes_uplink_says_so(tree: Tree) -> None:

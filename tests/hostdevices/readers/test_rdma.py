@@ -19,7 +19,7 @@ def test_a_device_has_all_nodes_that_verbs_need(inventory: Inventory) -> None:
         "/dev/infiniband/rdma_cm",
     }
     assert device.numa_nodes == (0,)
-    assert device.within == ("pci-0000-3b-00-0",)
+    assert device.parents == ("pci-0000-3b-00-0",)
     assert (
         device.attributes.items()
         >= {

@@ -3,8 +3,8 @@
 import pytest
 
 from hostdevices import Device, Inventory, scan
-from hostdevices.danger import why_dangerous
 from hostdevices.readers.tty import read as read_ttys
+from resources.danger import why_dangerous
 from tests.hostdevices.machine import sound
 from tests.hostdevices.tree import Tree
 
@@ -71,7 +71,7 @@ def test_a_cameras_nodes_have_their_index(inventory: Inventory) -> None:
 
 def test_parts_of_a_webcam_have_one_whole(inventory: Inventory) -> None:
     webcam = "usb-046d-082d-0000-00-14-0-0-3"
-    assert {x.kind for x in inventory.devices.values() if webcam in x.within} == {"video", "media", "sound"}
+    assert {x.kind for x in inventory.devices.values() if webcam in x.parents} == {"video", "media", "sound"}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,20 @@ def test_small_devices(identity: str, node: str, attributes: dict[str, str], inv
     device = inventory.devices[identity]
     assert paths(device) == [f"/dev/{node}"]
     assert device.attributes.items() >= attributes.items()
+
+
+@pytest.mark.parametrize("end", ["\n", "\u2028", "\x85", "\r"])
+def test_a_name_with_the_end_of_a_line_in_it_adds_no_lines(end: str, tree: Tree) -> None:
+    stick = tree.usb(tree.pci("0000:00:14.0"), "1-2", interfaces=("03",))
+    device = tree.device(f"{stick}/1-2:1.0/0003:1A86:7523.0001")
+    forged = f"key{end}HID_ID=0003:00001050:00000407{end}HID_PHYS=usb-2/input0"
+    lines = ("HID_ID=0003:00001A86:00007523", f"HID_NAME={forged}", "HID_PHYS=usb-1/input0", f"HID_UNIQ={forged}")
+    tree.file(f"{device}/uevent", "\n".join(lines))
+    tree.child(device, "hidraw/hidraw0", group="class/hidraw", node="hidraw0")
+    (hidraw,) = (x for x in scan(tree.host).devices.values() if x.kind == "hidraw")
+    assert (hidraw.attributes["vendor"], hidraw.attributes["product"]) == ("1a86", "7523")
+    # with a line of its own nobody knows which one is the kernel's
+    assert hidraw.attributes.get("phys") == (None if end == "\n" else "usb-1/input0")
 
 
 def test_a_virtual_keyboard_is_known_by_what_it_says(tree: Tree) -> None:

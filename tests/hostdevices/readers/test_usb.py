@@ -41,7 +41,7 @@ def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
     assert device.id.startswith("usb-1a86-7523-ft5rx9k2-")
     assert [node.path for node in device.devnodes] == ["/dev/bus/usb/001/001"]
     assert device.numa_nodes == (0,)
-    assert device.within[0] == "pci-0000-00-14-0"
+    assert device.parents[0] == "pci-0000-00-14-0"
     assert device.attributes == {
         "name": "1-2.3",
         "bus": "usb",
@@ -117,8 +117,8 @@ def test_when_a_twin_arrives_old_and_new_ids_know_each_other(kind: str, tree: Tr
     serial_port(tree, controller, "1-4", "ttyUSB1", serial="ft5rx9k2")
     beside = _only(scan(tree.host), kind, lambda device: "/1-1" in device.syspath)
     assert alone.id != beside.id
-    assert beside.id in alone.within
-    assert alone.id in beside.within
+    assert beside.id in alone.parents
+    assert alone.id in beside.parents
 
 
 def _only(inventory: Inventory, kind: str, wanted: Callable[[Device], bool]) -> Device:
@@ -133,7 +133,7 @@ def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller:
     found = {device.name: device for device in scan(tree.host).devices.values() if device.kind == "tty"}
     assert found["ttyUSB3"].id == "tty-1a86-7523-ft5rx9k2-if0"
     assert found["ttyUSB4"].id == "tty-1a86-7523-ft5rx9k2-if1"
-    assert found["ttyUSB4"].within[:2] == ("usb-1a86-7523-ft5rx9k2", "pci-0000-00-14-0")
+    assert found["ttyUSB4"].parents[:2] == ("usb-1a86-7523-ft5rx9k2", "pci-0000-00-14-0")
     assert (
         found["ttyUSB4"].attributes.items() >= {"bus": "usb", "interface": 1, "serial": "ft5rx9k2", "port": "2"}.items()
     )

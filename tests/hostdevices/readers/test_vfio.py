@@ -27,7 +27,7 @@ def test_a_group_is_one_device_within_all_its_functions(group: list[str], tree: 
     (device,) = devices(tree)
     assert device.id == "vfio-0000-41-00-0"
     assert [node.path for node in device.devnodes] == ["/dev/vfio/7", "/dev/vfio/vfio"]
-    assert device.within == ("pci-0000-41-00-0", "pci-0000-41-00-1")
+    assert device.parents == ("pci-0000-41-00-0", "pci-0000-41-00-1")
     assert device.numa_nodes == (0, 1)
     assert (
         device.attributes.items()
@@ -89,7 +89,7 @@ def test_cdevs_of_one_group_are_one_device_without_the_groups_node_too(group: li
 def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
     device = inventory.devices[f"mdev-{MDEV_UUID}"]
     assert [node.path for node in device.devnodes] == ["/dev/vfio/52", "/dev/vfio/vfio"]
-    assert device.within == ("pci-0000-65-00-0",)
+    assert device.parents == ("pci-0000-65-00-0",)
     assert (
         device.attributes.items()
         >= {

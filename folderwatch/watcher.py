@@ -1,0 +1,239 @@
+"""`FolderWatcher`: calls back on the event loop when names in a folder have changed.
+
+Rules:
+1. Several changes may come as one call. Nothing here raises because a folder, an inotify instance or a watch is not to
+   be had: a caller has no better way than the ones below.
+2. A folder is in one of three states, and every event and every check puts it into the one that fits:
+
+   | state | the folder | what wakes its watchers |
+   |---|---|---|
+   | watched | is there | inotify |
+   | awaited | is not there | its parent, which is watched in its stead |
+   | polled | is there, and the kernel has no inotify instance or watch left (EMFILE, ENOSPC) | its time of change |
+
+3. Level, not edge: every folder is checked now and then, because inotify says nothing of a parent that was moved away
+   or mounted over. When the kernel lost events (IN_Q_OVERFLOW) everything has changed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from inotify_simple import INotify, flags, parse_events
+
+CHECK_INTERVAL = 30.0  # seconds between checks while inotify works
+POLL_INTERVAL = 5.0  # seconds between looks at a folder that cannot be watched
+_CHUNK = 16384  # bytes of events; the loop gets its turn between two chunks
+_NAMES = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
+_MASK = _NAMES | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
+_GONE = flags.DELETE_SELF | flags.MOVE_SELF | flags.IGNORED | flags.UNMOUNT
+
+_Identity: TypeAlias = tuple[int, int]  # device and inode
+_log = logging.getLogger(__name__)
+
+
+class FolderWatch:
+    """One watch, from `FolderWatcher.watch` until `close`."""
+
+    def __init__(self, folder: "_Folder", changed: Callable[[], None], concerns: Callable[[str], bool] | None) -> None:
+        """Made by `FolderWatcher.watch`."""
+        self._folder = folder
+        self._changed = changed
+        self._concerns = concerns
+        self._is_pending = self._is_closed = False
+
+    def close(self) -> None:
+        """Stop watching: `changed` is not called any more. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._folder.remove(self)
+
+    def notify(self, name: str = "") -> None:
+        """Have `changed` called soon if it concerns itself with `name`; without a name in any case."""
+        if not self._is_pending and (not name or self._concerns is None or self._concerns(name)):
+            self._is_pending = True
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_pending = False
+        if not self._is_closed:
+            self._changed()
+
+
+class _Folder:
+    """A path with its watches and its state: watched (`descriptor`), awaited (`parent`) or polled (neither)."""
+
+    def __init__(self, path: str, forget: Callable[["_Folder"], None]) -> None:
+        self.path = path
+        self.watches: list[FolderWatch] = []
+        self.descriptor: int | None = None  # of inotify's watch
+        self.parent: FolderWatch | None = None
+        self.identity: _Identity | None = None
+        self.changed_at = 0  # nanoseconds: the folder's time of change, while it is polled
+        self.poll_again = False  # time stamps are coarse: after a change the next poll counts as one, too
+        self._forget = forget
+
+    def remove(self, watch: FolderWatch) -> None:
+        self.watches.remove(watch)
+        if not self.watches:
+            self._forget(self)
+
+    def notify(self, name: str = "") -> None:
+        for watch in tuple(self.watches):
+            watch.notify(name)
+
+
+class FolderWatcher:
+    """Watches any number of folders with one inotify instance, which is open while there is anything to watch."""
+
+    def __init__(self, poll_interval: float = POLL_INTERVAL, check_interval: float = CHECK_INTERVAL) -> None:
+        """Prepare; nothing is opened yet. Intervals in seconds."""
+        self._poll_interval = poll_interval
+        self._check_interval = check_interval
+        self._inotify: INotify | None = None
+        self._folders: dict[str, _Folder] = {}
+        self._watched: dict[int, list[_Folder]] = {}  # by descriptor: two paths may lead to one folder
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_polling = False
+
+    def watch(
+        self, folder: Path | str, changed: Callable[[], None], concerns: Callable[[str], bool] | None = None
+    ) -> FolderWatch:
+        """Call `changed` on the running loop whenever names in `folder` come, go or move, and when itself does.
+
+        With `concerns` only changes of the names for which it is true count.
+        """
+        path = os.path.abspath(folder)
+        known = self._folders.get(path)
+        entry = known or self._folders.setdefault(path, _Folder(path, self._forget))
+        watch = FolderWatch(entry, changed, concerns)
+        entry.watches.append(watch)
+        if known is None:
+            self._place(entry)
+        if self._timer is None:
+            self._check_after(self._check_interval)
+        return watch
+
+    def close(self) -> None:
+        """Close all watches. Idempotent."""
+        for watch in [watch for folder in self._folders.values() for watch in folder.watches]:
+            watch.close()
+
+    def _place(self, folder: _Folder) -> None:
+        """Put a folder into the state that fits what is there."""
+        self._unwatch(folder)
+        status = _status(folder.path)
+        if status is None and folder.parent is None and folder.path != "/":
+            parent, name = os.path.split(folder.path)
+            folder.parent = self.watch(parent, lambda: self._check(folder), lambda changed: changed == name)
+            status = _status(folder.path)  # it may have been made meanwhile
+        if status is None:
+            return
+        if folder.parent is not None:
+            folder.parent.close()
+            folder.parent = None
+        folder.identity, folder.changed_at = (status.st_dev, status.st_ino), status.st_mtime_ns
+        try:
+            folder.descriptor = self._open().add_watch(folder.path, _MASK)
+        except (FileNotFoundError, NotADirectoryError):
+            self._place(folder)  # gone again
+        except OSError as error:
+            if not self._is_polling:
+                text = "%s cannot be watched (%s): looking every %g s at what cannot be"
+                _log.warning(text, folder.path, error.strerror, self._poll_interval)
+                self._is_polling = True
+                self._check_after(self._poll_interval)
+        else:
+            self._watched.setdefault(folder.descriptor, []).append(folder)
+
+    def _open(self) -> INotify:
+        """Return the inotify instance. Raises OSError where there is none to be had."""
+        if self._inotify is None:
+            self._inotify = INotify(nonblocking=True)
+            asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._readable, self._inotify)
+        return self._inotify
+
+    def _unwatch(self, folder: _Folder) -> None:
+        descriptor, folder.descriptor, folder.identity = folder.descriptor, None, None
+        if descriptor is None or folder not in self._watched.get(descriptor, ()):
+            return
+        self._watched[descriptor].remove(folder)
+        if not self._watched[descriptor]:
+            del self._watched[descriptor]
+            with contextlib.suppress(OSError):  # the kernel may have removed it with the folder
+                self._open().rm_watch(descriptor)
+
+    def _forget(self, folder: _Folder) -> None:
+        """Drop a folder that nobody watches any more, and what was open for the last one."""
+        self._unwatch(folder)
+        self._folders.pop(folder.path, None)
+        if folder.parent is not None:
+            folder.parent.close()
+        if not self._folders:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._inotify is not None:
+                asyncio.get_running_loop().remove_reader(self._inotify.fileno())
+                self._inotify.close()
+                self._inotify = None
+
+    def _readable(self, inotify: INotify) -> None:
+        try:
+            events = parse_events(os.read(inotify.fileno(), _CHUNK))
+        except BlockingIOError:
+            return
+        for event in events:
+            if event.mask & flags.Q_OVERFLOW:
+                _log.warning("inotify events were lost: every watched folder counts as changed")
+                for folder in tuple(self._folders.values()):
+                    self._check(folder)
+                    folder.notify()
+            elif event.mask & _GONE:
+                for folder in self._watched.get(event.wd, [])[:]:
+                    self._place(folder)
+                    folder.notify()
+            else:
+                for folder in self._watched.get(event.wd, ()):
+                    folder.notify(event.name)
+
+    def _check(self, folder: _Folder) -> None:
+        """Find out whether what is at a folder's path is still what is watched; notify where it is not."""
+        status = _status(folder.path)
+        identity = (status.st_dev, status.st_ino) if status else None
+        if identity != folder.identity:
+            self._place(folder)
+            folder.notify()
+        elif status is not None and folder.descriptor is None:
+            has_changed = status.st_mtime_ns != folder.changed_at
+            self._place(folder)  # inotify may have room again
+            if has_changed or folder.poll_again or folder.descriptor is not None:
+                folder.notify()
+            folder.poll_again = has_changed
+
+    def _check_all(self) -> None:
+        for folder in tuple(self._folders.values()):
+            if folder.watches:  # nobody may want it any more because of what was found before
+                self._check(folder)
+        is_polling = any(x.descriptor is None and x.identity is not None for x in self._folders.values())
+        if self._is_polling and not is_polling:
+            _log.info("all folders can be watched again")
+        self._is_polling = is_polling
+        self._check_after(self._poll_interval if is_polling else self._check_interval)
+
+    def _check_after(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check_all)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return the status of a folder; None where there is none."""
+    try:
+        return os.stat(f"{path}/")
+    except OSError:
+        return None

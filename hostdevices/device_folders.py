@@ -1,0 +1,75 @@
+"""The folders below /dev that a glob leads to: what a scan lists, and inotify watches.
+
+A folder that a glob names is listed, whatever it is. A wildcard leads into folders of /dev's own kind only: not through
+links, which lead to the same nodes again or round in a circle, and not into /dev/shm and its like or other mounted file
+systems, where every user may make folders by the thousand.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hostdevices.globs import is_glob, path_pattern
+from hostdevices.host import Host
+
+_DEPTH = 8  # folders that ** goes down at the most
+_NEVER = frozenset({"/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm"})  # noqa: S108 - never read, that is it
+_MOUNTS_LIMIT = 4 << 20  # bytes
+
+
+class Listed(Struct, frozen=True):
+    """A folder, and the names in it that matter to a glob: what it means, or folders on the way there."""
+
+    folder: str
+    names: str  # a pattern of one component; ** for all
+    is_last: bool = False  # these are the names that the glob means
+
+
+class DeviceFolders:
+    """The folders of a host's /dev; good for the time of one scan."""
+
+    def __init__(self, host: Host) -> None:
+        """Read nothing yet."""
+        self._host = host
+        self._closed: frozenset[str] | None = None
+
+    def listed(self, glob: str) -> Iterator[Listed]:
+        """Yield each folder in which names matter to `glob`, the shallow ones first; nothing for one outside /dev."""
+        if not glob.startswith("/dev/") or "/../" in glob or "/./" in glob:
+            return
+        waiting = deque([("/dev", tuple(glob.split("/")[2:]))])
+        seen = set(waiting)
+        while waiting:
+            folder, (part, *rest) = waiting.popleft()
+            if part == "**" and rest:
+                yield Listed(folder, part)
+                ahead = [(folder, tuple(rest))]
+                if folder.count("/") < _DEPTH:
+                    ahead += [(below, (part, *rest)) for below in self._below(folder)]
+            elif not rest:
+                yield Listed(folder, part, is_last=True)
+                continue
+            elif is_glob(part):
+                yield Listed(folder, part)
+                wanted = path_pattern(part)
+                ahead = [(x, tuple(rest)) for x in self._below(folder) if wanted.fullmatch(x.rpartition("/")[2])]
+            else:
+                ahead = [(f"{folder}/{part}", tuple(rest))]
+            waiting += [x for x in ahead if x not in seen]
+            seen.update(ahead)
+
+    def _below(self, folder: str) -> list[str]:
+        if self._closed is None:
+            self._closed = _NEVER | _other_file_systems(self._host)
+        paths = (f"{folder}/{name}" for name in self._host.folders(folder) or ())
+        return [path for path in paths if path not in self._closed]
+
+
+def _other_file_systems(host: Host) -> frozenset[str]:
+    """Return what is mounted below /dev and no devtmpfs. A stored tree has nothing mounted."""
+    if not host.is_live():
+        return frozenset()
+    table = (host.read_bytes("/proc/self/mounts", _MOUNTS_LIMIT) or b"").decode(errors="replace")
+    mounts = (line.split(" ") for line in table.split("\n") if " /dev/" in line)
+    return frozenset(mount[1] for mount in mounts if len(mount) > 2 and mount[2] != "devtmpfs")

@@ -1,0 +1,13 @@
+"""What can go wrong with a host."""
+
+
+class HostDevicesError(Exception):
+    """The host cannot be read as expected."""
+
+
+class UnreadableFile(HostDevicesError):
+    """A file's content is not what the kernel writes; the text names the file."""
+
+
+class ReadStuck(UnreadableFile):
+    """A read of the same hardware has not come back; the text names its file."""

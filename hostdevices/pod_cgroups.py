@@ -1,0 +1,91 @@
+"""Which pods the kernel knows: the uids of those that have a cgroup, whatever the kubelet remembers.
+
+The kubelet makes a cgroup for each pod before its first container starts, and removes it after the last one has ended:
+
+    kubepods/[burstable|besteffort/]pod<uid>                                            driver cgroupfs
+    kubepods.slice/[kubepods-burstable.slice/]kubepods[-burstable]-pod<uid_>.slice      driver systemd, - written as _
+
+below the root of the (v2), or of each (v1), hierarchy, or below the folder of --cgroup-root: kubelet/kubepods,
+kubelet.slice/kubelet-kubepods.slice. A static pod's uid has 32 hexadecimal digits without dashes.
+
+Rule: absence is not a fact. Every root of pods that can be found counts, and where anything of them cannot be read the
+answer is None, never a smaller set. Nothing below a pod is looked at.
+
+Source: k8s.io/kubernetes/pkg/kubelet/cm (cgroup_manager_linux.go, pod_container_manager_linux.go).
+"""
+
+from collections.abc import Iterator
+
+from hostdevices.errors import UnreadableFile
+from hostdevices.host import Host
+
+_CGROUPS = "/sys/fs/cgroup"
+_CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the one hierarchy has
+_DEPTH = 4  # folders from a hierarchy down to a root of pods: docker/<id>/kubelet/kubepods
+_MOST_FOLDERS = 4096  # that are listed
+_LEAVES = (".service", ".mount", ".socket", ".swap", ".device")  # systemd's units that hold no other unit's cgroup
+
+
+class _NotKnown(Exception):
+    """Something cannot be read, or there is too much of it."""
+
+
+def running_pods(host: Host) -> frozenset[str] | None:
+    """Return the uids of all pods that have a cgroup; None where that is not known. Takes about a millisecond."""
+    folders = _Folders(host)
+    try:
+        roots = [root for hierarchy in _hierarchies(host, folders) for root in _roots(folders, hierarchy)]
+        found = frozenset(uid for root in roots for uid in _pods(folders, root))
+    except (_NotKnown, UnreadableFile):
+        return None
+    return found if roots else None
+
+
+class _Folders:
+    """Lists folders, so many and no more."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._left = _MOST_FOLDERS
+
+    def below(self, path: str) -> list[str]:
+        """Return the names of the folders in a folder. Raises `_NotKnown`."""
+        self._left -= 1
+        names = self._host.folders(path) if self._left >= 0 else None
+        if names is None:
+            raise _NotKnown(path)
+        return names
+
+
+def _hierarchies(host: Host, folders: _Folders) -> list[str]:
+    if host.exists(f"{_CGROUPS}/{_CGROUP_V2}"):
+        return [_CGROUPS]
+    return [f"{_CGROUPS}/{name}" for name in folders.below(_CGROUPS)]
+
+
+def _roots(folders: _Folders, hierarchy: str) -> Iterator[str]:
+    """Yield the folders that hold pods."""
+    level = [hierarchy]
+    for _ in range(_DEPTH):
+        below = [(f"{folder}/{name}", name) for folder in level for name in folders.below(folder)]
+        level = []
+        for path, name in below:
+            if name in ("kubepods", "kubepods.slice") or name.endswith("-kubepods.slice"):
+                yield path
+            elif not name.endswith(_LEAVES):
+                level.append(path)
+
+
+def _pods(folders: _Folders, root: str) -> Iterator[str]:
+    for name in folders.below(root):
+        if uid := _uid(name):
+            yield uid
+        elif name.removesuffix(".slice").rpartition("-")[2] in ("burstable", "besteffort"):
+            yield from filter(None, map(_uid, folders.below(f"{root}/{name}")))
+
+
+def _uid(name: str) -> str:
+    """Return the uid of a pod's cgroup; empty where it is another one's."""
+    if name.endswith(".slice"):
+        return name.removesuffix(".slice").rpartition("-pod")[2].replace("_", "-") if "-pod" in name else ""
+    return name.removeprefix("pod") if name.startswith("pod") else ""

@@ -1,0 +1,69 @@
+"""The host's devices as the last scan found them, and whether a device that was seen before is still there.
+
+What was handed out long ago is found again by its identity, wherever its nodes are now. A device that no scan can name
+any more (a group that the configuration does not have today) is there as long as nothing about it has changed.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import Device
+from hostdevices.host import Host
+from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
+
+
+class Seen(Struct, frozen=True):
+    """A device at one moment: what it is and where its nodes are, without attributes and health."""
+
+    device: Device
+    fingerprint: Fingerprint
+
+
+class Presence:
+    """Belongs to the loop; what it reads of the host takes microseconds."""
+
+    def __init__(self, host: Host) -> None:
+        """Start without devices."""
+        self._host = host
+        self._devices: Mapping[str, Device] = {}
+        self._fingerprints = Fingerprints(host)
+
+    def update(self, devices: Mapping[str, Device], watched: Iterable[Device]) -> None:
+        """Take over what a scan has found, right after it: all devices by id, and those that are offered or leased.
+
+        Of two with one id among these the last one counts.
+        """
+        wanted = list(watched)
+        self._devices = {**devices, **{device.id: device for device in wanted}}
+        self._fingerprints.update(wanted)
+
+    def get(self, device_id: str) -> Device | None:
+        """Return a device as the last scan found it."""
+        return self._devices.get(device_id)
+
+    def owner_of(self, path: str) -> str:
+        """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
+        return next((x.id for x in self._devices.values() if any(n.path == path for n in x.devnodes)), "nothing")
+
+    def why_changed(self, device: Device) -> str:
+        """Return what makes an offered or leased device another one than at the scan; empty when nothing does."""
+        return self._fingerprints.why_changed(device)
+
+    def seen(self, device: Device) -> Seen:
+        """Return an offered device as it is now, for a record; it was checked with `why_changed`."""
+        plain = Device(
+            device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
+        )
+        return Seen(plain, self._fingerprints.taken(device))
+
+    def is_same(self, seen: Seen) -> bool:
+        """Tell whether a device is where it was, and nothing else has taken its place."""
+        return fingerprint(self._host, seen.device) == seen.fingerprint
+
+    def find(self, seen: Seen) -> Device | None:
+        """Return the device that was seen, as it is now; None where it is not there. A group has nobody new in it."""
+        found = self._devices.get(seen.device.id)
+        if found is not None and (found.kind != "group" or found.ids <= seen.device.ids):
+            return found
+        return seen.device if self.is_same(seen) else None

@@ -1,0 +1,145 @@
+"""Where a class device sits: the PCI function, USB interface or platform device that it is a part of.
+
+From its location in sysfs a class device (a tty, a GPU, a camera) has its identity, its parents, its NUMA node, and the
+attributes of the hardware below it. What the kernel counts up (ttyUSB0, card1, virtio2) is never part of it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue
+from hostdevices.host import Host
+from hostdevices.identity import device_id
+from hostdevices.readers.pci import ADDRESS, PciFunctions, location_attributes, numa_of, pci_id
+from hostdevices.readers.reader import attributes
+from hostdevices.readers.sysfs import known, numa_nodes, text_value
+from hostdevices.readers.usb import DEVICE_NAME, UsbDevices
+
+_INTERFACE = re.compile(r"[0-9]+-[0-9.]+:[0-9]+\.([0-9]+)")
+_SUBFUNCTION = re.compile(r".+\.sf\.[0-9]+")  # mlx5_core.sf.4 on the auxiliary bus
+_COUNTED = re.compile(r"(virtio|input|i2c-|spi|host|port|rpmsg|mmc|card|gpiochip|rc)[0-9]+(\.[0-9]+)*")
+_FOLDERS = ("input", "spi_master", "rc", "sound")  # of the kernel's, between a parent and its class devices
+
+
+EVERYWHERE = attributes("""
+    name                             text     the kernel's name today
+    bus                              text     "pci", "usb", "platform", "virtual", "mdev"
+    driver                           text
+    resource.kubernetes.io/pcieRoot  text
+    resource.kubernetes.io/numaNode  integer
+""")
+"""What devices of every kind say."""
+
+ON_PCI = attributes("""
+    resource.kubernetes.io/pciBusID  text         "0000:3b:00.0"
+    vendor                           hexadecimal
+    device                           hexadecimal
+    sriov                            text         "pf", "vf"
+    pf                               text         of a virtual function: the physical one's address
+    pfName                           text         and its interface
+    vfIndex                          integer
+""")
+"""What all say that sits on a PCI function."""
+
+ON_USB = attributes("""
+    vendor     hexadecimal
+    product    hexadecimal
+    serial     text
+    port       text         chain of ports: "2.3"
+    interface  integer
+""")
+"""What all say that sits on a USB device."""
+
+
+class SysfsLocation(Struct, frozen=True):
+    """A location: the facts that make ids, the ids of the parents from near to far, and what the hardware says."""
+
+    facts: tuple[str, ...]
+    parents: tuple[str, ...] = ()
+    attributes: Mapping[str, AttributeValue] = {}
+    numa_nodes: tuple[int, ...] = ()
+    function: str = ""  # the syspath of the PCI function; empty where it sits on none
+    other_facts: tuple[str, ...] = ()  # the facts it has when its USB device's serial number is unique no more, or now
+
+
+class SysfsLocations:
+    """The locations of a host's class devices; good for the time of one scan."""
+
+    def __init__(self, host: Host) -> None:
+        """Read nothing yet."""
+        self._host = host
+        self._functions = PciFunctions(host)
+        self._usb = UsbDevices(host)
+        self._seen: Counter[tuple[str, ...]] = Counter()
+
+    def of(self, syspath: str) -> SysfsLocation:
+        """Return the location of the class device at `syspath`. Raises `UnreadableFile`."""
+        host = self._host
+        parts = syspath.split("/")
+        extra: tuple[str, ...] = ()
+        facts: dict[str, AttributeValue | None] = {"driver": self._driver(syspath)}
+        for depth in range(len(parts), 3, -1):
+            part = parts[depth - 1]
+            above = "/".join(parts[:depth])
+            if interface := _INTERFACE.fullmatch(part):
+                extra = (f"if{interface[1]}",)
+                facts["interface"] = int(interface[1])
+            elif _SUBFUNCTION.fullmatch(part):
+                extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
+            elif ADDRESS.fullmatch(part):
+                shared = self._functions.shared(above)
+                return SysfsLocation(
+                    (part, *extra),
+                    (pci_id(part),),
+                    known({"bus": "pci", **facts, **shared}),
+                    numa_of(shared),
+                    function=above,
+                )
+            elif DEVICE_NAME.fullmatch(part) and (usb := self._usb.identity(above)) is not None:
+                controller = next((x for x in reversed(parts[:depth]) if ADDRESS.fullmatch(x)), None)
+                numa = numa_nodes(host, above)
+                of_usb = {
+                    "bus": "usb",
+                    **facts,
+                    "vendor": usb.vendor,
+                    "product": usb.product,
+                    "serial": text_value(usb.serial),
+                    "port": usb.port[-1],
+                    **location_attributes(above, numa),
+                }
+                parents = (usb.id, *((pci_id(controller),) if controller else ()), *usb.other_ids)
+                other = (*usb.other_facts, *extra) if usb.other_facts else ()
+                return SysfsLocation((*usb.facts, *extra), parents, known(of_usb), numa, other_facts=other)
+        numa = numa_nodes(host, syspath)
+        if "/sys/devices/virtual/" in syspath:
+            return SysfsLocation((parts[-1],), (), known({"bus": "virtual"}), numa)
+        name = self._platform_device(syspath)
+        return SysfsLocation(
+            (name,), (), known({"bus": "platform", **facts, **location_attributes(syspath, numa)}), numa
+        )
+
+    def identify(self, kind: str, location: SysfsLocation, *role: str) -> tuple[str, tuple[str, ...]]:
+        """Return the id of the next device of `kind` at a location, and the ids of its parents.
+
+        `role` tells devices at one location apart (a port's number); where it does not, their order does.
+        """
+        facts = (*location.facts, *role)
+        self._seen[kind, *facts] += 1
+        earlier = self._seen[kind, *facts] - 1
+        order = (str(earlier),) if earlier else ()
+        other = (device_id(kind, *location.other_facts, *role, *order),) if location.other_facts else ()
+        return device_id(kind, *facts, *order), location.parents + other
+
+    def _driver(self, syspath: str) -> str | None:
+        return self._host.link(f"{syspath}/device/driver")
+
+    def _platform_device(self, syspath: str) -> str:
+        """Return the name of the nearest parent that firmware or board named."""
+        parent = self._host.resolve(f"{syspath}/device") or syspath.rpartition("/")[0]
+        names = parent.split("/")[3:]
+        while len(names) > 1 and (names[-1] in _FOLDERS or _COUNTED.fullmatch(names[-1])):
+            names.pop()
+        return names[-1] if names else syspath.rpartition("/")[2]

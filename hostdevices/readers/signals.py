@@ -1,0 +1,59 @@
+"""Health signals: faults that are there now, and counters whose growth is one. Readers say which their devices have.
+
+Rule: to take a sample wakes no sleeping device and opens no node. Where the kernel says that a PCI function is
+suspended, only cached files are read.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from hostdevices.host import Host
+from hostdevices.readers.sysfs import number, text
+
+AWAKE = (None, "active", "unsupported")
+"""What power/runtime_status says of a device that may be asked."""
+
+
+class ErrorCounter(Struct, frozen=True):
+    """What a device counts, in words, and how much it may grow within a minute before the device counts as failing."""
+
+    words: str
+    limit: int
+
+
+LINK_LOSSES = ErrorCounter("losses of the link", 2)
+
+
+class Signals(Struct, frozen=True):
+    """One sample of a device: faults by a name and in words, and what its counters say."""
+
+    faults: Mapping[str, str] = {}
+    counters: Mapping[ErrorCounter, int] = {}
+
+
+class Sample:
+    """Collects the signals of one device."""
+
+    def __init__(self, host: Host) -> None:
+        """Begin without any."""
+        self.host = host
+        self.faults: dict[str, str] = {}
+        self.counters: dict[ErrorCounter, int] = {}
+
+    def count(self, counter: ErrorCounter, path: str) -> None:
+        """Take the number in a file; one that is missing says nothing. Raises `UnreadableFile`."""
+        value = number(self.host, path)
+        if value is not None:
+            self.counters[counter] = value
+
+    def expect(self, path: str, *good: str) -> None:
+        """Take it for a fault that a file with the device's state says something else. Raises `UnreadableFile`."""
+        state = text(self.host, path)
+        if state and state.lower() not in good:
+            self.faults["state"] = f"its state is {state}, not {' or '.join(good)}"
+
+
+def state(path: str, *good: str) -> Callable[[Sample, str], None]:
+    """Return the signals of a class of which one file says all: its state, which must be one of `good`."""
+    return lambda sample, syspath: sample.expect(f"{syspath}/{path}", *good)

@@ -1,0 +1,191 @@
+"""The reads of a host that are under way, and those that do not come back.
+
+A driver whose hardware has gone may answer a read of its attributes (aer_dev_fatal, hwmon) never, and nothing can take
+such a thread out of the kernel. So:
+
+1. Whoever reads much does so in a thread of its own, an `Attempt`, which notes each read before it begins.
+2. A read that is under way for longer than `LIMIT` is stuck. Its attempt is given up: the thread ends as soon as the
+   read returns, and nobody waits for it. Another attempt begins, and passes over the hardware of the stuck read: to
+   read anything of it raises `ReadStuck`, which is the trouble of the devices that sit there and of no others.
+3. At most `MOST_STUCK` threads are stuck at a time; with so many no attempt begins.
+4. When a stuck read returns, its hardware is read again.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from hostdevices.errors import ReadStuck
+
+LIMIT = 2.0  # seconds
+MOST_STUCK = 8
+
+# What has an end of its own: a PCI function, a USB device.
+_HARDWARE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|[0-9]+-[0-9]+(\.[0-9]+)*")
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class StuckRead(Struct, frozen=True):
+    """A read that has not come back."""
+
+    path: str
+    since: float  # time.monotonic()
+
+    def __str__(self) -> str:
+        """Say so in words that stay the same while it is so."""
+        return f"reading {self.path} does not come back"
+
+
+class _GivenUp(BaseException):
+    """Ends the thread of an attempt that was given up."""
+
+
+class Reads:
+    """The reads of one host: `Host` asks its files through `ask`."""
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        """Begin without any; a read is stuck after `limit` seconds."""
+        self.limit = limit
+        self._attempt = threading.local()
+        self._stuck: dict[str, StuckRead] = {}  # by hardware; replaced by keys only, so that threads may look
+
+    @property
+    def stuck(self) -> tuple[StuckRead, ...]:
+        """Return the reads that have not come back."""
+        return tuple(self._stuck.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether so many threads are stuck that no attempt may begin."""
+        return len(self._stuck) >= MOST_STUCK
+
+    def ask(self, question: Callable[..., T], path: str, *arguments: object) -> T:
+        """Return `question(path, ...)`, noted as under way meanwhile if this thread is an attempt's.
+
+        Raises `ReadStuck` where the same question has not come back.
+        """
+        attempt: Attempt[object] | None = getattr(self._attempt, "now", None)
+        if attempt is None:
+            return question(path, *arguments)
+        for stuck in self.stuck if self._stuck else ():
+            if stuck.path == path:
+                raise ReadStuck(str(stuck))
+        attempt.under_way = (path, time.monotonic())
+        try:
+            return question(path, *arguments)
+        finally:
+            attempt.under_way = None
+            if attempt.is_given_up:
+                raise _GivenUp
+
+    def refuse_stuck(self, path: str) -> None:
+        """Raise `ReadStuck` where `path` is a file of hardware of which a read has not come back."""
+        if self._stuck and (stuck := self._stuck.get(_hardware(path))):
+            raise ReadStuck(str(stuck))
+
+    def attempt(self, work: Callable[[], T], came_back: Callable[[], None] = lambda: None) -> "Attempt[T]":
+        """Begin `work` in a thread; `came_back` is called there when a read returns for which it was given up."""
+        return Attempt(self, work, came_back)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, which may be begun several times; it passes over reads that do not come back."""
+        while True:
+            attempt = self.attempt(work)
+            while not attempt.wait(self.limit / 2):
+                if attempt.is_stuck() and not self.is_full:
+                    attempt.give_up()
+                    break
+            else:
+                return attempt.future.result()
+
+    def enter(self, attempt: "Attempt[T]") -> None:
+        """Have this thread's reads noted in `attempt` from now on."""
+        self._attempt.now = attempt
+
+    def add(self, stuck: StuckRead) -> None:
+        """Pass over the hardware of a read from now on."""
+        self._stuck[_hardware(stuck.path)] = stuck
+        _log.error("%s; what it belongs to counts as unhealthy until it does", stuck)
+
+    def remove(self, stuck: StuckRead) -> None:
+        """Read the hardware again: the read has come back."""
+        if self._stuck.get(_hardware(stuck.path)) is stuck:
+            del self._stuck[_hardware(stuck.path)]
+        _log.warning("reading %s came back after %.0f s", stuck.path, time.monotonic() - stuck.since)
+
+
+class Attempt(Generic[T]):
+    """Some work on a host in a thread of its own, from the moment it is made. Its end is never waited for at exit."""
+
+    def __init__(self, reads: Reads, work: Callable[[], T], came_back: Callable[[], None]) -> None:
+        """See `Reads.attempt`."""
+        self.future: Future[T] = Future()
+        self.under_way: tuple[str, float] | None = None  # the path that is being read, and since when
+        self.is_given_up = False
+        self._reads = reads
+        self._work = work
+        self._came_back = came_back
+        self._lock = threading.Lock()  # between the end of the work and the moment when it is given up
+        self._given_up_for: StuckRead | None = None
+        self._suspect: tuple[str, float] | None = None
+        self.future.set_running_or_notify_cancel()
+        threading.Thread(target=self._run, name="hostdevices-scan", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Block until the work is done, `seconds` at the most; tell whether it is."""
+        try:
+            self.future.exception(seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def is_stuck(self) -> bool:
+        """Tell whether the same read has been under way for too long, and was at the call before this one.
+
+        Twice, because a machine that did not let us run for a while has not let the reading thread run either.
+        """
+        under_way = self.under_way
+        was_suspect = under_way is not None and under_way is self._suspect
+        is_late = under_way is not None and time.monotonic() - under_way[1] >= self._reads.limit
+        self._suspect = under_way if is_late else None
+        return is_late and was_suspect
+
+    def give_up(self) -> None:
+        """End it after the read that is under way, and pass over the hardware of that until it comes back."""
+        with self._lock:
+            under_way = self.under_way
+            if under_way is not None and not self.future.done():
+                self._given_up_for = StuckRead(*under_way)
+                self._reads.add(self._given_up_for)
+        self.is_given_up = True
+
+    def abandon(self) -> None:
+        """End it after the read that is under way: nobody wants its result any more."""
+        self.is_given_up = True
+
+    def _run(self) -> None:
+        self._reads.enter(self)
+        try:
+            result = self._work()
+        except BaseException as error:
+            with self._lock:
+                self.future.set_exception(error)
+        else:
+            with self._lock:
+                self.future.set_result(result)
+        if self._given_up_for is not None:
+            self._reads.remove(self._given_up_for)
+            self._came_back()
+
+
+def _hardware(path: str) -> str:
+    """Return what a file belongs to: the nearest PCI function or USB device, else its folder."""
+    folder, _, _ = path.rpartition("/")
+    return next(filter(_HARDWARE.fullmatch, reversed(folder.split("/"))), folder)

@@ -1,0 +1,1 @@
+"""Watching the host: uevents and inotify wake, what is there is read again."""

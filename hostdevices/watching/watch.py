@@ -1,0 +1,272 @@
+"""`Watcher`: the host's inventory, and again whenever it changed.
+
+Sources (uevents.py, paths.py) say when to look; what is there is always read. Events make it fast, and a full rescan at
+an interval makes it right: level, not edge.
+
+A scan runs in a thread that begins with it. One that hangs in a read of the kernel is given up, and another one passes
+over what hangs (reads.py): so the devices behind it are unhealthy, and nothing else is late.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
+
+from folderwatch import FolderWatcher
+from hostdevices.host import Host
+from hostdevices.inventory import Diff, Inventory, diff
+from hostdevices.reads import Attempt, StuckRead
+from hostdevices.scan import Scanner
+from hostdevices.watching.paths import PathEvents
+from hostdevices.watching.uevents import Source, UdevEvents
+
+RESCAN_INTERVAL = 60.0  # seconds
+SLOW = 1.0  # seconds of a scan that are worth a line in the log
+NEVER = float("inf")
+
+_UDEVD = "/run/udev/control"
+# Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
+_NVIDIA_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+
+_log = logging.getLogger(__name__)
+
+
+def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
+    """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
+
+    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to say anything,
+    and a capture does not change.
+    The kernel is heard even where a udevd runs: it is sooner, and udevd does not speak to other network namespaces.
+    What udevd adds is a second look once its rules have run (permissions, links).
+    """
+    if not host.root.is_dir():
+        return []
+    folders = FolderWatcher()
+    sources: list[Source] = [PathEvents(path_globs, "path", host, folders)]
+    if host.exists("/proc/driver/nvidia"):
+        sources.append(PathEvents(_NVIDIA_NODES, "drm", host, folders))
+    if host.is_live():
+        sources.append(UdevEvents("kernel"))
+        if os.path.exists(_UDEVD):
+            sources.append(UdevEvents("udev"))
+    return sources
+
+
+class Change(NamedTuple):
+    """A new inventory, and what turned the one before into it. The diff is empty where only problems changed."""
+
+    inventory: Inventory
+    diff: Diff
+
+
+class _Task(NamedTuple):
+    """What to scan; None stands for all."""
+
+    subsystems: frozenset[str] | None
+    syspaths: frozenset[str] | None
+
+
+class _Scan(NamedTuple):
+    """A scan under way: what it is for, and its thread."""
+
+    task: _Task
+    attempt: "Attempt[Change | None]"
+    result: "asyncio.Future[Change | None]"
+    started: float
+
+
+class Pace:
+    """When to scan: at once after a quiet time, then ever more patiently while a burst lasts.
+
+    A burst is over after `QUIET` seconds without an event, and is scanned for the last time then. While it lasts a scan
+    is made after 5 ms (a device and its children come within that), 150 ms, and every 5 s; scans that find nothing new
+    do not slow down below 250 ms. So 512 virtual functions give five results, if they are made within 9 s.
+    """
+
+    QUIET = 0.2
+    _FIRST, _FACTOR, _IDLE, _BUSY = 0.005, 30.0, 0.25, 5.0
+
+    def __init__(self) -> None:
+        """Begin in a quiet time."""
+        self._last_event = self._last_scan = float("-inf")
+        self._patience = 0.0
+        self._pending = False
+
+    def event(self, now: float) -> None:
+        """Take an event that calls for a scan."""
+        if not self._pending and now - self._last_event >= self.QUIET:
+            self._patience = 0.0
+        self._last_event = now
+        self._pending = True
+
+    def due(self) -> float:
+        """Return when to scan, which may be past; `NEVER` while nothing calls for it."""
+        if not self._pending:
+            return NEVER
+        return min(self._last_event + self.QUIET, self._last_scan + self._patience)
+
+    def scanning(self) -> None:
+        """Note that a scan begins: later events call for another one."""
+        self._pending = False
+
+    def scanned(self, now: float, changed: bool) -> None:
+        """Note that a scan ended, and whether it found anything new."""
+        limit = max(self._patience, self._BUSY if changed else self._IDLE)
+        self._patience = min(max(self._patience * self._FACTOR, self._FIRST), limit)
+        self._last_scan = now
+
+
+class Watcher:
+    """Iterate to get the first inventory and then every change; use as an asynchronous context manager.
+
+    The next scan starts when the next change is asked for: a slow consumer gets fewer changes, never stale ones.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        sources: Sequence[Source],
+        *,
+        interval: float = RESCAN_INTERVAL,
+        enrich: Callable[[Inventory], Inventory] | None = None,
+    ) -> None:
+        """Prepare to read with `scanner` whenever one of `sources` says so, and everything every `interval` seconds.
+
+        `enrich` is applied to each inventory before it is compared, in the thread that scans.
+        """
+        self._scanner = scanner
+        self._sources = sources
+        self._interval = interval
+        self._enrich = enrich
+        self._wakened = asyncio.Event()
+        self._pace = Pace()
+        self._subsystems: set[str] = set()
+        self._syspaths: set[str] = set()
+        self._everything = False  # the pending scan is a full one
+        self._every_device = False  # the pending scan trusts nothing that was read before
+        self._at_once = False  # the pending scan does not wait for its pace
+        self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
+        self._scan: _Scan | None = None
+        self.inventory: Inventory | None = None
+        self.scan_seconds = 0.0  # what the last scan took, hangs included
+
+    @property
+    def stuck_reads(self) -> tuple[StuckRead, ...]:
+        """Return the reads that have not come back; the devices behind them are unhealthy."""
+        return self._scanner.reads.stuck
+
+    async def __aenter__(self) -> Self:
+        """Start the sources, before the first scan so that nothing falls in between."""
+        self._loop = asyncio.get_running_loop()
+        for source in self._sources:
+            try:
+                source.start(self._wake)
+            except (OSError, ImportError) as error:  # netlink refused, no libudev: it works, but slower
+                _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the sources. A scan under way ends with the read that it is in, and is not waited for."""
+        for source in self._sources:
+            source.close()
+        if self._scan is not None:
+            self._scan.attempt.abandon()
+            self._scan.result.cancel()
+            self._scan = None
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Change:
+        """Wait for the next change. May be cancelled and called again without losing one."""
+        while True:
+            if self._scan is None:
+                await self._until_due()
+                self._scan = self._begin(self._take(self._loop.time()), self._loop.time())
+            change = await self._finished()
+            if change is not None:
+                self.inventory = change.inventory
+                return change
+
+    def _begin(self, task: _Task, started: float) -> _Scan:
+        # Always in a thread. To start one takes 0.1 ms, which scanning on the loop would save; but full scans take up
+        # to 0.3 s (512 VFs), and a driver that lets a reader of its attribute wait would stall every server.
+        attempt = self._scanner.reads.attempt(lambda: self._read(task), self._came_back)
+        return _Scan(task, attempt, asyncio.wrap_future(attempt.future), started)
+
+    async def _finished(self) -> Change | None:
+        """Wait for the scan under way, and begin it again where it hangs."""
+        while True:
+            assert self._scan is not None
+            scan = self._scan
+            await asyncio.wait([scan.result], timeout=self._scanner.reads.limit / 2)
+            if scan.result.done():
+                break
+            if scan.attempt.is_stuck() and not self._scanner.reads.is_full:
+                scan.attempt.give_up()
+                scan.result.cancel()
+                self._scan = self._begin(scan.task, scan.started)
+        self._scan = None
+        self.scan_seconds = self._loop.time() - scan.started
+        if self.scan_seconds >= SLOW:
+            _log.info("a scan took %.1f s", self.scan_seconds)
+        change = scan.result.result()
+        self._pace.scanned(self._loop.time(), change is not None)
+        return change
+
+    def _came_back(self) -> None:
+        """Have everything read again, called in the thread whose read has come back."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self.request_rescan)
+
+    def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
+        """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
+
+        With none at all nothing is read again, and `enrich` is applied anew to what was found last.
+        """
+        if subsystems is None:
+            self._everything = True
+        else:
+            asked = set(subsystems)
+            self._subsystems |= asked
+            self._every_device |= bool(asked)
+        self._at_once = True
+        self._wakened.set()
+
+    def _wake(self, subsystem: str | None, syspath: str) -> None:
+        if subsystem is None:
+            self._everything = True
+        elif subsystem in self._scanner.subsystems:
+            self._subsystems.add(subsystem)
+            self._syspaths.add(syspath)
+        else:
+            return
+        self._pace.event(asyncio.get_running_loop().time())
+        self._wakened.set()
+
+    async def _until_due(self) -> None:
+        while not self._at_once and (due := min(self._full_scan_at, self._pace.due())) > self._loop.time():
+            self._wakened.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due if due < NEVER else None):
+                    await self._wakened.wait()
+
+    def _take(self, now: float) -> _Task:
+        """Return what to scan, and begin to collect anew."""
+        task = _Task(frozenset(self._subsystems), None if self._every_device else frozenset(self._syspaths - {""}))
+        if self._everything or self._full_scan_at <= now:
+            task, self._full_scan_at = _Task(None, None), now + self._interval
+        self._subsystems, self._syspaths = set(), set()
+        self._everything = self._every_device = self._at_once = False
+        self._pace.scanning()
+        return task
+
+    def _read(self, task: _Task) -> Change | None:
+        """Scan and compare, in the thread; nothing else writes `inventory` meanwhile."""
+        found = self._scanner.scan(task.subsystems, task.syspaths)
+        if self._enrich:
+            found = self._enrich(found)
+        return None if found == self.inventory else Change(found, diff(self.inventory or Inventory(), found))

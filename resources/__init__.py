@@ -1,0 +1,9 @@
+"""What is offered of the host's devices: which of them, under which name, grouped how, and how a container gets them.
+
+inventory -> selectors, groups, danger -> assignment -> the resource of each device
+"""
+
+from resources.assignment import Assignment, Unassigned, assign
+from resources.resource import Resource
+
+__all__ = ["Assignment", "Resource", "Unassigned", "assign"]

@@ -1,0 +1,218 @@
+"""Assignment: which resource owns which device. Pure: the same inventory and resources give the same answer.
+
+Rules:
+1. The first resource that means a device owns it.
+2. Who owns a whole owns its parts (`Device.parents`, `Device.children`) and hands them out with it. So a device is not
+   for a resource when another one owns a part of it, and within one resource the whole goes before its parts.
+3. A dangerous device, a whole with a dangerous part, or the path of a dangerous device's node is owned only by a
+   resource that says `dangerous: true`.
+4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
+5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
+6. Every device that nobody owns has a reason in words.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from hostdevices.device import HEALTHY, Device, Devnode
+from hostdevices.globs import path_pattern
+from hostdevices.identity import device_id
+from hostdevices.inventory import Inventory
+from resources.danger import why_dangerous
+from resources.groups import Bundle, Grouping, PathSet, combine, group, united_devnodes
+from resources.hierarchy import PHYSICAL, Hierarchy
+from resources.resource import Resource
+from resources.selector import concerns
+
+_SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
+
+
+class Unassigned(Struct, frozen=True):
+    """A device that no resource owns, and why."""
+
+    device: Device
+    reason: str
+
+
+class Assignment(Struct, frozen=True):
+    """Who owns what.
+
+    `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have the
+    health that the resource's policy gives them. `owners` tells the resource of each id: of the devices as offered,
+    and of their members. `rest` are the other devices of the inventory.
+    """
+
+    devices: Mapping[str, tuple[Device, ...]] = {}
+    owners: Mapping[str, str] = {}
+    rest: tuple[Unassigned, ...] = ()
+
+
+def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
+    """Give each device of `inventory` to the first of `resources` that means it and may have it."""
+    hierarchy = Hierarchy(inventory)
+    by_kind: dict[str, list[Device]] = {}
+    for device in inventory.devices.values():
+        by_kind.setdefault(device.kind, []).append(device)
+    owners: dict[str, str] = {}
+    refusals: dict[str, list[str]] = {}
+    devices: dict[str, tuple[Device, ...]] = {}
+    for resource in resources:
+        eligible = (x for kind in by_kind if concerns(resource.selector, kind) for x in by_kind[kind])
+        meant = [x for x in eligible if x.id not in owners and not resource.selector.why_not(x)]
+        refused = {
+            device.id: reason for device in meant if (reason := _why_refused(device, resource, hierarchy, owners))
+        }
+        grouping = _bundles(resource, [device for device in meant if device.id not in refused], hierarchy)
+        refused.update(grouping.left_out)
+        offered: list[Device] = []
+        for bundle in grouping.bundles:
+            device = _offered(resource, bundle)
+            if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
+                refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
+            elif resource.reset and not device.pci_functions:
+                refused.update({x.id: "it is on no PCI bus and cannot be reset" for x in bundle.devices})
+            else:
+                offered.append(device)
+                owners.update(dict.fromkeys((device.id, *device.children), resource.name))
+        devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
+        for i, reason in refused.items():
+            refusals.setdefault(i, []).append(f"{resource.name}: {reason}")
+    _withdraw_harmful_resets(devices, owners, refusals, resources, hierarchy)
+    rest = (device for device in inventory.devices.values() if device.id not in owners)
+    about = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
+    return Assignment(
+        _with_sriov_peers(devices, inventory, hierarchy),
+        owners,
+        tuple(Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals)) for x in rest),
+    )
+
+
+def _withdraw_harmful_resets(
+    devices: dict[str, tuple[Device, ...]],
+    owners: dict[str, str],
+    refusals: dict[str, list[str]],
+    resources: Sequence[Resource],
+    hierarchy: Hierarchy,
+) -> None:
+    """Offer no device whose reset would hit another one: on the same PCI function, or a virtual function of it."""
+    on_function: dict[str, list[Device]] = {}
+    for device in (device for offered in devices.values() for device in offered):
+        for address in {*device.pci_functions, *hierarchy.physical_functions(device)}:
+            on_function.setdefault(address, []).append(device)
+    for resource in reversed([resource for resource in resources if resource.reset]):  # of two, the first may stay
+        for device in reversed(devices[resource.name]):
+            hit = next((x for a in device.pci_functions for x in on_function[a] if x.id != device.id), None)
+            if hit is None:
+                continue
+            devices[resource.name] = tuple(x for x in devices[resource.name] if x is not device)
+            for there in on_function.values():
+                there[:] = [x for x in there if x is not device]
+            reason = f"{resource.name}: to reset it would reset {hit.id}, which {owners[hit.id]} offers"
+            for i in (device.id, *device.children):
+                owners.pop(i, None)
+                refusals.setdefault(i, []).append(reason)
+
+
+def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
+    """Return why a resource that means `device` may not have it; empty when it may."""
+    if taken := hierarchy.why_owned(device.id, owners):
+        return taken
+    if resource.dangerous:
+        return ""
+    given = structs.replace(device, devnodes=_handed_out(resource, device.devnodes))
+    if reason := why_dangerous(given):
+        return f"{reason}; only a resource with `dangerous: true` may offer it"
+    if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):
+        return f"it is a node of {whole.id}: {reason}; only a resource with `dangerous: true` may offer it"
+    for part in hierarchy.descendants(device.id):
+        if reason := why_dangerous(part):
+            return f"its part {part.id} is dangerous: {reason}; only a resource with `dangerous: true` may offer it"
+    return ""
+
+
+def _bundles(resource: Resource, devices: Sequence[Device], hierarchy: Hierarchy) -> Grouping:
+    """Return what is handed out as one, each with all its parts, wholes first."""
+    wholes_first = sorted(devices, key=lambda device: len(hierarchy.ancestors(device.id)))
+    if resource.group:
+        grouping = group(resource.group, wholes_first, hierarchy.ancestors)
+    else:
+        grouping = Grouping(tuple(Bundle(device.id, (device,), device.devnodes) for device in wholes_first))
+    return Grouping(tuple(_with_parts(resource, bundle, hierarchy) for bundle in grouping.bundles), grouping.left_out)
+
+
+def _with_parts(resource: Resource, bundle: Bundle, hierarchy: Hierarchy) -> Bundle:
+    everything = {device.id: device for device in bundle.devices}
+    for device in bundle.devices:
+        everything.update((part.id, part) for part in hierarchy.descendants(device.id))
+    devices = tuple(everything.values())
+    devnodes = bundle.devnodes if isinstance(resource.group, PathSet) else united_devnodes(devices)
+    return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
+
+
+def _offered(resource: Resource, bundle: Bundle) -> Device:
+    first, *others = bundle.devices
+    if resource.group:
+        device = combine(resource.name, bundle)
+    elif others:
+        united = combine(resource.name, bundle)
+        device = structs.replace(
+            first,
+            devnodes=united.devnodes,
+            numa_nodes=united.numa_nodes,
+            children=tuple(part.id for part in others),
+            functions=united.functions if united.functions != first.pci_functions else first.functions,
+            health=united.health,
+        )
+    else:
+        device = structs.replace(first, devnodes=bundle.devnodes)
+    return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
+
+
+def _with_sriov_peers(
+    devices: Mapping[str, tuple[Device, ...]], inventory: Inventory, hierarchy: Hierarchy
+) -> Mapping[str, tuple[Device, ...]]:
+    """Return the devices; each virtual function's with the ids of its physical one's, and the other way round."""
+    if not any(PHYSICAL in device.attributes for device in inventory.devices.values()):
+        return devices
+    offered = {device.id: device for each in devices.values() for device in each}
+    everything = {**inventory.devices, **offered}
+    virtual: dict[str, set[str]] = {}  # by the id of the physical function
+    for device in everything.values():
+        for address in hierarchy.physical_functions(device):
+            virtual.setdefault(device_id("pci", address), set()).add(device.id)
+    found: dict[str, set[str]] = {}
+    for device in everything.values():
+        for function in (device.ids | set(device.parents)) & virtual.keys():
+            for i in virtual[function] - device.ids:
+                found.setdefault(device.id, set()).add(i)
+                found.setdefault(i, set()).add(device.id)
+
+    def with_peers(device: Device) -> Device:
+        peers = tuple(sorted(found.get(device.id, ())))
+        return structs.replace(device, sriov_peers=peers, offered_peers=tuple(i for i in peers if i in offered))
+
+    return {name: tuple(map(with_peers, each)) for name, each in devices.items()}
+
+
+def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:
+    patterns = [path_pattern(glob) for glob in resource.nodes]
+    return tuple(node for node in devnodes if not patterns or any(p.fullmatch(node.path) for p in patterns))
+
+
+def _why_nobody(
+    device: Device,
+    about: Sequence[Resource],
+    hierarchy: Hierarchy,
+    owners: Mapping[str, str],
+    refusals: Mapping[str, Sequence[str]],
+) -> str:
+    """Return the nearest reason: refused by who means it, bound to an owned device, or what it lacks to be meant."""
+    if device.id in refusals:
+        return "; ".join(refusals[device.id])
+    if taken := hierarchy.why_owned(device.id, owners):
+        return taken
+    reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
+    if len(about) > _SHOWN_REASONS:
+        reasons.append(f"nor do {len(about) - _SHOWN_REASONS} more resources mean it")
+    return "; ".join(reasons) or f"no resource is about devices of kind {device.kind}"

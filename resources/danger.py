@@ -1,0 +1,71 @@
+"""Device nodes with which a container can harm the node or read what is not its own.
+
+They are offered only by a resource that says `dangerous: true`. Numbers decide where the kernel has fixed them
+(Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for dynamic numbers.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from hostdevices.device import Device, Devnode
+
+_MEMORY = "gives the kernel's memory or I/O ports"
+_LOG = "gives the kernel's log"
+_CONSOLE = "gives the node's console"
+_STORAGE = "gives storage behind the back of its file systems"
+_POWER = "can reset or power off the node"
+_INPUT = "can forge the node's keyboard"
+_CLOCK = "sets the node's clock"
+_PROCESSOR = "writes processor registers"
+
+# (major, minors, what it does)
+_NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
+    (1, (1, 2, 4), _MEMORY),
+    (1, (11,), _LOG),
+    (4, range(64), _CONSOLE),
+    (5, (0, 1, 2), _CONSOLE),
+    (7, range(256), _CONSOLE),
+    (10, (130,), _POWER),
+    (10, (135,), _CLOCK),
+    (10, (144, 231), _MEMORY),
+    (10, (223, 239), _INPUT),
+    (10, (234, 235, 236, 237), _STORAGE),
+    (21, range(256), _STORAGE),
+    (202, range(4096), _PROCESSOR),
+)
+
+_NAMES: tuple[tuple[str, str], ...] = (
+    ("/dev/bsg/*", _STORAGE),
+    ("/dev/ipmi*", _POWER),
+    ("/dev/ipmi/*", _POWER),
+    ("/dev/mcelog", _MEMORY),
+    ("/dev/nvme*", _STORAGE),
+    ("/dev/ng[0-9]*", _STORAGE),
+    ("/dev/rtc*", _CLOCK),
+    ("/dev/watchdog*", _POWER),
+    ("/dev/zfs", _STORAGE),
+)
+
+
+def why_dangerous(device: Device) -> str:
+    """Return what a container could do with `device` to the node, in words; empty where it is an ordinary device."""
+    for node in device.devnodes:
+        if reason := _why_node(node):
+            return f"{node.path} {reason}"
+    if device.attributes.get("console") is True:
+        return f"it {_CONSOLE}"
+    if device.attributes.get("uplink") is True:
+        return "it carries the node's default route"
+    if device.attributes.get("uplinkUnknown") is True:
+        return "it cannot be told from the node's uplink, whose routes are not seen here (see `nodeplug discover`)"
+    return ""
+
+
+def _why_node(node: Devnode) -> str:
+    if node.kind == "b":
+        return f"is a block device and {_STORAGE}"
+    for major, minors, reason in _NUMBERS:
+        if node.major == major and node.minor in minors:
+            return reason
+    names = (node.path, node.target)
+    return next((reason for glob, reason in _NAMES if any(fnmatchcase(name, glob) for name in names)), "")

@@ -1,0 +1,172 @@
+"""Groups: several devices that are handed out as one, like the nodes of a camera with its microphone.
+
+A group says what makes devices belong together; the devices with the same answer become one combined `Device`. Its id
+comes from the resource's name and from what they have in common, so it stays when one of them is renumbered.
+Devices that have nothing in common with others are handed out alone.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from hostdevices.device import HEALTHY, PCI_BUS_ID, AttributeValue, Device, Devnode, Health
+from hostdevices.globs import path_pattern
+from hostdevices.identity import device_id
+
+
+class Within(Struct, frozen=True, tag="within"):
+    """Devices that are parts of one device of this kind (`usb`, `pci`), that one included; without: of their parent."""
+
+    kind: str = ""
+
+
+class SameAttribute(Struct, frozen=True, tag="attribute"):
+    """Devices that have the same value of this attribute."""
+
+    name: str
+
+
+class Functions(Struct, frozen=True, tag="functions"):
+    """Functions of one PCI device: the same address up to the function's number."""
+
+
+class PathMember(Struct, frozen=True):
+    """One node of a set of paths, and where the container sees it."""
+
+    glob: str
+    container_path: str = ""
+    optional: bool = False
+
+
+class PathSet(Struct, frozen=True, tag="paths"):
+    """Nodes whose paths fit these globs, one each; the wildcards of all of them stand for the same text."""
+
+    members: tuple[PathMember, ...]
+
+
+Group: TypeAlias = Within | SameAttribute | Functions | PathSet
+
+
+class Bundle(Struct, frozen=True):
+    """Devices to be handed out as one: `key` is what they have in common, `devnodes` what a container gets of them."""
+
+    key: str
+    devices: tuple[Device, ...]
+    devnodes: tuple[Devnode, ...]
+
+
+class Grouping(Struct, frozen=True):
+    """What `group` makes of some devices; `left_out` says why for those that are in no bundle."""
+
+    bundles: tuple[Bundle, ...]
+    left_out: Mapping[str, str] = {}
+
+
+def group(rule: Group, devices: Sequence[Device], ancestors: Callable[[str], Sequence[Device]]) -> Grouping:
+    """Put `devices` together by `rule`; `ancestors` are what the device with an id is a part of, the nearest first."""
+    if isinstance(rule, PathSet):
+        return _by_paths(rule, devices)
+    found: dict[str, list[Device]] = {}
+    for device in devices:
+        found.setdefault(_key(rule, device, ancestors), []).append(device)
+    return Grouping(tuple(Bundle(key, tuple(parts), united_devnodes(parts)) for key, parts in found.items()))
+
+
+def combine(resource: str, bundle: Bundle) -> Device:
+    """Make one device of a bundle: nodes and attributes united, NUMA nodes merged, health the worst of its members."""
+    members = tuple(device.id for device in bundle.devices)
+    return Device(
+        id=device_id(resource, bundle.key),
+        kind="group",
+        name=bundle.key,
+        syspath=_common_folder(device.syspath for device in bundle.devices),
+        attributes=_united(bundle.devices),
+        devnodes=bundle.devnodes,
+        numa_nodes=tuple(sorted({node for device in bundle.devices for node in device.numa_nodes})),
+        parents=tuple(sorted({whole for device in bundle.devices for whole in device.parents} - set(members))),
+        children=members,
+        functions=united_functions(bundle.devices),
+        enumeration=",".join(dict.fromkeys(device.enumeration for device in bundle.devices if device.enumeration)),
+        health=_worst(bundle.devices),
+    )
+
+
+def united_devnodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:
+    """Return the nodes of all of `devices`, each once, however many names it has, ordered by path."""
+    found: dict[tuple[str, int, int], Devnode] = {}
+    for device in devices:
+        for node in device.devnodes:
+            found.setdefault((node.kind, node.major, node.minor), node)
+    return tuple(sorted(found.values()))
+
+
+def united_functions(devices: Iterable[Device]) -> tuple[str, ...]:
+    """Return the addresses of all PCI functions that `devices` sit on, each once."""
+    return tuple(dict.fromkeys(address for device in devices for address in device.pci_functions))
+
+
+def _key(rule: Within | SameAttribute | Functions, device: Device, ancestors: Callable[[str], Sequence[Device]]) -> str:
+    match rule:
+        case Within(""):
+            return next((whole.id for whole in ancestors(device.id)), device.id)
+        case Within(kind):
+            return next((x.id for x in (device, *ancestors(device.id)) if x.kind == kind), device.id)
+        case SameAttribute(name):
+            value = device.attributes.get(name)
+            return device.id if value is None else f"{name}-{value}"
+        case Functions():
+            address = device.attributes.get(PCI_BUS_ID)
+            return f"pci-{address.rpartition('.')[0]}" if isinstance(address, str) else device.id
+
+
+def _by_paths(rule: PathSet, devices: Sequence[Device]) -> Grouping:
+    found: dict[tuple[str, ...], list[tuple[PathMember, Device, Devnode]]] = {}
+    for device in devices:
+        for member, node, wildcards in _fitting(rule, device):
+            found.setdefault(wildcards, []).append((member, device, node))
+    bundles: list[Bundle] = []
+    left_out = {device.id: "none of its nodes fits the group's paths" for device in devices}
+    for wildcards in sorted(found):
+        present = {member: (device, node) for member, device, node in reversed(found[wildcards])}
+        missing = [member.glob for member in rule.members if member not in present and not member.optional]
+        for _, device, _ in found[wildcards]:
+            lacking = f"there is no node for {' and '.join(missing)} to go with it"
+            left_out[device.id] = lacking if missing else "another device with the same path was taken"
+        if missing:
+            continue
+        chosen = [(member, *present[member]) for member in rule.members if member in present]
+        parts = tuple(dict.fromkeys(device.id for _, device, _ in chosen))
+        by_id = {device.id: device for _, device, _ in chosen}
+        nodes = tuple(structs.replace(node, container_path=member.container_path) for member, _, node in chosen)
+        bundles.append(Bundle(parts[0], tuple(by_id[part] for part in parts), nodes))
+    taken = {device.id for bundle in bundles for device in bundle.devices}
+    return Grouping(tuple(bundles), {i: reason for i, reason in left_out.items() if i not in taken})
+
+
+def _fitting(rule: PathSet, device: Device) -> Iterator[tuple[PathMember, Devnode, tuple[str, ...]]]:
+    for member in rule.members:
+        for node in device.devnodes:
+            if found := path_pattern(member.glob).fullmatch(node.path):
+                yield member, node, found.groups()
+
+
+def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
+    """Unite attributes; those on which members disagree belong to none of them in particular and are dropped."""
+    values: dict[str, set[AttributeValue]] = {}
+    for device in devices:
+        for name, value in device.attributes.items():
+            values.setdefault(name, set()).add(value)
+    return {name: next(iter(found)) for name, found in sorted(values.items()) if len(found) == 1}
+
+
+def _common_folder(syspaths: Iterable[str]) -> str:
+    """Return where in sysfs all members are, which tells how near they are to other devices."""
+    known = [path for path in syspaths if path.startswith("/sys/devices/")]
+    return os.path.commonpath(known) if known else ""
+
+
+def _worst(devices: Iterable[Device]) -> Health:
+    reasons = [f"{device.id}: {device.health.reason}" for device in devices if not device.health.healthy]
+    return Health(False, "; ".join(reasons)) if reasons else HEALTHY

@@ -1,0 +1,38 @@
+"""Presets: a name for each class of devices that people ask for. The readers of the devices declare them."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from hostdevices.readers import READERS
+from hostdevices.readers.reader import PresetFacts
+from resources.selector import AllOf, AnyOf, Attribute, Kinds, Not, Preset, Selection
+
+
+class PresetEntry(Struct, frozen=True):
+    """What a preset means: `selector` for the program, `help` for people."""
+
+    selector: Selection
+    help: str
+
+
+def preset(name: str) -> Preset:
+    """Return the selector with this name. Raises `KeyError` where there is none."""
+    return Preset(name, PRESETS[name].selector)
+
+
+def _selector(kind: str, facts: PresetFacts) -> Selection:
+    selectors: list[Selection] = [
+        Attribute(name, value if isinstance(value, tuple) else (value,)) for name, value in facts.having.items()
+    ]
+    unwanted = tuple(Attribute(name, (value,)) for name, value in facts.lacking.items())
+    if unwanted:
+        selectors.append(Not(unwanted[0] if len(unwanted) == 1 else AnyOf(unwanted)))
+    return AllOf((Kinds((kind,)), *selectors)) if selectors else Kinds((kind,))
+
+
+PRESETS: Mapping[str, PresetEntry] = {
+    name: PresetEntry(_selector(reader.kind, facts), facts.help)
+    for reader in READERS
+    for name, facts in reader.presets.items()
+}

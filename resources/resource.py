@@ -1,0 +1,121 @@
+"""A resource: a name under which some of the host's devices are offered, and how a container gets them.
+
+The kubelet's device plugins and DRA both serve resources; a configuration file is where they come from.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue, Device
+from resources.groups import Group
+
+Api: TypeAlias = Literal["device-plugin", "dra", "both"]
+TaintPolicy: TypeAlias = Literal["none", "NoSchedule", "NoExecute"]
+PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
+HealthPolicy: TypeAlias = Literal["strict", "present"]
+CdiPolicy: TypeAlias = bool | Literal["auto"]
+
+
+class Selector(Protocol):
+    """Says which devices are meant (selector.py has the kinds)."""
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant, in words; empty when it is."""
+        ...
+
+
+class Mount(Struct, frozen=True):
+    """A host path that the container sees."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = True
+
+
+class NodeAccess(Struct, frozen=True):
+    """Who owns a device node inside the container, so that a user other than root can open it. Applied through CDI."""
+
+    uid: int | None = None
+    gid: int | None = None
+    mode: int | None = None  # permission bits, 0o660
+
+
+class Capacity(Struct, frozen=True):
+    """How much of something a device has, and which amounts of it can be asked for. Amounts are Kubernetes quantities.
+
+    The policy is for devices with shares: `default` is what who asks for nothing gets. `valid_values`, in ascending
+    order, or a range from `minimum` to `maximum` in steps, say what can be asked for; without both, any amount.
+    """
+
+    value: str
+    default: str = ""
+    valid_values: tuple[str, ...] = ()
+    minimum: str = ""
+    maximum: str = ""
+    step: str = ""
+
+
+class Partition(Struct, frozen=True):
+    """A part of a device that can be given out alone, `count` times, as long as it finds what it consumes.
+
+    `consumes` are amounts of the device's counters. `attributes` come on top of the device's; `capacity` is the part's
+    alone.
+    """
+
+    name: str
+    consumes: Mapping[str, str]
+    count: int = 1
+    attributes: Mapping[str, AttributeValue] = {}
+    capacity: Mapping[str, Capacity] = {}
+
+
+class DraOptions(Struct, frozen=True):
+    """How devices are offered through DRA.
+
+    `taint` is what an unhealthy device gets. With `partitions` each device is offered in parts, which draw on its
+    `counters`, and never as a whole. With `extended_resource` the generated DeviceClass says that pods may ask for it
+    by the resource's name.
+    """
+
+    taint: TaintPolicy = "NoSchedule"
+    capacity: Mapping[str, Capacity] = {}
+    counters: Mapping[str, str] = {}
+    partitions: tuple[Partition, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    extended_resource: bool = False
+
+
+class Resource(Struct, frozen=True):
+    """A named set of devices and how containers get them.
+
+    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once.
+    `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
+    are handed out (all of them without).
+    `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
+    `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
+    `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
+    `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
+    ("auto"). `dangerous`: offer devices with which a container can harm the node (danger.py), too. `api`: through which
+    of the kubelet's APIs; `dra` has what DRA alone can say.
+    """
+
+    name: str
+    selector: Selector
+    group: Group | None = None
+    nodes: tuple[str, ...] = ()
+    shares: int = 1
+    permissions: str = "rw"
+    env: Mapping[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    annotations: Mapping[str, str] = {}
+    cdi: CdiPolicy = "auto"
+    access: NodeAccess | None = None
+    preferred: PreferredPolicy = "numa"
+    health: HealthPolicy = "strict"
+    reset: bool = False
+    dangerous: bool = False
+    api: Api = "device-plugin"
+    dra: DraOptions = DraOptions()

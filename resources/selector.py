@@ -1,0 +1,192 @@
+"""Selectors: which devices are meant. Frozen values, so that a configuration can be compared and shown.
+
+Rules:
+1. A selector answers with the reason why a device is *not* meant; no reason means that it is.
+2. All kinds of selectors are one tagged union, `Selection`.
+3. How a single value is compared stands in matching.py.
+"""
+
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from hostdevices.device import AttributeValue, Device
+from hostdevices.globs import path_pattern
+from resources.matching import Accepted, accepts
+from resources.resource import Selector
+
+
+class Kinds(Struct, frozen=True, tag="kind"):
+    """Devices of one of these kinds (the readers' nouns: pci, gpu, nic, ...)."""
+
+    kinds: tuple[str, ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        return "" if device.kind in self.kinds else f"its kind is {device.kind}, not {_either(self.kinds)}"
+
+
+class Attribute(Struct, frozen=True, tag="attribute"):
+    """Devices that have this attribute with one of these values."""
+
+    name: str
+    accepted: tuple[Accepted, ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        value = device.attributes.get(self.name)
+        if value is None:
+            return f"it has no attribute {self.name}"
+        if any(accepts(wanted, value) for wanted in self.accepted):
+            return ""
+        return f"its {self.name} is {_shown(value)}, not {_either(self.accepted)}"
+
+
+class Paths(Struct, frozen=True, tag="path"):
+    """Devices all of whose nodes fit one of these globs; `*` does not cross `/`, `**` does.
+
+    All, because a device is handed out with all its nodes: who names one node of a sound card gets that node (the
+    device of kind `path` that the glob makes), not the card.
+    """
+
+    globs: tuple[str, ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        if not device.devnodes:
+            return "it has no device node"
+        for node in device.devnodes:
+            if not any(path_pattern(glob).fullmatch(node.path) for glob in self.globs):
+                return f"its node {node.path} does not fit {_either(self.globs)}"
+        return ""
+
+
+class Ids(Struct, frozen=True, tag="id"):
+    """Devices whose id fits one of these globs."""
+
+    globs: tuple[str, ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        fits = any(fnmatchcase(device.id, glob) for glob in self.globs)
+        return "" if fits else f"its id is not {_either(self.globs)}"
+
+
+class Preset(Struct, frozen=True, tag="preset"):
+    """A selector that is known by a name; presets.py has ours."""
+
+    name: str
+    selector: "Selection"
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        return self.selector.why_not(device)
+
+
+class AllOf(Struct, frozen=True, tag="all"):
+    """Devices that every one of these means; all devices when there are none."""
+
+    selectors: tuple["Selection", ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return the first reason why `device` is not meant; empty when it is."""
+        for selector in self.selectors:
+            if reason := selector.why_not(device):
+                return reason
+        return ""
+
+
+class AnyOf(Struct, frozen=True, tag="any"):
+    """Devices that at least one of these means; none when there are none."""
+
+    selectors: tuple["Selection", ...]
+
+    def why_not(self, device: Device) -> str:
+        """Return the reasons of those that are about this kind of device; empty when one of them means it."""
+        reasons: dict[str, bool] = {}
+        for selector in self.selectors:
+            reason = selector.why_not(device)
+            if not reason:
+                return ""
+            reasons[reason] = concerns(selector, device.kind)
+        near = [reason for reason, concerned in reasons.items() if concerned]
+        return "; ".join(near or reasons) or "nothing is selected"
+
+
+class Not(Struct, frozen=True, tag="not"):
+    """Devices that the other selector does not mean."""
+
+    selector: "Selection"
+
+    def why_not(self, device: Device) -> str:
+        """Return why `device` is not meant; empty when it is."""
+        return "" if self.selector.why_not(device) else f"it is excluded: {describe(self.selector)}"
+
+
+Selection: TypeAlias = Kinds | Attribute | Paths | Ids | Preset | AllOf | AnyOf | Not
+
+
+def concerns(selector: Selector, kind: str) -> bool:
+    """Tell whether a device of `kind` can be meant at all; where it cannot, the reason why it is not says little."""
+    match selector:
+        case Kinds(kinds):
+            return kind in kinds
+        case Preset(_, inner):
+            return concerns(inner, kind)
+        case AllOf(selectors):
+            return all(concerns(inner, kind) for inner in selectors)
+        case AnyOf(selectors):
+            return any(concerns(inner, kind) for inner in selectors)
+        case _:
+            return True
+
+
+def describe(selector: Selection) -> str:
+    """Write a selector in one line, for reasons and tables."""
+    match selector:
+        case Kinds(kinds):
+            return f"kind {_either(kinds)}"
+        case Attribute(name, accepted):
+            return f"{name} {_either(accepted)}"
+        case Paths(globs):
+            return f"path {_either(globs)}"
+        case Ids(globs):
+            return f"id {_either(globs)}"
+        case Preset(name):
+            return name
+        case AllOf(selectors):
+            return " and ".join(map(_bracketed, selectors)) or "everything"
+        case AnyOf(selectors):
+            return " or ".join(map(_bracketed, selectors)) or "nothing"
+        case Not(inner):
+            return f"not {_bracketed(inner)}"
+
+
+def path_globs(selector: Selector) -> tuple[str, ...]:
+    """Return every path glob that a selector looks at, in order: what must be listed and watched below /dev."""
+    match selector:
+        case Paths(globs):
+            return globs
+        case AllOf(selectors) | AnyOf(selectors):
+            return tuple(dict.fromkeys(glob for inner in selectors for glob in path_globs(inner)))
+        case Not(inner) | Preset(_, inner):
+            return path_globs(inner)
+        case _:
+            return ()
+
+
+def _either(values: tuple[Accepted, ...]) -> str:
+    return " or ".join(map(_shown, values)) or "anything"
+
+
+def _shown(value: AttributeValue) -> str:
+    """Write a value that may come from a device (a USB product name) without its control characters."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in str(value)) or '""'
+
+
+def _bracketed(selector: Selection) -> str:
+    text = describe(selector)
+    return f"({text})" if isinstance(selector, AllOf | AnyOf) and len(selector.selectors) > 1 else text

@@ -1,0 +1,117 @@
+"""Templates: values for containers that name facts of the devices given, and the variables that may hold them.
+
+`{ids}`, `{devnodes}` and `{attribute}` stand for the facts of all devices, joined by commas; `{{` and `}}` are braces.
+A filled value has a limit: the kernel starts no program with a variable of 128 KiB (MAX_ARG_STRLEN), or with more than
+a quarter of its stack in all of them, and what a value holds is kept in specs and leases, too.
+
+Which variables nobody may set, and which not even a claim, which anybody can write:
+
+| whose | not |
+|---|---|
+| everybody's | `PATH`; what the loader obeys (`LD_*`, `GLIBC_TUNABLES`); Kubernetes' own and ours |
+| a claim's | what glibc ignores in setuid programs; what shells and interpreters run or load before a program |
+| | where to find other machines and whom to trust; what has a container runtime bring more devices |
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from msgspec import Struct
+
+from hostdevices.attributes import ATTRIBUTES, STANDARD
+from hostdevices.device import Device
+from hostdevices.errors import HostDevicesError
+
+FIELDS = ("ids", "devnodes")
+"""What a template can name beside attributes."""
+MOST_BYTES = 32 * 1024
+"""Of a value when it is filled."""
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(\{\{|\}\})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = re.compile(r"PATH|LD_.*|GLIBC_TUNABLES|KUBERNETES_.*|NODEPLUG_.*")
+_NOT_FOR_CLAIMS = re.compile(
+    r"GCONV_PATH|GETCONF_DIR|HOSTALIASES|LOCALDOMAIN|LOCPATH|MALLOC_.*|NIS_PATH|NLSPATH|RES_OPTIONS|RESOLV_HOST_CONF"
+    r"|TMPDIR|TZDIR"  # glibc: unsecvars.h
+    r"|ENV|IFS|CDPATH|SHELL|SHELLOPTS|PS[0-4]|PROMPT_COMMAND|BASH.*|ZDOTDIR|HOME"
+    r"|PYTHON.*|PERL.*|NODE_.*|RUBY.*|GEM_.*|BUNDLE_.*|_?JAVA_.*|JDK_.*|CLASSPATH|LUA_.*|PHP.*|TCLLIBPATH|R_.*"
+    r"|DOTNET_.*|CORECLR_.*|MONO_.*|GIT_.*|EDITOR|PAGER|LESSOPEN|LESSCLOSE"
+    r"|OPENSSL_.*|SSL_.*|CURL_.*|REQUESTS_CA_BUNDLE|AWS_CA_BUNDLE|(?i:(HTTPS?|FTP|ALL|NO)_PROXY)"
+    r"|NVIDIA_.*|AMD_VISIBLE_DEVICES|HABANA_.*|DOCKER_RESOURCE_.*"
+)
+
+
+class ValueTooLong(HostDevicesError):
+    """A template that has more than MOST_BYTES when it is filled; says for what it was meant."""
+
+
+class Template(Struct, frozen=True):
+    """A template that was read. `text` has the attributes' full names; what is wrong with it is in the other two."""
+
+    text: str
+    unknown: tuple[str, ...] = ()  # fields that no device has
+    is_unbalanced: bool = False  # a brace without its other
+
+
+def read(text: str) -> Template:
+    """Return a template as it is written in a configuration, where standard attributes may have their short names."""
+    parts = _BRACES.split(text)
+    unknown: list[str] = []
+    is_unbalanced = False
+    for i, part in enumerate(parts):
+        if part in ("{{", "}}"):
+            continue
+        names = _FIELD.findall(part)
+        unknown += [name for name in names if STANDARD.get(name, name) not in ATTRIBUTES and name not in FIELDS]
+        is_unbalanced |= bool(set(_FIELD.sub("", part)) & set("{}"))
+        parts[i] = _FIELD.sub(lambda found: "{" + STANDARD.get(found[1], found[1]) + "}", part)
+    return Template("".join(parts), tuple(unknown), is_unbalanced)
+
+
+def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: str = "a value") -> str:
+    """Fill a template (`Template.text`) with the facts of different `devices`; `ids` are the names they go by.
+
+    Control characters are dropped: names and serial numbers come from the hardware, and the container's environment is
+    no place for what somebody's stick calls itself. `of` says in errors what the value is for. Raises `ValueTooLong`.
+    """
+
+    @cache
+    def fact(field: str) -> str:
+        if field == "ids":
+            return ",".join(ids)
+        if field == "devnodes":
+            return ",".join(node.container_path or node.path for device in devices for node in device.devnodes)
+        return ",".join(_text(device.attributes.get(field, "")) for device in devices)
+
+    def pieces() -> Iterator[str]:
+        for part in _BRACES.split(template):
+            if part in ("{{", "}}"):
+                yield part[0]
+            else:
+                yield from (fact(piece) if i % 2 else piece for i, piece in enumerate(_FIELD.split(part)))
+
+    filled: list[str] = []
+    size = 0
+    for piece in pieces():
+        filled.append(_CONTROL.sub("", piece))
+        size += len(filled[-1].encode(errors="surrogatepass"))
+        if size > MOST_BYTES:  # before there is too much of it
+            raise ValueTooLong(f"{of}: more than {MOST_BYTES} bytes with the facts of {len(ids)} device(s); name fewer")
+    return "".join(filled)
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether an environment variable can have this name."""
+    return _VARIABLE.fullmatch(name) is not None
+
+
+def is_reserved(name: str, *, for_claim: bool = False) -> bool:
+    """Tell whether a variable is not for a configuration to set (see the module); a claim's own may set fewer."""
+    return bool(_RESERVED.fullmatch(name) or (for_claim and _NOT_FOR_CLAIMS.fullmatch(name)))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,298 @@
+"""Folders that are watched: names that come and go, folders that do, and a kernel that has nothing left to give."""
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from folderwatch import FolderWatch, FolderWatcher
+from tests.held import HeldSince
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Calls:
+    """Counts the calls of one watch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._called = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._called.set()
+
+    async def next(self) -> None:
+        """Wait for a call that was not waited for yet, and let what belongs to the same burst arrive."""
+        await asyncio.wait_for(self._called.wait(), 10)
+        await settled()
+        self._called.clear()
+
+
+async def settled() -> None:
+    """Let the loop read what the kernel has said up to now."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def watcher() -> AsyncIterator[FolderWatcher]:
+    """A watcher that checks often."""
+    watcher = FolderWatcher(poll_interval=0.02, check_interval=0.02)
+    yield watcher
+    watcher.close()
+
+
+@pytest.fixture
+async def by_events() -> AsyncIterator[FolderWatcher]:
+    """A watcher that hears of nothing but through inotify."""
+    watcher = FolderWatcher(poll_interval=3600, check_interval=3600)
+    yield watcher
+    watcher.close()
+
+
+async def test_names_that_come_move_and_go_are_reported(by_events: FolderWatcher, tmp_path: Path) -> None:
+    calls = Calls()
+    by_events.watch(tmp_path, calls)
+    (tmp_path / "a").touch()
+    await calls.next()
+    (tmp_path / "a").rename(tmp_path / "b")
+    await calls.next()
+    (tmp_path / "b").unlink()
+    await calls.next()
+
+
+async def test_a_burst_is_one_call_and_what_is_no_name_is_none(by_events: FolderWatcher, tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    calls = Calls()
+    by_events.watch(tmp_path, calls)
+    (tmp_path / "there").read_bytes()
+    (tmp_path / "there").write_bytes(b"x")
+    await settled()
+    assert calls.count == 0
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+    await calls.next()
+    assert calls.count == 1
+
+
+async def test_names_of_no_concern_wake_nobody(by_events: FolderWatcher, tmp_path: Path) -> None:
+    sockets, everything = Calls(), Calls()
+    by_events.watch(tmp_path, sockets, lambda name: name.endswith(".sock"))
+    by_events.watch(tmp_path, everything)
+    (tmp_path / "a.txt").touch()
+    await everything.next()
+    assert sockets.count == 0
+    (tmp_path / "a.sock").touch()
+    await sockets.next()
+
+
+async def test_a_closed_watch_is_not_called_and_the_others_are(by_events: FolderWatcher, tmp_path: Path) -> None:
+    closed, other = Calls(), Calls()
+    watch = by_events.watch(tmp_path, closed)
+    by_events.watch(tmp_path, other)
+    (tmp_path / "a").touch()
+    watch.close()
+    watch.close()
+    await other.next()
+    assert closed.count == 0
+
+
+async def test_a_call_may_close_watches_that_are_about_to_be_called(by_events: FolderWatcher, tmp_path: Path) -> None:
+    watches: list[FolderWatch] = []
+    calls = Calls()
+
+    def changed() -> None:
+        calls()
+        for watch in watches:
+            watch.close()
+
+    watches += [by_events.watch(tmp_path, changed), by_events.watch(tmp_path, changed)]
+    (tmp_path / "a").touch()
+    await calls.next()
+    (tmp_path / "b").touch()
+    await settled()
+    assert calls.count == 1
+
+
+async def test_a_folder_that_does_not_exist_is_waited_for_however_deep(
+    by_events: FolderWatcher, tmp_path: Path
+) -> None:
+    calls = Calls()
+    by_events.watch(tmp_path / "a/b/c", calls)
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    await calls.next()
+    (tmp_path / "a/b/c/name").touch()
+    await calls.next()
+
+
+async def test_a_folder_that_goes_and_comes_back_is_watched_again(by_events: FolderWatcher, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    calls = Calls()
+    by_events.watch(folder, calls)
+    for _ in range(3):
+        folder.rmdir()
+        await calls.next()
+        folder.mkdir()
+        await calls.next()
+        (folder / "name").touch()
+        await calls.next()
+        (folder / "name").unlink()
+        await calls.next()
+
+
+async def test_a_folder_that_another_one_replaces_is_the_other_one(by_events: FolderWatcher, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "new").mkdir()
+    calls = Calls()
+    by_events.watch(folder, calls)
+    folder.rename(tmp_path / "old")
+    (tmp_path / "new").rename(folder)
+    await calls.next()
+    count = calls.count
+    (tmp_path / "old/name").touch()
+    await settled()
+    assert calls.count == count
+    (folder / "name").touch()
+    await calls.next()
+
+
+async def test_a_folder_that_was_moved_with_its_parent_is_found_by_the_check(
+    watcher: FolderWatcher, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kubelet/device-plugins"
+    folder.mkdir(parents=True)
+    calls = Calls()
+    watcher.watch(folder, calls)
+    (tmp_path / "kubelet").rename(tmp_path / "kubelet.old")
+    await calls.next()
+    folder.mkdir(parents=True)
+    await calls.next()
+    (folder / "kubelet.sock").touch()
+    await calls.next()
+
+
+async def test_lost_events_are_a_change_of_everything(
+    by_events: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy, quiet = tmp_path / "busy", tmp_path / "quiet"
+    busy.mkdir()
+    quiet.mkdir()
+    calls = Calls()
+    by_events.watch(busy, lambda: None)
+    by_events.watch(quiet, calls)
+    for _ in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 2 + 1):
+        (busy / "name").touch()
+        (busy / "name").unlink()
+    (quiet / "name").touch()  # the event that is lost
+    await calls.next()
+    assert "events were lost" in caplog.text
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """Have the kernel refuse this process any other file descriptor, an inotify instance included."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/", os.O_PATH)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_an_inotify_instance_folders_are_looked_at(
+    watcher: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, missing = Calls(), Calls()
+    (tmp_path / "made").mkdir()
+    with no_more_descriptors():
+        watcher.watch(tmp_path, here)
+        watcher.watch(tmp_path / "made/later", missing)
+        os.mkdir(tmp_path / "a")
+        await here.next()
+        os.mkdir(tmp_path / "made/later")
+        await missing.next()
+        os.mkdir(tmp_path / "made/later/a")
+        await missing.next()
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    assert "cannot be watched (Too many open files): looking every 0.02 s" in caplog.text
+
+
+async def test_a_folder_is_watched_as_soon_as_it_can_be(
+    watcher: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    calls = Calls()
+    with no_more_descriptors():
+        watcher.watch(tmp_path, calls)
+    await calls.next()  # what happened in between is not known
+    assert "all folders can be watched again" in caplog.text
+
+
+WITHOUT_WATCHES = """
+import asyncio, pathlib, sys
+from folderwatch import FolderWatcher
+
+async def main() -> None:
+    called = asyncio.Event()
+    watcher = FolderWatcher(poll_interval=0.02)
+    watches = [watcher.watch(path, called.set) for path in sys.argv[1:]]
+    for path in sys.argv[1:]:
+        pathlib.Path(path, "name").touch()
+        await asyncio.wait_for(called.wait(), 10)
+        called.clear()
+    watcher.close()
+
+asyncio.run(main())
+"""
+
+
+def test_without_a_free_watch_folders_are_looked_at(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    # a user namespace has a limit of its own
+    command = 'echo 1 > /proc/sys/user/max_inotify_watches && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", command, "sh", sys.executable, "-c", WITHOUT_WATCHES, *map(str, folders)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr or "max_inotify_watches" in done.stderr:
+        pytest.skip(f"no user namespace with limits here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("No space left on device") == 1
+
+
+async def test_many_folders_take_one_descriptor_and_no_thread_and_give_it_back(tmp_path: Path) -> None:
+    since = HeldSince()
+    watcher = FolderWatcher()
+    for number in range(200):
+        (tmp_path / str(number)).mkdir()
+        watcher.watch(tmp_path / str(number), lambda: None)
+    assert (since.descriptors(), since.threads()) == (["anon_inode:inotify"], set())
+    watcher.close()
+    watcher.close()
+    assert since.descriptors() == []
+
+
+async def test_a_folder_that_was_waited_for_leaves_nothing_behind(tmp_path: Path) -> None:
+    since = HeldSince()
+    calls = Calls()
+    watch = FolderWatcher().watch(tmp_path / "a/b", calls)
+    (tmp_path / "a/b").mkdir(parents=True)
+    await calls.next()
+    watch.close()
+    assert (since.descriptors(), since.threads()) == ([], set())

@@ -1,0 +1,48 @@
+"""docs/add-a-device-class.md is true: what it says is run."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hostdevices import Inventory, scan
+from hostdevices.readers import READERS, classes
+from hostdevices.readers.classes import SmallClass, small_reader
+from hostdevices.readers.reader import Reader
+from tests.hostdevices.tree import Tree
+
+PAGE = Path(__file__).parents[3] / "docs/add-a-device-class.md"
+BLOCKS = dict(re.findall(r"```python\n# (\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    """The file that the page writes."""
+    module = ModuleType("gnss")
+    exec(compile(BLOCKS["reader"], str(PAGE), "exec"), module.__dict__)
+    return module
+
+
+def scanned(tree: Tree, *readers: Reader) -> Inventory:
+    return scan(tree.host, (*READERS, *readers))
+
+
+def test_the_test_of_the_page_passes_with_the_reader_of_the_page(module: ModuleType, tree: Tree) -> None:
+    names: dict[str, Any] = {"Tree": Tree, **module.__dict__}
+    exec(compile(BLOCKS["test"], str(PAGE), "exec"), names)
+    (test,) = (value for name, value in names.items() if name.startswith("test_"))
+    test(tree)
+    assert "gnss" not in {reader.kind for reader in READERS}, "the page needs another example"
+    assert [device.kind for device in scanned(tree, *module.READERS).devices.values()].count("gnss") == 1
+
+
+def test_the_row_of_the_page_does_nearly_the_same(module: ModuleType, tree: Tree) -> None:
+    row = eval(BLOCKS["row"], {**classes.__dict__})
+    assert isinstance(row, SmallClass)
+    card = tree.pci("0000:05:00.0")
+    tree.child(card, "gnss/gnss0", group="class/gnss", node="gnss0", type="SiRF")
+    by_row = scanned(tree, small_reader(row)).devices["gnss-0000-05-00-0"]
+    by_file = scanned(tree, *module.READERS).devices["gnss-0000-05-00-0"]
+    assert (by_row.devnodes, by_row.attributes["model"]) == (by_file.devnodes, by_file.attributes["type"])

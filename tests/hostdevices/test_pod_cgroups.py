@@ -1,0 +1,140 @@
+"""The uids of pods that have a cgroup, in every layout that kubelets make, and no answer instead of a smaller one."""
+
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Host, pod_cgroups
+from hostdevices.pod_cgroups import running_pods
+from hostdevices.recording import Entry, Recording
+from hostdevices.tree import Folder
+
+GUARANTEED = "2c48913c-b29f-11e7-9350-020968147796"
+BURSTABLE = "0d5b3a4e-7a0d-4a64-9ac4-1f1a6a1b2c3d"
+BEST_EFFORT = "ffffffff-0000-4000-8000-000000000001"
+STATIC = "26ce0c8f5d1d2b8ab8b1a8e7a0c3e2f1"
+PODS = frozenset((GUARANTEED, BURSTABLE, BEST_EFFORT, STATIC))
+
+
+def slice_of(uid: str, parent: str) -> str:
+    return f"{parent}-pod{uid.replace('-', '_')}.slice"
+
+
+def cgroupfs(root: Path) -> None:
+    for pod in (
+        f"pod{GUARANTEED}",
+        f"burstable/pod{BURSTABLE}",
+        f"besteffort/pod{BEST_EFFORT}",
+        f"burstable/pod{STATIC}",
+    ):
+        (root / "kubepods" / pod / "3f2a9c").mkdir(parents=True)
+        (root / "kubepods" / pod / "crio-3f2a9c/podnot-one").mkdir(parents=True)  # a container may call itself so
+
+
+def systemd(root: Path, prefix: str = "kubepods") -> None:
+    top = root / f"{prefix}.slice"
+    burstable, best_effort = f"{prefix}-burstable", f"{prefix}-besteffort"
+    for pod in (
+        slice_of(GUARANTEED, prefix),
+        f"{burstable}.slice/{slice_of(BURSTABLE, burstable)}",
+        f"{best_effort}.slice/{slice_of(BEST_EFFORT, best_effort)}",
+        f"{burstable}.slice/{slice_of(STATIC, burstable)}",
+    ):
+        (top / pod / "cri-containerd-3f2a9c.scope").mkdir(parents=True)
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path) -> Path:
+    """The root of an empty hierarchy of version 2, beside units that systemd has everywhere."""
+    root = tmp_path / "sys/fs/cgroup"
+    for unit in ("init.scope", "system.slice/sshd.service", "user.slice/user-0.slice/session-1.scope"):
+        (root / unit).mkdir(parents=True)
+    (root / "cgroup.controllers").write_text("cpu memory pids\n")
+    return root
+
+
+def host(cgroups: Path) -> Host:
+    return Host(cgroups.parents[2])
+
+
+@pytest.mark.parametrize("prefix", ["kubepods", "kubelet-kubepods", "custom-node-kubepods"])
+def test_with_systemd(cgroups: Path, prefix: str) -> None:
+    *above, _ = prefix.split("-")
+    folder = cgroups.joinpath(*(f"{'-'.join(above[: depth + 1])}.slice" for depth in range(len(above))))
+    systemd(folder, prefix)
+    assert running_pods(host(cgroups)) == PODS
+
+
+@pytest.mark.parametrize("below", ["", "kubelet", "k3s", "docker/0a1b2c3d/kubelet"])
+def test_with_cgroupfs(cgroups: Path, below: str) -> None:
+    cgroupfs(cgroups / below)
+    assert running_pods(host(cgroups)) == PODS
+
+
+@pytest.mark.parametrize("make", [systemd, cgroupfs])
+def test_with_version_1(cgroups: Path, make: object) -> None:
+    (cgroups / "cgroup.controllers").unlink()
+    for hierarchy in ("cpu,cpuacct", "memory", "systemd", "unified"):
+        (cgroups / hierarchy).mkdir()
+    (cgroups / "cpu").symlink_to("cpu,cpuacct")
+    assert callable(make)
+    make(cgroups / "memory")
+    assert running_pods(host(cgroups)) == PODS  # whichever hierarchy has them
+    (cgroups / "systemd/kubepods/podearly").mkdir(parents=True)
+    assert running_pods(host(cgroups)) == PODS | {"early"}  # one that is being made, or ended
+
+
+def test_a_node_without_pods_has_none_and_one_without_a_root_is_not_known(cgroups: Path) -> None:
+    assert running_pods(host(cgroups)) is None
+    (cgroups / "kubepods.slice/kubepods-burstable.slice").mkdir(parents=True)
+    (cgroups / "kubepods.slice/kubepods-besteffort.slice").mkdir()
+    assert running_pods(host(cgroups)) == frozenset()
+
+
+def test_pods_of_every_root_count(cgroups: Path) -> None:
+    (cgroups / "kubepods").mkdir()  # left behind by a kubelet with another driver
+    systemd(cgroups / "kubelet.slice", "kubelet-kubepods")
+    assert running_pods(host(cgroups)) == PODS
+
+
+class Unreadable(Folder):
+    """A tree one folder of which cannot be read."""
+
+    def __init__(self, root: Path, path: str) -> None:
+        super().__init__(str(root.resolve()))
+        self._unreadable = path
+
+    def _folders(self, real: str) -> list[str] | None:
+        return None if real == self._unreadable else super()._folders(real)
+
+
+@pytest.mark.parametrize("part", ["", "/system.slice", "/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice"])
+def test_what_cannot_be_read_is_not_known(cgroups: Path, part: str) -> None:
+    systemd(cgroups)
+    root = cgroups.parents[2]
+    assert running_pods(Host(root, Unreadable(root, f"/sys/fs/cgroup{part}"))) is None
+    assert running_pods(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice/sshd.service"))) == PODS
+
+
+def test_no_cgroups_at_all_are_not_known(tmp_path: Path) -> None:
+    assert running_pods(Host(tmp_path, Recording([Entry("/sys/fs", "there")]))) is None
+
+
+def test_more_folders_than_anybody_has_are_not_known(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    systemd(cgroups)
+    monkeypatch.setattr(pod_cgroups, "_MOST_FOLDERS", 5)
+    assert running_pods(host(cgroups)) is None
+
+
+def test_the_containers_of_pods_are_not_looked_at(cgroups: Path) -> None:
+    listed: list[str] = []
+
+    class Noted(Folder):
+        def _folders(self, real: str) -> list[str] | None:
+            listed.append(real)
+            return super()._folders(real)
+
+    systemd(cgroups)
+    root = cgroups.parents[2]
+    assert running_pods(Host(root, Noted(str(root.resolve())))) == PODS
+    assert not [path for path in listed if "-pod" in path or "sshd" in path]

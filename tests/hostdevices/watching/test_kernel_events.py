@@ -1,0 +1,160 @@
+"""The real kernel: links and loop devices that come and go, a full receive buffer, and nothing left behind."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Diff, Host, Inventory, Scanner
+from hostdevices.readers import Reader
+from hostdevices.watching import uevents as uevents_module
+from hostdevices.watching.uevents import UdevEvents
+from hostdevices.watching.watch import NEVER, Change, Watcher, default_sources
+from tests.held import HeldSince
+
+LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
+LOOP = 200 + os.getpid() % 1000  # a number that nobody else uses
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="adding devices needs root")
+
+
+def class_reader(subsystem: str) -> Reader:
+    def read(host: Host) -> Iterator[Device]:
+        for name in host.list(f"/sys/class/{subsystem}"):
+            yield Device(id=f"{subsystem}-{name}", kind=subsystem, name=name)
+
+    return Reader(subsystem, frozenset({subsystem}), read)
+
+
+@contextmanager
+def loop_device(number: int) -> Iterator[None]:
+    control = os.open("/dev/loop-control", os.O_RDWR)
+    try:
+        fcntl.ioctl(control, LOOP_CTL_ADD, number)
+        try:
+            yield
+        finally:
+            fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
+    finally:
+        os.close(control)
+
+
+async def until(watcher: Watcher, device: str, *, there: bool = True) -> Change:
+    """Wait until `device` is there, or gone, and return the last change; others may use this machine too."""
+    change = Change(watcher.inventory or Inventory(), Diff())
+    async with asyncio.timeout(10):
+        while (device in change.inventory.devices) != there:
+            change = await anext(watcher)
+    return change
+
+
+@root_only
+@pytest.mark.skipif(not Path("/dev/loop-control").exists(), reason="no /dev/loop-control here")
+async def test_a_loop_device_comes_and_goes() -> None:
+    async with Watcher(Scanner(Host(), [class_reader("block")]), [UdevEvents()], interval=NEVER) as watcher:
+        await anext(watcher)
+        with loop_device(LOOP):
+            change = await until(watcher, f"block-loop{LOOP}")
+            assert f"block-loop{LOOP}" in [device.id for device in change.diff.added]
+        change = await until(watcher, f"block-loop{LOOP}", there=False)
+        assert f"block-loop{LOOP}" in [device.id for device in change.diff.removed]
+
+
+async def ip(*words: str) -> bool:
+    process = await asyncio.create_subprocess_exec("ip", *words, stderr=asyncio.subprocess.DEVNULL)
+    return await process.wait() == 0
+
+
+@root_only
+async def test_a_pair_of_links_comes_and_goes() -> None:
+    one, other = f"np{os.getpid()}a", f"np{os.getpid()}b"
+    async with Watcher(Scanner(Host(), [class_reader("net")]), [UdevEvents()], interval=NEVER) as watcher:
+        await anext(watcher)
+        if not await ip("link", "add", one, "type", "veth", "peer", other):
+            pytest.skip("this machine cannot add veth links")
+        try:
+            await until(watcher, f"net-{one}")
+            await until(watcher, f"net-{other}")
+        finally:
+            await ip("link", "del", one)
+        await until(watcher, f"net-{one}", there=False)
+
+
+@root_only
+async def test_a_link_whose_name_cannot_be_told_disturbs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    odd, good = os.fsdecode(b"np\xff"), f"np{os.getpid()}c"
+    async with Watcher(Scanner(Host(), [class_reader("net")]), [UdevEvents()], interval=NEVER) as watcher:
+        await anext(watcher)
+        if not await ip("link", "add", odd, "type", "veth", "peer", good):
+            pytest.skip("this machine cannot add such links")
+        try:
+            change = await until(watcher, f"net-{good}")
+        finally:
+            await ip("link", "del", odd)
+        assert not [name for name in change.inventory.devices if name.startswith("net-np\udcff")]
+        await until(watcher, f"net-{good}", there=False)
+    assert not caplog.records
+
+
+@root_only
+async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uevents_module, "RECEIVE_BUFFER", 4096)
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def woken_with(subsystem: str | None) -> None:
+        async with asyncio.timeout(5):
+            while await woken.get() != subsystem:
+                pass
+
+    source = UdevEvents()
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
+    try:
+        for _ in range(300):  # no turn for the loop meanwhile
+            Path("/sys/class/mem/null/uevent").write_text("change")
+        await woken_with(None)
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        await woken_with("mem")  # the source goes on after the loss
+    finally:
+        source.close()
+
+
+@root_only
+async def test_events_of_another_network_namespace_are_missed_and_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uevents_module, "GAP_GRACE", 0.05)
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+    source = UdevEvents()
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
+    try:
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        assert await asyncio.wait_for(woken.get(), 5) is not None
+        elsewhere = await asyncio.create_subprocess_exec("unshare", "-n", "true", stderr=asyncio.subprocess.DEVNULL)
+        if await elsewhere.wait():
+            pytest.skip("no network namespaces here")
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        async with asyncio.timeout(5):
+            while await woken.get() is not None:
+                pass
+    finally:
+        source.close()
+
+
+async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) -> None:
+    async def start_and_stop(*globs: str) -> None:
+        sources = default_sources(Host(), globs)
+        async with Watcher(Scanner(Host(), [class_reader("misc")]), sources) as watcher:
+            await anext(watcher)
+            with pytest.raises(TimeoutError):  # cancelled while it waits
+                await asyncio.wait_for(anext(watcher), 0)
+
+    watched = f"{tmp_path}/*"
+    await start_and_stop(watched)  # what libraries keep for the process
+    since = HeldSince()
+    for _ in range(100):
+        await start_and_stop(watched, "/dev/**/nodeplug*")
+    for thread in since.threads():  # what was under way ends by itself
+        thread.join(5)
+    assert (since.descriptors(), since.threads()) == ([], set())

@@ -1,0 +1,136 @@
+"""Wake-ups from folders that hold what configured globs mean."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from folderwatch import FolderWatcher
+from hostdevices import Host
+from hostdevices.tree import Folder
+from hostdevices.watching import paths
+from hostdevices.watching.paths import PathEvents
+from tests.held import HeldSince
+
+
+@asynccontextmanager
+async def watching(root: Path, *patterns: str) -> AsyncIterator[asyncio.Queue[str | None]]:
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+    folders = FolderWatcher()
+    events = PathEvents(patterns, "paths", Host(root, Folder(str(root.resolve()))), folders)
+    events.start(lambda subsystem, _: queue.put_nowait(subsystem))
+    try:
+        yield queue
+    finally:
+        events.close()
+
+
+async def told(queue: asyncio.Queue[str | None]) -> None:
+    """Wait until something was told, and forget what else was told up to now."""
+    assert await asyncio.wait_for(queue.get(), 5) == "paths"
+    while not queue.empty():
+        queue.get_nowait()
+
+
+async def test_names_that_match_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    async with watching(tmp_path, "/dev/ttyUSB*") as queue:
+        (tmp_path / "dev/ttyUSB0").touch()
+        await told(queue)
+        (tmp_path / "dev/ttyUSB0").rename(tmp_path / "dev/ttyUSB1")
+        await told(queue)
+        (tmp_path / "dev/ttyUSB1").unlink()
+        await told(queue)
+
+
+async def test_other_names_and_mere_opening_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/ttyUSB0").touch()
+    async with watching(tmp_path, "/dev/ttyUSB*") as queue:
+        (tmp_path / "dev/ttyUSB0").read_bytes()
+        (tmp_path / "dev/ttyUSB0").write_bytes(b"x")
+        (tmp_path / "dev/null").touch()
+        (tmp_path / "dev/ttyUSB1").touch()  # the events are told in order: nothing came before this one
+        await told(queue)
+        assert queue.empty()
+
+
+@pytest.mark.parametrize("pattern", ["/dev/a/b/card*", "/dev/a/*/card*", "/dev/**/card*"])
+async def test_folders_that_do_not_exist_yet_are_waited_for(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "dev").mkdir()
+    async with watching(tmp_path, pattern) as queue:
+        (tmp_path / "dev/a/b").mkdir(parents=True)
+        await told(queue)
+        for _ in range(3):  # the wake-up before may have been for one folder of the two
+            (tmp_path / "dev/a/b/card0").touch()
+            await told(queue)
+            (tmp_path / "dev/a/b/card0").unlink()
+            await told(queue)
+
+
+async def test_a_folder_that_goes_and_comes_back_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "dev/snd").mkdir(parents=True)
+    async with watching(tmp_path, "/dev/snd/*") as queue:
+        for number in range(3):
+            (tmp_path / "dev/snd" / str(number)).touch()
+            await told(queue)
+            (tmp_path / "dev/snd" / str(number)).unlink()
+            (tmp_path / "dev/snd").rmdir()
+            await told(queue)
+            (tmp_path / "dev/snd").mkdir()
+            await told(queue)
+
+
+async def test_a_link_on_the_way_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "dev/real").mkdir(parents=True)
+    (tmp_path / "dev/named").symlink_to("real")
+    async with watching(tmp_path, "/dev/named/card*") as queue:
+        (tmp_path / "dev/real/card0").touch()
+        await told(queue)
+
+
+async def test_a_wildcard_does_not_lead_to_where_users_make_folders(tmp_path: Path) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    async with watching(tmp_path, "/dev/**/card*", "/dev/*/card*") as queue:
+        await told(queue)  # the folders are watched
+        while not queue.empty():
+            queue.get_nowait()
+        (tmp_path / "dev/shm/a").mkdir()
+        (tmp_path / "dev/shm/card0").touch()
+        (tmp_path / "dev/last").touch()  # the events are reported in order: nothing came before this one
+        assert await asyncio.wait_for(queue.get(), 5) == "paths"
+        assert queue.empty()
+
+
+async def test_of_very_many_folders_some_wait_for_the_rescan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "dev").mkdir()
+    for number in range(paths.MOST_FOLDERS + 50):
+        (tmp_path / "dev" / str(number)).mkdir()
+    since = HeldSince()
+    async with watching(tmp_path, "/dev/**/card*") as queue:
+        await told(queue)
+        (tmp_path / "dev/new").mkdir()
+        await told(queue)
+        assert len(since.threads()) <= 1  # the search itself
+    assert caplog.text.count("only 512 folders are watched; changes in others wait for a rescan") == 1
+
+
+async def test_a_search_that_ends_after_the_end_watches_nothing(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    since = HeldSince()
+    async with watching(tmp_path, "/dev/**/card*"):
+        for thread in since.threads():
+            thread.join(5)  # its result is on the way to the loop
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert errors == []
+    assert since.descriptors() == []
+
+
+async def test_without_patterns_nothing_is_started(tmp_path: Path) -> None:
+    async with watching(tmp_path) as queue:
+        assert queue.empty()

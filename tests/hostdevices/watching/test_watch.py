@@ -1,0 +1,340 @@
+"""The watcher: what makes it look, how often, and that it gives back what it took."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Host, Inventory, Scanner
+from hostdevices.readers import Reader
+from hostdevices.recording import Entry, save
+from hostdevices.watching.uevents import Gaps, Wake
+from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
+from tests.held import HeldSince
+
+
+class Bell:
+    """A source that a test rings."""
+
+    def __init__(self) -> None:
+        self._wake: Wake = lambda *_: None
+        self.closed = False
+
+    def start(self, wake: Wake) -> None:
+        self._wake = wake
+
+    def ring(self, subsystem: str | None, syspath: str = "") -> None:
+        self._wake(subsystem, syspath)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reader(kind: str, *subsystems: str, seen: Callable[[], None] = lambda: None) -> Reader:
+    """Make a reader of /sys/class/KIND that calls `seen` each time it reads."""
+
+    def read(host: Host) -> Iterator[Device]:
+        seen()
+        for name in host.list(f"/sys/class/{kind}"):
+            yield Device(id=f"{kind}-{name}", kind=kind, name=name)
+
+    return Reader(kind, frozenset(subsystems or (kind,)), read)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for kind in ("misc", "pci"):
+        (tmp_path / "sys/class" / kind).mkdir(parents=True)
+    return tmp_path
+
+
+def add(root: Path, kind: str, *names: str) -> None:
+    for name in names:
+        (root / "sys/class" / kind / name).mkdir()
+
+
+def ids(change: Change) -> list[str]:
+    return [device.id for device in change.diff.added]
+
+
+async def soon(watcher: Watcher) -> Change:
+    return await asyncio.wait_for(anext(watcher), 5)
+
+
+async def test_first_change_is_the_whole_inventory_and_the_next_is_what_an_event_brought(root: Path) -> None:
+    add(root, "misc", "fuse")
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
+        assert ids(await soon(watcher)) == ["misc-fuse"]
+        add(root, "misc", "kvm")
+        bell.ring("misc")
+        inventory, difference = await soon(watcher)
+        assert list(inventory.devices) == ["misc-fuse", "misc-kvm"]
+        assert [device.id for device in difference.added] == ["misc-kvm"]
+        (root / "sys/class/misc/fuse").rmdir()
+        bell.ring("misc")
+        assert [device.id for device in (await soon(watcher)).diff.removed] == ["misc-fuse"]
+
+
+async def test_an_event_has_only_the_readers_concerned_read_again(root: Path) -> None:
+    reads: list[str] = []
+    readers = [reader(kind, seen=lambda kind=kind: reads.append(kind)) for kind in ("misc", "pci")]  # type: ignore[misc]  # a default binds the loop's value
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), readers), [bell]) as watcher:
+        await soon(watcher)
+        reads.clear()
+        add(root, "pci", "0000:00:01.0")
+        bell.ring("queues")  # nobody's
+        bell.ring("pci")
+        assert ids(await soon(watcher)) == ["pci-0000:00:01.0"]
+        assert reads == ["pci"]
+
+
+async def test_lost_events_have_everything_read(root: Path) -> None:
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc"), reader("pci")]), [bell]) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        add(root, "pci", "0000:00:01.0")
+        bell.ring(None)
+        assert ids(await soon(watcher)) == ["misc-kvm", "pci-0000:00:01.0"]
+
+
+async def test_a_change_without_an_event_is_found_by_the_rescan(root: Path) -> None:
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=0.02) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        assert ids(await soon(watcher)) == ["misc-kvm"]
+
+
+async def test_a_rescan_can_be_asked_for(root: Path) -> None:
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.sleep(0)
+        watcher.request_rescan()
+        assert ids(await waiting) == ["misc-kvm"]
+
+
+async def test_enrich_can_be_asked_for_alone(root: Path) -> None:
+    reads: list[None] = []
+    temperature = ["20"]
+
+    def measure(inventory: Inventory) -> Inventory:
+        return Inventory.of([*inventory.devices.values(), Device(id="sensor", kind="hwmon", name=temperature[0])])
+
+    scanner = Scanner(Host(root), [reader("misc", seen=lambda: reads.append(None))])
+    async with Watcher(scanner, [], enrich=measure) as watcher:
+        await soon(watcher)
+        temperature[0] = "30"
+        watcher.request_rescan(())
+        assert [device.name for device in (await soon(watcher)).diff.changed] == ["30"]
+        assert len(reads) == 1
+
+
+async def test_nodes_that_nvidia_makes_without_an_event_are_seen(root: Path) -> None:
+    (root / "proc/driver/nvidia").mkdir(parents=True)
+    (root / "sys/class/gpu").mkdir()
+    (root / "dev").mkdir()
+    host = Host(root)
+    async with Watcher(Scanner(host, [reader("gpu", "drm")]), default_sources(host), interval=NEVER) as watcher:
+        await soon(watcher)
+        add(root, "gpu", "card0")
+        (root / "dev/nvidia0").touch()
+        assert ids(await soon(watcher)) == ["gpu-card0"]
+
+
+def test_a_capture_has_no_sources(tmp_path: Path) -> None:
+    save(
+        tmp_path / "node.jsonl.gz", [Entry("/sys/class", "there"), Entry("/proc/driver/nvidia", "there")], masked=False
+    )
+    assert default_sources(Host(tmp_path / "node.jsonl.gz"), ["/dev/*"]) == []
+
+
+async def test_events_that_change_nothing_give_no_change(root: Path) -> None:
+    read = threading.Semaphore(0)
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc", seen=lambda: read.release())]), [bell]) as watcher:
+        await soon(watcher)
+        await asyncio.to_thread(read.acquire)
+        waiting = asyncio.ensure_future(soon(watcher))
+        bell.ring("misc")
+        await asyncio.to_thread(read.acquire)  # it has looked
+        add(root, "misc", "kvm")
+        bell.ring("misc")
+        assert ids(await waiting) == ["misc-kvm"]
+
+
+async def test_512_vfs_one_after_another_give_at_most_5_changes(root: Path) -> None:
+    bell = Bell()
+    changes: list[Change] = []
+    async with Watcher(Scanner(Host(root), [reader("pci")]), [bell]) as watcher:
+        await soon(watcher)
+
+        async def consume() -> None:
+            while len(watcher.inventory.devices if watcher.inventory else ()) < 512:
+                changes.append(await soon(watcher))
+
+        consumer = asyncio.ensure_future(consume())
+        for number in range(512):
+            add(root, "pci", f"vf{number}")
+            bell.ring("pci")
+            await asyncio.sleep(0)  # the loop and the scan have their turns in between
+        await consumer
+    assert sum(len(change.diff.added) for change in changes) == 512
+    assert len(changes) <= 5
+
+
+async def test_a_slow_consumer_gets_the_latest_and_nothing_twice(root: Path) -> None:
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
+        await soon(watcher)
+        for name in "abc":
+            add(root, "misc", name)
+            bell.ring("misc")
+        assert ids(await soon(watcher)) == ["misc-a", "misc-b", "misc-c"]
+        add(root, "misc", "d")
+        bell.ring("misc")
+        assert ids(await soon(watcher)) == ["misc-d"]
+
+
+async def test_a_cancelled_wait_loses_nothing(root: Path) -> None:
+    bell, inside, go_on = Bell(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        inside.set()
+        go_on.wait(5)
+
+    go_on.set()
+    async with Watcher(Scanner(Host(root), [reader("misc", seen=hold)]), [bell]) as watcher:
+        await soon(watcher)
+        inside.clear()
+        go_on.clear()
+        add(root, "misc", "kvm")
+        bell.ring("misc")
+        waiting = asyncio.ensure_future(soon(watcher))
+        await asyncio.to_thread(inside.wait, 5)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+        assert ids(await soon(watcher)) == ["misc-kvm"]
+
+
+async def test_enrich_sees_every_inventory_before_it_is_compared(root: Path) -> None:
+    def hide_kvm(inventory: Inventory) -> Inventory:
+        return Inventory.of(device for device in inventory.devices.values() if device.name != "kvm")
+
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell], enrich=hide_kvm) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm", "fuse")
+        bell.ring("misc")
+        assert ids(await soon(watcher)) == ["misc-fuse"]
+
+
+async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(root: Path) -> None:
+    def fail(host: Host) -> Iterator[Device]:
+        yield Device(id="pci-first", kind="pci", name="first")
+        raise ValueError("no such luck")
+
+    add(root, "misc", "kvm")
+    scanner = Scanner(Host(root), [Reader("pci", frozenset({"pci"}), fail), reader("misc")])
+    async with Watcher(scanner, []) as watcher:
+        inventory, _ = await soon(watcher)
+    assert list(inventory.devices) == ["misc-kvm", "pci-first"]
+    assert [(p.where, p.reason) for p in inventory.problems] == [("reader pci", "ValueError: no such luck")]
+
+
+async def test_a_watcher_that_waits_has_no_thread_and_leaving_closes_the_sources(root: Path) -> None:
+    bell = Bell()
+    since = HeldSince()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
+        await soon(watcher)
+        await asyncio.to_thread(join_all, since.threads())
+        assert watcher.scan_seconds > 0
+    assert bell.closed
+
+
+def join_all(threads: set[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+async def test_a_source_that_is_not_to_be_had_leaves_the_rescans(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Refused(Bell):
+        def start(self, wake: Wake) -> None:
+            raise PermissionError("netlink refused")
+
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [Refused(), bell]) as watcher:
+        await soon(watcher)
+        add(root, "misc", "kvm")
+        bell.ring("misc")
+        assert ids(await soon(watcher)) == ["misc-kvm"]
+    assert "no Refused (netlink refused): changes wait for a rescan" in caplog.text
+
+
+class TestPace:
+    """The pace alone, with a made-up clock."""
+
+    def test_the_first_event_of_a_quiet_time_is_due_at_once(self) -> None:
+        pace = Pace()
+        assert pace.due() == NEVER
+        pace.event(100.0)
+        assert pace.due() <= 100.0
+        pace.scanning()
+        pace.scanned(100.1, changed=True)
+        assert pace.due() == NEVER
+        pace.event(100.1 + Pace.QUIET)
+        assert pace.due() <= 100.1 + Pace.QUIET
+
+    @pytest.mark.parametrize(("seconds", "most"), [(0.5, 4), (4, 4), (9, 5)])
+    def test_a_burst_gives_few_scans_however_long(self, seconds: float, most: int) -> None:
+        assert len(scans(seconds, changed=True)) <= most
+
+    def test_the_last_event_of_a_burst_is_scanned_within_the_quiet_time(self) -> None:
+        assert scans(3.0, changed=True)[-1] == pytest.approx(103.0 + Pace.QUIET, abs=0.02)
+
+    def test_noise_without_changes_neither_floods_nor_slows_down(self) -> None:
+        times = scans(20.0, changed=False)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert len(times) < 100
+        assert max(gaps) < 0.3
+
+
+def scans(seconds: float, *, changed: bool) -> list[float]:
+    """Return when a burst with an event every 10 ms from 100.0 on is scanned."""
+    pace, found = Pace(), []
+    for tick in range(int((seconds + 10) * 1000)):
+        now = 100 + tick / 1000
+        if tick % 10 == 0 and tick <= seconds * 1000:
+            pace.event(now)
+        if pace.due() <= now:
+            found.append(now)
+            pace.scanning()
+            pace.scanned(now, changed)
+    return found
+
+
+class TestGaps:
+    """The numbers of events."""
+
+    def test_a_hole_is_counted_and_a_late_event_fills_it(self) -> None:
+        gaps = Gaps()
+        for number in (7, 8, 11, 9):
+            gaps.note(number)
+        assert gaps.missing == 1
+        gaps.note(10)
+        assert gaps.missing == 0
+
+    def test_the_first_event_and_events_without_number_open_none(self) -> None:
+        gaps = Gaps()
+        for number in (1000, 0, 1001):
+            gaps.note(number)
+        assert gaps.missing == 0

@@ -1,0 +1,168 @@
+"""Which resource owns which device, and why the rest is nobody's."""
+
+from hostdevices import Health, device_id
+from resources.groups import SameAttribute
+from resources.presets import preset
+from resources.resource import Resource
+from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Paths
+from tests.hostdevices.made import assigned, device, ids, why
+
+
+def test_the_first_resource_that_means_a_device_owns_it() -> None:
+    found = assigned(
+        [device("a", "gpu"), device("b", "gpu")],
+        Resource("x/first", Ids(("a",))),
+        Resource("x/second", Kinds(("gpu",))),
+    )
+    assert (ids(found, "x/first"), ids(found, "x/second")) == (["a"], ["b"])
+    assert found.owners == {"a": "x/first", "b": "x/second"}
+    assert found.rest == ()
+
+
+def test_a_resource_without_devices_is_there_and_empty() -> None:
+    assert assigned([], Resource("x/kvm", preset("kvm"))).devices == {"x/kvm": ()}
+
+
+def test_a_whole_is_not_for_a_resource_when_another_owns_a_part() -> None:
+    devices = [device("card", "gpu", parents=("pci-1",)), device("pci-1", "pci")]
+    found = assigned(devices, Resource("x/gpu", Kinds(("gpu",))), Resource("x/pci", Kinds(("pci",))))
+    assert ids(found, "x/pci") == []
+    assert why(found, "pci-1") == "x/pci: x/gpu owns a part of it, card"
+
+
+def test_who_owns_a_whole_owns_its_parts_however_far_below_and_hands_them_out_with_it() -> None:
+    devices = [
+        device("tty", "tty", "/dev/ttyUSB0", parents=("usb-1",), health=Health(False, "no answer")),
+        device("usb-1", "usb", "/dev/bus/usb/001/002", parents=("pci-1",), numbers=(189, 1)),
+        device("pci-1", "pci"),
+    ]
+    found = assigned(devices, Resource("x/pci", Kinds(("pci",))), Resource("x/tty", Kinds(("tty",))))
+    assert ids(found, "x/tty") == []
+    (whole,) = found.devices["x/pci"]
+    assert (whole.id, whole.kind, whole.children) == ("pci-1", "pci", ("usb-1", "tty"))
+    assert [node.path for node in whole.devnodes] == ["/dev/bus/usb/001/002", "/dev/ttyUSB0"]
+    assert whole.health == Health(False, "tty: no answer")
+    assert found.owners == {"pci-1": "x/pci", "usb-1": "x/pci", "tty": "x/pci"}
+    assert found.rest == ()
+
+
+def test_two_parts_of_one_whole_may_have_two_owners() -> None:
+    devices = [device("tty", "tty", parents=("usb-1",)), device("video", "video", parents=("usb-1",))]
+    found = assigned(devices, Resource("x/tty", Kinds(("tty",))), Resource("x/video", Kinds(("video",))))
+    assert (ids(found, "x/tty"), ids(found, "x/video")) == (["tty"], ["video"])
+
+
+def test_a_physical_function_and_its_virtual_ones_know_each_other_whoever_owns_them() -> None:
+    devices = [device("nic-pf", "nic", parents=("pci-0000-3b-00-0",)), device("nic-x", "nic", parents=("pci-9",))]
+    devices += [device(f"vf-{i}", "vf", attributes={"pf": "0000:3b:00.0"}) for i in range(2)]
+    found = assigned(devices, Resource("x/nic", Kinds(("nic",))), Resource("x/vf", Kinds(("vf",))))
+    assert {x.id: x.sriov_peers for offered in found.devices.values() for x in offered} == {
+        "nic-pf": ("vf-0", "vf-1"),
+        "nic-x": (),
+        "vf-0": ("nic-pf",),
+        "vf-1": ("nic-pf",),
+    }
+
+
+def test_a_pair_of_virtual_functions_of_two_adapters_knows_both() -> None:
+    addresses = ("0000:3b:00.0", "0000:5e:00.0")
+    devices = [device(f"pf-{i}", "nic", parents=(device_id("pci", x),)) for i, x in enumerate(addresses)]
+    devices += [device(f"vf-{i}", "vf", attributes={"pf": x, "rail": "a"}) for i, x in enumerate(addresses)]
+    pairs = Resource("x/pair", Kinds(("vf",)), group=SameAttribute("rail"))
+    found = assigned(devices, Resource("x/nic", Kinds(("nic",))), pairs)
+    (pair,) = found.devices["x/pair"]
+    assert (pair.children, pair.sriov_peers) == (("vf-0", "vf-1"), ("pf-0", "pf-1"))
+    assert [x.sriov_peers for x in found.devices["x/nic"]] == [("vf-0", pair.id), ("vf-1", pair.id)]
+    assert [x.offered_peers for x in found.devices["x/nic"]] == [(pair.id,), (pair.id,)]
+
+
+def test_within_one_resource_the_whole_goes_before_its_parts() -> None:
+    devices = [device("a-part", "gpu", parents=("the-whole",)), device("the-whole", "pci")]
+    found = assigned(devices, Resource("x/all", AllOf(())))
+    assert [(x.id, x.children) for x in found.devices["x/all"]] == [("the-whole", ("a-part",))]
+
+
+def test_of_two_wholes_with_a_part_in_common_one_is_offered() -> None:
+    devices = [device("pci-0", "pci"), device("pci-1", "pci"), device("vfio", "vfio", parents=("pci-0", "pci-1"))]
+    found = assigned(devices, Resource("x/pci", Kinds(("pci",))))
+    assert [(x.id, x.children) for x in found.devices["x/pci"]] == [("pci-0", ("vfio",))]
+    assert why(found, "pci-1") == "x/pci: vfio goes with another device of x/pci"
+
+
+def test_a_node_with_two_names_is_handed_out_once() -> None:
+    port = device("tty-ftdi", "tty", "/dev/ttyUSB0", numbers=(188, 0))
+    link = device("path-by-id", "path", "/dev/serial/by-id/usb-ftdi", numbers=(188, 0), parents=("tty-ftdi",))
+    found = assigned([port, link], Resource("x/serial", Kinds(("tty",))))
+    assert [node.path for node in found.devices["x/serial"][0].devnodes] == ["/dev/ttyUSB0"]
+
+
+def test_by_path_a_device_goes_before_the_file_that_is_its_node() -> None:
+    port = device("tty-ftdi", "tty", "/dev/ttyUSB0", numbers=(188, 0))
+    file = device("path-ttyusb0", "path", "/dev/ttyUSB0", numbers=(188, 0), parents=("tty-ftdi",))
+    found = assigned([port, file], Resource("x/serial", Paths(("/dev/ttyUSB*",))))
+    assert ids(found, "x/serial") == ["tty-ftdi"]
+
+
+def test_by_path_one_node_of_a_device_can_be_had_alone_and_then_the_device_cannot() -> None:
+    card = device("sound-pch", "sound", "/dev/snd/controlC0", "/dev/snd/pcmC0D0c", numbers=(116, 0))
+    file = device("path-snd-controlc0", "path", "/dev/snd/controlC0", numbers=(116, 0), parents=("sound-pch",))
+    found = assigned(
+        [card, file], Resource("x/mixer", Paths(("/dev/snd/controlC0",))), Resource("x/sound", Kinds(("sound",)))
+    )
+    assert (ids(found, "x/mixer"), ids(found, "x/sound")) == (["path-snd-controlc0"], [])
+    assert why(found, "sound-pch") == "x/sound: x/mixer owns a part of it, path-snd-controlc0"
+
+
+def test_a_dangerous_device_goes_to_the_resource_that_says_so() -> None:
+    disk = device("disk", "block", "/dev/sda", node_kind="b", numbers=(8, 0))
+    everything = Resource("x/all", AllOf(()))
+    assert "only a resource with `dangerous: true` may offer it" in why(assigned([disk], everything), "disk")
+    found = assigned([disk], everything, Resource("x/disk", preset("block"), dangerous=True))
+    assert ids(found, "x/disk") == ["disk"]
+
+
+def test_a_whole_with_a_dangerous_part_is_dangerous() -> None:
+    devices = [
+        device("stick", "usb", "/dev/bus/usb/001/002", numbers=(189, 1)),
+        device("disk", "block", "/dev/sda", node_kind="b", parents=("stick",)),
+    ]
+    found = assigned(devices, Resource("x/usb", Kinds(("usb",))))
+    assert why(found, "stick").startswith("x/usb: its part disk is dangerous: /dev/sda is a block device")
+
+
+def test_the_uplink_is_nobodys() -> None:
+    found = assigned([device("nic-1", "nic", attributes={"uplink": True})], Resource("x/nic", Kinds(("nic",))))
+    assert "default route" in why(found, "nic-1")
+
+
+def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:
+    gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
+    found = assigned([gpu], Resource("x/gpu", Kinds(("gpu",)), nodes=("/dev/dri/renderD*",)))
+    assert [node.path for node in found.devices["x/gpu"][0].devnodes] == ["/dev/dri/renderD128"]
+
+
+def test_health_policy_present_looks_at_nothing_but_presence() -> None:
+    nic = device("nic", "nic", health=Health(False, "no carrier"))
+    strict = assigned([nic], Resource("x/nic", preset("nic")))
+    present = assigned([nic], Resource("x/nic", preset("nic"), health="present"))
+    assert strict.devices["x/nic"][0].health == Health(False, "no carrier")
+    assert present.devices["x/nic"][0].health.healthy
+
+
+def test_the_reason_of_the_nearest_resources_is_told() -> None:
+    resources = (
+        Resource("x/kvm", preset("kvm")),
+        Resource("x/amd", preset("amd-gpu")),
+        Resource("x/gpu", AnyOf((Kinds(("accel",)), AllOf((Kinds(("gpu",)), Attribute("vendor", ("8086",))))))),
+    )
+    found = assigned([device("g", "gpu", attributes={"vendor": "10de"}), device("n", "nic")], *resources)
+    assert why(found, "g") == "x/amd: its vendor is 10de, not 1002; x/gpu: its vendor is 10de, not 8086"
+    assert why(found, "n") == "no resource is about devices of kind nic"
+
+
+def test_of_many_resources_that_are_near_two_are_told() -> None:
+    resources = [Resource(f"x/{name}", preset(name)) for name in ("kvm", "fuse", "tun", "sev")]
+    found = assigned([device("misc-autofs", attributes={"name": "autofs"})], *resources)
+    assert why(found, "misc-autofs") == (
+        "x/kvm: its name is autofs, not kvm; x/fuse: its name is autofs, not fuse; nor do 2 more resources mean it"
+    )

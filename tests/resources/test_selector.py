@@ -1,0 +1,222 @@
+"""What selectors mean, and the reasons that they give."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostdevices import AttributeValue, Device, Version
+from hostdevices.globs import path_pattern
+from resources.danger import why_dangerous
+from resources.matching import Accepted, accepts, version_key
+from resources.presets import PRESETS, preset
+from resources.selector import (
+    AllOf,
+    AnyOf,
+    Attribute,
+    Ids,
+    Kinds,
+    Not,
+    Paths,
+    Selection,
+    concerns,
+    describe,
+    path_globs,
+)
+from tests.hostdevices.made import device
+
+VF = device("vf", "pci", attributes={"vendor": "15b3", "sriov": "vf", "vfIndex": 3, "class": "020000"})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "fits"),
+    [
+        ("15b3", "15b3", True),
+        ("15*", "15b3", True),
+        ("15B3", "15b3", False),
+        ("[12]5b?", "15b3", True),
+        ("15b3", "15b3 ", False),
+        (4, 4, True),
+        (4, "4", False),
+        (1, True, False),
+        (True, True, True),
+        (False, True, False),
+        (True, 1, False),
+        ("true", True, False),
+        ("4", 4, True),
+        (">=4", 4, True),
+        ("> 4", 4, False),
+        ("<10", 9, True),
+        ("<=-1", -2, True),
+        ("2..7", 7, True),
+        ("2..7", 8, False),
+        ("many", 4, False),
+        ("*", 4, False),
+        (">=2", "3", False),
+        ("1.2", Version("1.2.0"), True),
+        ("1.2", Version("1.2.1"), False),
+        (">=1.10", Version("1.9.9"), False),
+        (">1.9", Version("1.10.0"), True),
+        ("<2.0.0", Version("2.0.0-rc.1"), True),
+        ("1.0..1.5", Version("1.4.7+build.5"), True),
+        (4, Version("4"), False),
+    ],
+)
+def test_values_are_compared_as_what_they_are(wanted: Accepted, value: AttributeValue, fits: bool) -> None:
+    assert accepts(wanted, value) is fits
+
+
+def test_versions_are_ordered_as_semver_org_says() -> None:
+    ordered = (
+        "1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1 1.0.0 1.0.1 2"
+    )
+    assert sorted(ordered.split(), key=version_key) == ordered.split()
+    assert version_key("v1.2") == version_key("1.2.0+build.7")
+
+
+@given(st.text(), st.text())
+def test_comparing_anything_with_anything_never_fails(wanted: str, value: str) -> None:
+    for found in (value, 7, True, Version(value)):
+        accepts(wanted, found)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "wildcards"),
+    [
+        ("/dev/ttyUSB*", "/dev/ttyUSB12", ("12",)),
+        ("/dev/*", "/dev/snd/timer", None),
+        ("/dev/**/timer", "/dev/snd/timer", ("snd/",)),
+        ("/dev/**/fuse", "/dev/fuse", ("",)),
+        ("/dev/snd/pcmC?D[0-3][pc]", "/dev/snd/pcmC1D2c", ("1", "2", "c")),
+        ("/dev/[!t]ty", "/dev/pty", ("p",)),
+        ("/dev/[!t]ty", "/dev/tty", None),
+        ("/dev/a[!b]c", "/dev/a/c", None),
+        ("/dev/[z-a]", "/dev/m", ("m",)),
+        ("/dev/a.b", "/dev/axb", None),
+        ("/dev/[", "/dev/[", ()),
+        ("/dev/[a&&b--c||d~~e]", "/dev/&", ("&",)),
+        ("/dev/x*", "/dev/x\ny", ("\ny",)),
+    ],
+)
+def test_path_globs(glob: str, path: str, wildcards: tuple[str, ...] | None) -> None:
+    found = path_pattern(glob).fullmatch(path)
+    assert (found.groups() if found else None) == wildcards
+
+
+@given(st.text(alphabet="/ab*?[]!^-\\.&~|(){}$+"))
+def test_every_text_is_a_glob_and_a_text_without_wildcards_fits_itself(glob: str) -> None:
+    pattern = path_pattern(glob)
+    assert pattern.groups or pattern.fullmatch(glob)
+
+
+@pytest.mark.parametrize(
+    ("selector", "reason"),
+    [
+        (Kinds(("pci",)), ""),
+        (Kinds(("gpu", "accel")), "its kind is pci, not gpu or accel"),
+        (Attribute("vendor", ("8086", "15*")), ""),
+        (Attribute("vendor", ("8086", "10de")), "its vendor is 15b3, not 8086 or 10de"),
+        (Attribute("vfIndex", (">3", True)), "its vfIndex is 3, not >3 or true"),
+        (Attribute("pfName", ("*",)), "it has no attribute pfName"),
+        (Paths(("/dev/x",)), "it has no device node"),
+        (Ids(("v*",)), ""),
+        (Ids(("w*",)), "its id is not w*"),
+        (AllOf((Kinds(("pci",)), Ids(("w",)), Kinds(("gpu",)))), "its id is not w"),
+        (AllOf(()), ""),
+        (AnyOf((Kinds(("gpu",)), Ids(("vf",)))), ""),
+        (AnyOf((AllOf((Kinds(("gpu",)), Ids(("x",)))), Ids(("y",)))), "its id is not y"),
+        (AnyOf((Kinds(("gpu",)), Kinds(("nic",)))), "its kind is pci, not gpu; its kind is pci, not nic"),
+        (AnyOf(()), "nothing is selected"),
+        (Not(Kinds(("gpu",))), ""),
+        (Not(AnyOf((Kinds(("pci",)), Ids(("x",))))), "it is excluded: kind pci or id x"),
+        (preset("sriov-vf"), ""),
+        (preset("kvm"), "its kind is pci, not misc"),
+    ],
+)
+def test_reasons(selector: Selection, reason: str) -> None:
+    assert selector.why_not(VF) == reason
+
+
+def test_what_hardware_calls_itself_cannot_write_to_a_terminal() -> None:
+    stick = device("stick", "usb", attributes={"model": "\x1b[2Jgotcha\n"})
+    assert Attribute("model", ("x",)).why_not(stick) == r"its model is \x1b[2Jgotcha\n, not x"
+
+
+def test_a_path_means_devices_all_of_whose_nodes_fit() -> None:
+    gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
+    assert Paths(("/dev/dri/*",)).why_not(gpu) == ""
+    assert Paths(("/dev/dri/card*", "/dev/dri/render*")).why_not(gpu) == ""
+    assert Paths(("/dev/dri/render*",)).why_not(gpu) == "its node /dev/dri/card0 does not fit /dev/dri/render*"
+
+
+def test_a_selector_concerns_the_kinds_that_it_can_mean() -> None:
+    assert concerns(preset("gpu"), "gpu")
+    assert not concerns(preset("gpu"), "nic")
+    assert not concerns(AllOf((Kinds(("gpu",)), Ids(("*",)))), "nic")
+    assert concerns(AnyOf((Kinds(("gpu",)), Ids(("*",)))), "nic")
+    assert concerns(Not(Kinds(("gpu",))), "gpu")
+
+
+def test_a_selector_describes_itself() -> None:
+    selector = AllOf((AnyOf((preset("gpu"), Paths(("/dev/x",)))), Not(AllOf((Ids(("a",)), Attribute("size", (4,)))))))
+    assert describe(selector) == "(gpu or path /dev/x) and not (id a and size 4)"
+
+
+def test_path_globs_are_found_wherever_they_are() -> None:
+    selector = AllOf((Paths(("/dev/a*", "/dev/b")), Not(AnyOf((Paths(("/dev/c",)), Paths(("/dev/a*",)))))))
+    assert path_globs(selector) == ("/dev/a*", "/dev/b", "/dev/c")
+
+
+def test_presets_say_what_they_are() -> None:
+    for name, entry in PRESETS.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+        assert entry.help
+        assert preset(name).selector == entry.selector
+    with pytest.raises(KeyError):
+        preset("gpus")
+
+
+@pytest.mark.parametrize(
+    ("node", "numbers", "reason"),
+    [
+        ("/dev/mem", (1, 1), "kernel's memory"),
+        ("/dev/alias", (1, 2), "kernel's memory"),
+        ("/dev/port", (1, 4), "I/O ports"),
+        ("/dev/kmsg", (1, 11), "kernel's log"),
+        ("/dev/tty1", (4, 1), "console"),
+        ("/dev/tty", (5, 0), "console"),
+        ("/dev/sg0", (21, 0), "storage"),
+        ("/dev/loop-control", (10, 237), "storage"),
+        ("/dev/mapper/control", (10, 236), "storage"),
+        ("/dev/nvme0", (240, 0), "storage"),
+        ("/dev/ng0n1", (241, 0), "storage"),
+        ("/dev/bsg/0:0:0:0", (242, 0), "storage"),
+        ("/dev/watchdog1", (243, 1), "power off"),
+        ("/dev/ipmi0", (244, 0), "power off"),
+        ("/dev/rtc0", (245, 0), "clock"),
+        ("/dev/uinput", (10, 223), "keyboard"),
+        ("/dev/cpu/0/msr", (202, 0), "processor"),
+    ],
+)
+def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> None:
+    assert reason in why_dangerous(device("x", "path", node, numbers=numbers))
+
+
+def test_dangerous_by_what_the_node_uses_them_for() -> None:
+    assert "console" in why_dangerous(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
+    assert "default route" in why_dangerous(device("nic", "nic", attributes={"uplink": True}))
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        device("kvm", "misc", "/dev/kvm", numbers=(10, 232)),
+        device("fuse", "misc", "/dev/fuse", numbers=(10, 229)),
+        device("ttys", "tty", "/dev/ttyS0", numbers=(4, 64)),
+        device("null", "path", "/dev/null", numbers=(1, 3)),
+        device("nic", "nic", attributes={"uplink": False}),
+    ],
+)
+def test_harmless_devices(harmless: Device) -> None:
+    assert why_dangerous(harmless) == ""

@@ -1,0 +1,64 @@
+"""Values for containers that name the facts of devices."""
+
+import pytest
+
+from hostdevices import Device, Devnode
+from resources.template import MOST_BYTES, Template, ValueTooLong, is_reserved, is_variable, read, render
+
+STICK = Device(
+    id="usb-1",
+    kind="usb",
+    name="1-2",
+    attributes={"serial": "A\nB", "removable": True, "resource.kubernetes.io/numaNode": 0},
+    devnodes=(Devnode("/dev/a", "c", 1, 1), Devnode("/dev/b", "c", 1, 2, container_path="/dev/inside")),
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "filled"),
+    [
+        ("{ids} at {devnodes}", "usb-1.0,usb-1.1 at /dev/a,/dev/inside"),
+        ("{serial}/{removable}/{numaNode}/{model}", "AB/true/0/"),
+        ("{{ids}}", "{ids}"),
+        ("plain", "plain"),
+    ],
+)
+def test_facts_take_the_place_of_fields(written: str, filled: str) -> None:
+    template = read(written)
+    assert (template.unknown, template.is_unbalanced) == ((), False)
+    assert render(template.text, ["usb-1.0", "usb-1.1"], [STICK]) == filled
+
+
+def test_what_is_wrong_with_a_template_is_said() -> None:
+    assert read("{colour} {numaNode}") == Template(
+        "{colour} {resource.kubernetes.io/numaNode}", unknown=("colour",), is_unbalanced=False
+    )
+    assert read("{ids").is_unbalanced
+    assert read("}").is_unbalanced
+
+
+def test_names_of_variables() -> None:
+    assert [is_variable(name) for name in ("A_1", "_", "1A", "A-B", "", "A=B")] == [True, True, *[False] * 4]
+    assert all(map(is_reserved, ("PATH", "LD_PRELOAD", "KUBERNETES_PORT", "NODEPLUG_X")))
+    assert not any(map(is_reserved, ("PATHS", "MY_PATH", "NODEPLUG")))
+    assert not any(map(is_reserved, ("NVIDIA_VISIBLE_DEVICES", "PYTHONPATH", "BASH_ENV")))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_for_nobody"),
+    [("PYTHONPATH", True), ("https_proxy", True), ("TZDIR", True), ("LD_X", True), ("GPU_MODEL", False), ("TZ", False)],
+)
+def test_what_is_not_a_claims_to_set(name: str, is_for_nobody: bool) -> None:
+    assert is_reserved(name, for_claim=True) == is_for_nobody
+
+
+def test_a_filled_value_has_a_limit() -> None:
+    """Of bytes, which characters may have several of; nothing longer is made on the way."""
+    stick = Device("usb-1", "usb", "1-2", attributes={"serial": "\u00fc" * 1000})
+    assert len(render("{serial}" * 16, ["a"], [stick]).encode()) == 32_000
+    words = r"^variable A: more than 32768 bytes with the facts of 1 device\(s\); name fewer"
+    with pytest.raises(ValueTooLong, match=words):
+        render("{serial}" * 1_000_000, ["a"], [stick], of="variable A")
+    assert len(render("x" * MOST_BYTES, [], [])) == MOST_BYTES
+    with pytest.raises(ValueTooLong):
+        render("x" * MOST_BYTES + "{{", [], [])
