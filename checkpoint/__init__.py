@@ -1,26 +1,22 @@
-"""What was handed out: leases and withheld devices, on disk before the answer leaves.
+"""Who holds what: leases on disk before the answer leaves, and what ends and restores them.
 
 grant -> decided on the loop -> one transaction for all who wait -> the answers
+witnesses -> Holdings -> Reconciler -> leases end or are restored
 """
 
 from checkpoint.database import SetAside
 from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, StateLocked
-from checkpoint.lease import Api, Lease, LeaseKey, Obstacles
-from checkpoint.ledger import Granted, Ledger, Reconciled
-from checkpoint.quarantine import Withheld
+from checkpoint.lease import Api, Lease, LeaseKey
+from checkpoint.ledger import Ledger
 
 __all__ = [
     "Api",
     "CheckpointError",
-    "Granted",
     "Lease",
     "LeaseKey",
     "LeaseRefused",
     "Ledger",
     "LedgerUnavailable",
-    "Obstacles",
-    "Reconciled",
     "SetAside",
     "StateLocked",
-    "Withheld",
 ]

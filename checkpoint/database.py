@@ -1,12 +1,13 @@
-"""The ledger's file: opened or set aside, loaded, written. Blocking; used by one thread only.
+"""The ledger's file: opened or set aside, loaded, written. Blocking; used by one thread at a time.
 
 Rules:
-1. One process per state directory: a lock on the directory itself, which a full or read-only disk cannot prevent.
-2. A file that is not sound (truncated, garbage, somebody else's, written by a newer version) is renamed, never deleted,
-   and a fresh one takes its place: a node must come up again. `Ledger.reconcile` then names what the kubelet still
-   holds without a lease.
+1. One process per state directory: a lock on a file in it that only root can open, so that nobody else can hold it.
+2. A file that is not sound (truncated, garbage, somebody else's, written by a newer version), or that takes the place
+   of the one in use, is renamed, never deleted, and a fresh one takes its place: a node must come up again. What pods
+   hold without a lease is then leased again (reconciler.py).
 3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
-4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut.
+4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
+   kept short and used again (`tidy`): on a small disk it would leave no room for the end of a lease.
 """
 
 import contextlib
@@ -16,7 +17,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,19 @@ import msgspec
 from msgspec import Struct
 
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.lease import Book, Lease
+from checkpoint.lease import Book, Change, Lease
 from checkpoint.migrations import APPLICATION_ID, MIGRATIONS, migrate, version
-from checkpoint.quarantine import Withheld
+
+try:
+    from _blake2 import blake2b  # as random.py does: hashlib loads all of OpenSSL
+except ImportError:
+    from hashlib import blake2b
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "ledger.sqlite3"
+_LOCK_NAME = "lock"
+_UNRESTORED_NAME = "unrestored"  # is there from when an empty ledger is made until what pods have is on record
 _COMPANIONS = ("", "-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 _NOT_SOUND = {
     sqlite3.SQLITE_CORRUPT,
@@ -39,26 +45,9 @@ _NOT_SOUND = {
     0,  # the error is the Python module's own: text that is not UTF-8
 }
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
-
-
-class State(Struct, frozen=True):
-    """What is on record: leases, and withheld devices by id."""
-
-    book: Book
-    withheld: dict[str, Withheld]
-
-
-class Writes(Struct, frozen=True):
-    """What one transaction does, in this order: leases and withheld devices that go, then those that come."""
-
-    ended: tuple[Lease, ...] = ()
-    begun: tuple[Lease, ...] = ()
-    readmitted: tuple[str, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Tell whether there is anything to write."""
-        return bool(self.ended or self.begun or self.readmitted or self.withheld)
+_LONGEST_LOG = 256 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
+_TIDY_AFTER = 8  # commits: some 64 pages of the write-ahead log
+_COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
 
 
 class SetAside(Struct, frozen=True):
@@ -82,34 +71,76 @@ class Database:
     def __init__(self, directory: Path) -> None:
         """Prepare; nothing is touched yet."""
         self.path = directory / FILE_NAME
-        self.commits = 0  # transactions with leases or withheld devices that reached the disk
+        self.commits = 0  # transactions that reached the disk
         self.set_aside: list[SetAside] = []
+        self.began_empty = False  # there was no ledger, or none that could be used: pods may hold what is not in it
         self._directory = directory
+        self._unrestored = directory / _UNRESTORED_NAME
+        self._untidy = 0  # commits since `tidy`
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None  # device and inode of the open file
+        self._identity: tuple[int, int] | None = None  # device and inode of the file in use
 
-    def load(self) -> State:
+    def peek(self) -> Book:
+        """Return what is on record, without the lock and without changing anything; an empty book where nothing is.
+
+        Raises `LedgerUnavailable` for a file that cannot be read or is not of this version.
+        """
+        with self._translated("read"):
+            if not _size(self.path):
+                return Book()
+            try:
+                return _read_only(self.path)
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_CANTOPEN or _size(self.path.with_name(f"{FILE_NAME}-wal")):
+                    raise
+                return _read_only(self.path, "&immutable=1")  # a disk on which nothing can be written, not even a log
+
+    def load(self) -> Book:
         """Take the lock, open the file, return what it holds. Raises `StateLocked` or `LedgerUnavailable`."""
-        with self._translated():
+        with self._translated("open"):
             return self._open()
 
-    def write(self, before: State, writes: Sequence[Writes]) -> None:
-        """Turn `before` into the next state in one durable transaction. Raises `LedgerUnavailable`: nothing changed."""
-        with self._translated():
+    def write(self, book: Book, changes: Sequence[Change]) -> None:
+        """Make `changes` durable, which `book` has already, in one transaction.
+
+        Raises `LedgerUnavailable`: nothing is.
+        """
+        with self._translated("write"):
             if self._connection is None or not self._in_place():
                 self._close_file()
-                if self._open() != before:
-                    assert self._connection is not None
-                    with _transaction(self._connection):
-                        _erase(self._connection)
-                        everything = Writes(begun=tuple(before.book), withheld=tuple(before.withheld.values()))
-                        _apply(self._connection, everything)
-            assert self._connection is not None
-            with _transaction(self._connection):
-                for each in writes:
-                    _apply(self._connection, each)
+                self._open()
+                assert self._connection is not None
+                with _transaction(self._connection):
+                    self._connection.execute("DELETE FROM lease")
+                    self._connection.execute("DELETE FROM record")
+                    _insert(self._connection, tuple(book))
+            else:
+                with _transaction(self._connection):
+                    for change in changes:
+                        _apply(self._connection, change)
             self.commits += 1
+            self._untidy += 1
+
+    def tidy(self) -> None:
+        """Fold the write-ahead log into the database; a disk that refuses is met at the next write.
+
+        The log keeps its blocks, so that leases can end on a disk that others have filled.
+        """
+        self._untidy = 0
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    @property
+    def is_untidy(self) -> bool:
+        """Tell whether it is time for `tidy`."""
+        return self._untidy >= _TIDY_AFTER
+
+    def note_restored(self) -> None:
+        """Note for the next process that what pods have is on record; a disk that refuses has it find out again."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._unrestored)
 
     def close(self) -> None:
         """Close the file and give the lock back. Idempotent."""
@@ -117,17 +148,18 @@ class Database:
         self._unlock()
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, verb: str) -> Iterator[None]:
         """Turn errors of the disk into words. The file is closed: the next call starts from a clean connection."""
         try:
             yield
         except (OSError, sqlite3.Error, _Unsound) as error:
             self._close_file()
+            refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
             raise LedgerUnavailable(
-                f"no lease can be recorded in {self.path}: {_in_words(error)}; nothing is handed out until it can"
+                f"cannot {verb} the lease database {self.path}: {_in_words(error)}{refused}"
             ) from error
 
-    def _open(self) -> State:
+    def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._take_lock()
         try:
@@ -137,7 +169,7 @@ class Database:
             self._rename(unsound)
         return self._open_sound()
 
-    def _open_sound(self) -> State:
+    def _open_sound(self) -> Book:
         empty = _size(self.path) == 0
         if empty and _size(self.path.with_name(FILE_NAME + "-wal")):
             # SQLite would delete it
@@ -146,23 +178,34 @@ class Database:
             self._create()
         try:
             connection = self._connection = sqlite3.connect(
-                self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=16
+                self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
             )
+            os.chmod(self.path, 0o600)  # one that was put here may be readable for others
             stat = os.stat(self.path)
-            self._identity = (stat.st_dev, stat.st_ino)
+            identity = (stat.st_dev, stat.st_ino)
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
+            connection.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
             connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
             connection.execute("PRAGMA foreign_keys = ON")
             migrate(connection)
-            return _load(connection)
+            found = _load(connection)
         except sqlite3.DatabaseError as error:
             if _code(error) in _NOT_SOUND:
                 raise _Unsound("corrupt", str(error)) from error
             raise
+        if self._identity not in (None, identity) and len(found):
+            raise _Unsound("replaced", "another ledger has taken the place of the one in use")
+        if self._identity is None:
+            self.began_empty = self._unrestored.exists()
+        self._identity = identity
+        return found
 
     def _create(self) -> None:
+        if self._identity is None:  # or what is in memory will be in it
+            os.close(os.open(self._unrestored, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         for folder in (self._directory, self._directory.parent):
             _sync_folder(folder)
@@ -179,7 +222,7 @@ class Database:
         aside = SetAside(self._directory / target, str(unsound))
         self.set_aside.append(aside)
         log.error(
-            "the ledger %s cannot be used: %s; it is kept as %s, and a new one begins without its leases",
+            "the ledger %s cannot be used: %s; it is kept as %s, and a new one takes its place",
             self.path,
             aside.reason,
             aside.path.name,
@@ -194,12 +237,18 @@ class Database:
         return self._identity == (stat.st_dev, stat.st_ino)
 
     def _take_lock(self) -> None:
+        path = self._directory / _LOCK_NAME
         if self._lock is not None:
-            if os.path.samestat(os.fstat(self._lock), os.stat(self._directory)):
-                return
-            self._unlock()  # the directory was replaced, the lock is on the old one
-        lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if os.path.samestat(os.fstat(self._lock), os.stat(path)):
+                    return
+            except FileNotFoundError:
+                pass
+            self._unlock()  # the directory was replaced, the lock is in the old one
+        os.chmod(self._directory, 0o700)  # a hostPath is made readable for all
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            os.fchmod(lock, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock)
@@ -216,7 +265,7 @@ class Database:
             os.close(lock)
 
     def _close_file(self) -> None:
-        connection, self._connection, self._identity = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             # a failing checkpoint on close loses nothing: the log stays and is read by the next open
             with contextlib.suppress(sqlite3.Error):
@@ -237,13 +286,20 @@ def _check(connection: sqlite3.Connection) -> None:
         raise _Unsound("newer", reason)
 
 
-def _load(connection: sqlite3.Connection) -> State:
+def _read_only(path: Path, option: str = "") -> Book:
+    uri = f"{path.absolute().as_uri()}?mode=ro{option}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_FOR_READER)) as connection:
+        _check(connection)
+        if version(connection) != len(MIGRATIONS):
+            raise _Unsound("older", f"schema version {version(connection)}, this nodeplug has {len(MIGRATIONS)}")
+        return _load(connection)
+
+
+def _load(connection: sqlite3.Connection) -> Book:
     """Read everything. A row that makes no sense makes the file unsound: half a truth would hand devices out twice."""
     # fetchall: a half-read cursor would keep the file open while it is renamed
-    bodies = dict(connection.execute("SELECT digest, body FROM answer").fetchall())
-    columns = "resource, api, unit, occupies, touches, holder, answer, phase, boot_id, since"
-    rows = connection.execute(f"SELECT {columns} FROM lease ORDER BY since, unit").fetchall()  # noqa: S608 - constant
-    kept_back = connection.execute("SELECT device, reason, since FROM withheld ORDER BY since").fetchall()
+    bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM lease ORDER BY sequence").fetchall()  # noqa: S608 - constant
     try:
         leases = [
             msgspec.convert(
@@ -251,63 +307,65 @@ def _load(connection: sqlite3.Connection) -> State:
                     "resource": resource,
                     "api": api,
                     "unit": unit,
-                    "occupies": msgspec.json.decode(occupies),
-                    "touches": msgspec.json.decode(touches),
+                    "owner": owner,
+                    "exclusive": msgspec.json.decode(exclusive),
+                    "shared": msgspec.json.decode(shared),
                     "holder": holder,
-                    "answer": bodies[answer],
+                    "pods": msgspec.json.decode(pods),
+                    "record": bodies[record],
                     "phase": phase,
                     "boot_id": boot_id,
-                    "since": since,
+                    "granted_at": granted_at,
                 },
                 Lease,
             )
-            for resource, api, unit, occupies, touches, holder, answer, phase, boot_id, since in rows
-        ]
-        withheld = [
-            msgspec.convert({"device": device, "reason": reason, "since": since}, Withheld)
-            for device, reason, since in kept_back
+            for resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at in rows
         ]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise _Unsound("corrupt", f"a record makes no sense: {error}") from error
-    return State(Book(leases), {each.device: each for each in withheld})
+    return Book(leases)
 
 
-def _apply(connection: sqlite3.Connection, writes: Writes) -> None:
-    # Deletions first: the trigger drops answers that nobody refers to any more, and a new lease may bring the same one.
+def _apply(connection: sqlite3.Connection, change: Change) -> None:
+    # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
+    if change.ended:
+        connection.executemany(
+            "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in change.ended]
+        )
+    _insert(connection, change.begun)
+    if change.updated:
+        connection.executemany(
+            "UPDATE lease SET holder = ?, pods = ? WHERE resource = ? AND api = ? AND unit = ?",
+            [(lease.holder, _json(lease.pods), *lease.key) for _, lease in change.updated],
+        )
+
+
+def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+    if not leases:
+        return
+    digests = {body: blake2b(body, digest_size=16).digest() for body in {lease.record for lease in leases}}
     connection.executemany(
-        "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in writes.ended]
+        "INSERT OR IGNORE INTO record VALUES (?, ?)", [(digest, body) for body, digest in digests.items()]
     )
-    answers = {_digest(body): body for body in {lease.answer for lease in writes.begun}}
-    connection.executemany("INSERT OR IGNORE INTO answer VALUES (?, ?)", answers.items())
-    digests = {body: digest for digest, body in answers.items()}
     connection.executemany(
-        "INSERT INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (_row(lease, digests[lease.answer]) for lease in writes.begun),
-    )
-    connection.executemany("DELETE FROM withheld WHERE device = ?", [(device,) for device in writes.readmitted])
-    connection.executemany(
-        "INSERT OR REPLACE INTO withheld VALUES (?, ?, ?)", [(x.device, x.reason, x.since) for x in writes.withheld]
+        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+        [_row(lease, digests[lease.record]) for lease in leases],
     )
 
 
-def _row(lease: Lease, answer: bytes) -> tuple[Any, ...]:
+def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:
     return (
-        lease.resource,
-        lease.api,
-        lease.unit,
-        _json(lease.occupies),
-        _json(lease.touches),
+        *lease.key,
+        lease.owner,
+        _json(lease.exclusive),
+        _json(lease.shared),
         lease.holder,
-        answer,
+        _json(lease.pods),
+        record,
         lease.phase,
         lease.boot_id,
-        lease.since,
+        lease.granted_at,
     )
-
-
-def _erase(connection: sqlite3.Connection) -> None:
-    for table in ("lease", "answer", "withheld"):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own table names
 
 
 @contextlib.contextmanager
@@ -320,10 +378,6 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _digest(body: bytes) -> bytes:
-    return blake2b(body, digest_size=16).digest()
 
 
 def _json(devices: Iterable[str]) -> str:

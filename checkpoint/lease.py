@@ -1,52 +1,55 @@
 """Leases: who was given which device, and who must not be given it.
 
-Rules (a device is a stable id, see hostdevices/identity.py; a party is a device plugin resource, or a claim):
-1. A device that one party's lease occupies is nobody else's: not whole, not in parts.
-2. A device of which one party's lease takes a part (touches) cannot be another party's whole.
-3. Inside one resource of the device plugin API the kubelet decides: it frees the devices of a finished pod without
-   telling us, so a grant for a leased unit ends the old lease. A share is a unit of its own.
-4. In DRA the kubelet tells us when a claim ends, so each claim is a party: what another claim holds is refused. A share
-   touches its device, so shares of several claims go together. Administrators' access neither occupies nor touches.
+Rules (a device is a stable id, see hostdevices/identity.py):
+1. What one owner's lease has exclusively is nobody else's: not whole, not in parts.
+2. What one owner's lease shares cannot be another owner's exclusively; several owners may share it.
+3. Leases of one owner do not conflict. In the device plugin API the owner is the unit, or all shares of one size of a
+   device (`unit_owner`, `shares_owner`); in DRA it is the claim.
+4. The device plugin API has no word for the end of a pod: the kubelet gives a unit out again once it is free, so a
+   grant for a leased unit of the same resource ends the lease before. A claim keeps its unit from other claims.
 
-Pure; ledger.py makes it durable.
+Pure: a `Book` is changed in memory and can take every change back; ledger.py makes it durable.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from checkpoint.errors import LeaseRefused
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
-LeaseKey: TypeAlias = tuple[str, str, str]  # resource, API, unit
-_Party: TypeAlias = tuple[str, str]  # resource or claim, API
-_UNKNOWN_HOLDER = "a holder that is not known yet"
-_Parties: TypeAlias = dict[str, dict[_Party, int]]  # device -> how many leases of each party
+LeaseKey: TypeAlias = tuple[str, Api, str]  # resource, API, unit
+_Index: TypeAlias = dict[str, dict[str, dict[LeaseKey, None]]]  # device -> owner -> its leases
+_K = TypeVar("_K")
 
 
 class Lease(Struct, frozen=True, kw_only=True):
     """One unit that was handed out.
 
-    `unit` is the id that the kubelet knows: a device's, or a share's (`misc-fuse.3`). `occupies` are the devices that
-    it takes whole: the device itself, a group's members. `touches` are the wholes that it is a part of: the GPU of a
+    `unit` is the id that the kubelet knows: a device's, or a share's (`misc-fuse.3`). `exclusive` are the devices that
+    it takes whole: the device itself, a group's members. `shared` are those of which it takes a part: the GPU of a
     partition, the physical function of a virtual one. `holder` is `pod/<namespace>/<name>/<container>` or
-    `claim/<uid>`, empty while unknown. `answer` is what the kubelet was told, as bytes of the wire. `phase`: `intended`
-    before the host is changed for a claim, `done` after. `since` in seconds of the Unix clock.
+    `claim/<namespace>/<name>/<uid>`, empty while unknown; `pods` are the uids of the pods that may use it, as far as
+    they are known.
+    `record` is what its API needs to answer again. `phase`: `intended` before the host is changed for a claim, `done`
+    after. `boot_id` is the boot in which it was granted, `granted_at` the wall clock then, for people: nothing is
+    decided by it.
     """
 
     resource: str
     unit: str
     api: Api
-    occupies: frozenset[str]
-    touches: frozenset[str] = frozenset()
+    owner: str
+    exclusive: frozenset[str]
+    shared: frozenset[str] = frozenset()
     holder: str = ""
-    answer: bytes = b""
+    pods: frozenset[str] = frozenset()
+    record: bytes = b""
     phase: Phase = "done"
     boot_id: str
-    since: float
+    granted_at: float = 0.0
 
     @property
     def key(self) -> LeaseKey:
@@ -54,47 +57,56 @@ class Lease(Struct, frozen=True, kw_only=True):
         return (self.resource, self.api, self.unit)
 
     @property
-    def party(self) -> tuple[str, Api]:
-        """Who it is that holds: leases of one party do not get in each other's way."""
-        return (self.holder if self.api == "dra" else self.resource, self.api)
+    def devices(self) -> frozenset[str]:
+        """Every device that it has, exclusively or shared."""
+        return self.exclusive | self.shared
 
-
-class Obstacles(Struct, frozen=True):
-    """What leases take, by device, as a party sees it that holds none of them."""
-
-    occupied: Mapping[str, Lease] = {}
-    touched: Mapping[str, Lease] = {}
-
-    def __bool__(self) -> bool:
-        """Tell whether anything is taken."""
-        return bool(self.occupied or self.touched)
-
-    def why_not(self, occupies: Iterable[str], touches: Iterable[str] = ()) -> str:
-        """Return who has a device that a new lease would need, in words; empty when nobody does."""
-        whole = sorted(occupies)
-        for device in (*whole, *sorted(touches)):
-            held = self.occupied.get(device) or (self.touched.get(device) if device in whole else None)
-            if held is not None:
-                return f"{held.resource} ({held.api}) has given {held.unit} to {held.holder or _UNKNOWN_HOLDER}"
-        return ""
+    def __str__(self) -> str:
+        """Return what was given to whom: `example.com/gpu (dra) has given gpu-0 to claim/...`."""
+        holder = self.holder or "a pod that the kubelet has not reported yet"
+        return f"{self.resource} ({self.api}) has given {self.unit} to {holder}"
 
 
 class Change(Struct, frozen=True):
-    """A step from one book to the next: leases that end, then leases that begin."""
+    """What one request does: leases that end, then leases that begin, then leases that learn of their holders."""
 
-    book: "Book"
     ended: tuple[Lease, ...] = ()
     begun: tuple[Lease, ...] = ()
+    updated: tuple[tuple[Lease, Lease], ...] = ()  # before, after
+
+    def __bool__(self) -> bool:
+        """Tell whether it changes anything."""
+        return bool(self.ended or self.begun or self.updated)
+
+
+def unit_owner(resource: str, unit: str) -> str:
+    """Return who owns the lease of a whole unit of the device plugin API: that unit alone."""
+    return f"{resource}={unit}"
+
+
+def claim_owner(uid: str) -> str:
+    """Return who owns the leases of a claim."""
+    return f"claim/{uid}"
+
+
+def shares_owner(resource: str, device: str, shares: int) -> str:
+    """Return who owns the leases of a device's shares: all of them, as long as there are that many."""
+    return f"{resource}={device}/{shares}"
 
 
 class Book:
-    """All leases at one moment. Never changes: each operation returns the step to the next book."""
+    """All leases at one moment, in the order of their grants.
+
+    Every operation costs what it changes, not what there is.
+    """
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
         """Take leases as they are: they were checked when they were granted."""
         self._leases: dict[LeaseKey, Lease] = {}
-        self._occupied: _Parties = {}
-        self._touched: _Parties = {}
+        self._exclusive: _Index = {}
+        self._shared: _Index = {}
+        self._by_owner: dict[str, dict[LeaseKey, None]] = {}
+        self._by_resource: dict[tuple[str, Api], dict[LeaseKey, None]] = {}
         for lease in leases:
             self._add(lease)
 
@@ -106,126 +118,130 @@ class Book:
         """Count the leases."""
         return len(self._leases)
 
-    def __eq__(self, other: object) -> bool:
-        """Tell whether both hold the same leases."""
-        return isinstance(other, Book) and self._leases == other._leases
+    def get(self, key: LeaseKey) -> Lease | None:
+        """Return the lease of a unit; None where it has none."""
+        return self._leases.get(key)
+
+    def of_owner(self, owner: str) -> tuple[Lease, ...]:
+        """Return what an owner has."""
+        return tuple(self._leases[key] for key in self._by_owner.get(owner, ()))
+
+    def of_resource(self, resource: str, api: Api) -> tuple[Lease, ...]:
+        """Return what was handed out of a resource through one API."""
+        return tuple(self._leases[key] for key in self._by_resource.get((resource, api), ()))
+
+    def of_device(self, device: str) -> Iterator[Lease]:
+        """Yield the leases that have a device, exclusively or shared."""
+        for index in (self._exclusive, self._shared):
+            for keys in index.get(device, {}).values():
+                yield from (self._leases[key] for key in keys)
+
+    def resources(self, api: Api) -> frozenset[str]:
+        """Return the resources of which something was handed out through an API."""
+        return frozenset(resource for resource, each in self._by_resource if each == api)
+
+    def conflicts(
+        self, owner: str, exclusive: Iterable[str], shared: Iterable[str] = ()
+    ) -> Iterator[tuple[str, Lease]]:
+        """Yield the leases that keep these devices from `owner`, one for each other owner, with the device."""
+        for device in sorted(exclusive):
+            for index in (self._exclusive, self._shared):
+                yield from self._others(index, device, owner)
+        for device in sorted(shared):
+            yield from self._others(self._exclusive, device, owner)
 
     def grant(self, wanted: Sequence[Lease]) -> Change:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
-        book = self._copy()
-        seen: set[LeaseKey] = set()
-        ended: list[Lease] = []
-        for lease in wanted:
-            if lease.key in seen:
-                raise LeaseRefused(
-                    f"device {lease.unit}: asked for twice in one request of {lease.resource}; name it once", lease.unit
-                )
-            seen.add(lease.key)
-            old = book._leases.get(lease.key)
-            if old is not None:
-                if lease.api == "dra" and old.holder != lease.holder:
-                    raise _refusal(lease, old, lease.unit, "a unit has one claim at a time")
-                book._drop(old)
-                ended.append(old)
-        for lease in wanted:
-            book._check(lease)
-            book._add(lease)
-        return Change(book, tuple(ended), tuple(wanted))
-
-    def obstacles(self, api: Api) -> Obstacles:
-        """Return what the other API than `api` has handed out."""
-        others = [lease for lease in self if lease.api != api]
-        return Obstacles(
-            {device: lease for lease in others for device in lease.occupies},
-            {device: lease for lease in others for device in lease.touches},
-        )
-
-    def end(self, which: Callable[[Lease], bool]) -> Change:
-        """End the leases for which `which` is true."""
-        ended = tuple(lease for lease in self if which(lease))
-        return self._step(ended, ())
-
-    def reconcile(
-        self, api: Api, held: Mapping[tuple[str, str], str], judged_before: float, ended_before: float, boot_id: str
-    ) -> Change:
-        """Follow what the kubelet says: `held` maps (resource, unit) to its holder.
-
-        Leases of `api` that it does not name end if they were granted before `ended_before`. Those that it names and
-        that were granted before `judged_before` take the holder and this boot's id. Times as in `Lease.since`.
-        """
         ended: list[Lease] = []
         begun: list[Lease] = []
-        for lease in self:
-            holder = held.get((lease.resource, lease.unit))
-            if lease.api != api:
-                continue
-            if holder is None:
-                if lease.since < ended_before:
-                    ended.append(lease)
-            elif lease.since < judged_before and (lease.holder, lease.boot_id) != (holder, boot_id):
-                ended.append(lease)
-                begun.append(replace(lease, holder=holder, boot_id=boot_id))
-        return self._step(tuple(ended), tuple(begun))
+        try:
+            for key in dict.fromkeys(lease.key for lease in wanted):
+                if (old := self._leases.get(key)) is not None:
+                    self._drop(old)
+                    ended.append(old)
+            for lease in wanted:
+                self._check(lease, ended)
+                self._add(lease)
+                begun.append(lease)
+        except LeaseRefused:
+            self.undo(Change(tuple(ended), tuple(begun)))
+            raise
+        return Change(tuple(ended), tuple(begun))
 
-    def _step(self, ended: tuple[Lease, ...], begun: tuple[Lease, ...]) -> Change:
-        if not ended and not begun:
-            return Change(self)
-        book = self._copy()
+    def end(self, keys: Iterable[LeaseKey]) -> Change:
+        """End the leases of these units; those that are not leased are passed over."""
+        ended = tuple(self._leases[key] for key in dict.fromkeys(keys) if key in self._leases)
         for lease in ended:
-            book._drop(lease)
-        for lease in begun:
-            book._add(lease)
-        return Change(book, ended, begun)
+            self._drop(lease)
+        return Change(ended)
 
-    def _check(self, lease: Lease) -> None:
-        mine = lease.party
-        for device in sorted(lease.occupies | lease.touches):
-            others = self._occupied.get(device, {}).keys() - {mine}
-            if others:
-                raise _refusal(lease, self._find(device, others), device, "a device has one holder at a time")
-            others = self._touched.get(device, {}).keys() - {mine}
-            if others and device in lease.occupies:
-                rule = "a device is handed out whole or in parts"
-                raise _refusal(lease, self._find(device, others), device, rule)
+    def update(self, leases: Iterable[Lease]) -> Change:
+        """Take over what became known of leases (holder, pods); those that have ended meanwhile stay ended."""
+        known = ((self._leases.get(lease.key), lease) for lease in leases)
+        updated = tuple((old, new) for old, new in known if old is not None and old != new)
+        self._leases.update((new.key, new) for _, new in updated)
+        return Change(updated=updated)
 
-    def _find(self, device: str, parties: Iterable[_Party]) -> Lease:
-        wanted = frozenset(parties)
-        return next(x for x in self if x.party in wanted and (device in x.occupies or device in x.touches))
+    def undo(self, change: Change) -> None:
+        """Take a change back, the latest first. Leases that had ended come back behind the others."""
+        self._leases.update((old.key, old) for old, _ in change.updated)
+        for lease in change.begun:
+            self._drop(lease)
+        for lease in change.ended:
+            self._add(lease)
 
-    def _copy(self) -> "Book":
-        book = Book()
-        book._leases = dict(self._leases)
-        book._occupied = dict(self._occupied)
-        book._touched = dict(self._touched)
-        return book
+    def _check(self, wanted: Lease, replaced: Iterable[Lease]) -> None:
+        if wanted.key in self._leases:
+            raise LeaseRefused(
+                f"device {wanted.unit}: requested twice in one request of {wanted.resource}; name it once", wanted.unit
+            )
+        old = next((x for x in replaced if x.key == wanted.key), None)
+        if old is not None and wanted.api == "dra" and old.owner != wanted.owner:
+            raise _refusal(wanted, old, wanted.unit, "a unit has one claim at a time")
+        for device, held in self.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
+            whole = device in held.exclusive
+            rule = "a device has one holder at a time" if whole else "a device is handed out whole or in parts"
+            raise _refusal(wanted, held, device, rule)
+
+    def _others(self, index: _Index, device: str, owner: str) -> Iterator[tuple[str, Lease]]:
+        for other, keys in index.get(device, {}).items():
+            if other != owner:
+                yield device, self._leases[next(iter(keys))]
 
     def _add(self, lease: Lease) -> None:
-        self._leases[lease.key] = lease
-        self._count(lease, 1)
+        key = lease.key
+        self._leases[key] = lease
+        self._by_owner.setdefault(lease.owner, {})[key] = None
+        self._by_resource.setdefault((lease.resource, lease.api), {})[key] = None
+        for index, devices in ((self._exclusive, lease.exclusive), (self._shared, lease.shared)):
+            for device in devices:
+                index.setdefault(device, {}).setdefault(lease.owner, {})[key] = None
 
     def _drop(self, lease: Lease) -> None:
-        del self._leases[lease.key]
-        self._count(lease, -1)
-
-    def _count(self, lease: Lease, by: int) -> None:
-        party = lease.party
-        for index, devices in ((self._occupied, lease.occupies), (self._touched, lease.touches)):
+        key = lease.key
+        del self._leases[key]
+        _remove(self._by_owner, lease.owner, key)
+        _remove(self._by_resource, (lease.resource, lease.api), key)
+        for index, devices in ((self._exclusive, lease.exclusive), (self._shared, lease.shared)):
             for device in devices:
-                parties = dict(index.get(device, {}))  # a copy: other books share the inner mappings
-                parties[party] = parties.get(party, 0) + by
-                if not parties[party]:
-                    del parties[party]
-                if parties:
-                    index[device] = parties
-                else:
+                owners = index[device]
+                _remove(owners, lease.owner, key)
+                if not owners:
                     del index[device]
 
 
+def _remove(index: dict[_K, dict[LeaseKey, None]], name: _K, key: LeaseKey) -> None:
+    del index[name][key]
+    if not index[name]:
+        del index[name]
+
+
 def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused:
-    owner = held.holder or _UNKNOWN_HOLDER
-    way_out = "unprepare that claim first" if held.api == "dra" else "end that pod, or leave the device to one resource"
+    way_out = (
+        "wait until that claim is unprepared"
+        if held.api == "dra"
+        else "delete that pod or let only one resource select the device"
+    )
     return LeaseRefused(
-        f"device {device}: {wanted.resource} cannot hand out {wanted.unit}, because {held.resource} ({held.api}) has"
-        f" given {held.unit} to {owner}; {rule}; {way_out}",
-        device,
+        f"device {device}: {wanted.resource} cannot hand out {wanted.unit}, because {held}; {rule}; {way_out}", device
     )

@@ -1,91 +1,125 @@
-"""The ledger: all leases and withheld devices, in memory to read and on disk before a promise is made.
+"""The ledger: all leases, in memory to read and on disk before a promise is made.
 
-The loop owns the state. Requests that come while a transaction runs wait; then each is decided on the loop, in order,
-against the state that the ones before it leave, and one transaction makes them all durable (group commit). Only then do
-callers get their answers and readers the new state. If the disk refuses, all of them are refused and nothing changed.
+    request -> decided on the loop, in order -> one transaction for all that wait -> answers, then observers
+
+The loop owns the state. Requests that come while a transaction runs wait; then each is decided against what the ones
+before it leave, and one transaction makes them all durable (group commit). If the disk refuses, all of them are refused
+and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write.
+
+Another process may own the directory when we start (an update): until `take` has it, leases can be read as they were
+found, and requests wait.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from checkpoint.database import Database, SetAside, State, Writes
+from checkpoint.database import Database, SetAside
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
-from checkpoint.lease import Api, Change, Lease, Obstacles
-from checkpoint.quarantine import Withheld, refuse_withheld
+from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
 
-log = logging.getLogger(__name__)
-
-ANSWER_GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
+log = logging.getLogger("nodeplug.leases")
 
 T = TypeVar("T")
+Check: TypeAlias = Callable[[Book], None]
+Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
+
+QUICK = 0.001  # seconds; a transaction that takes longer makes a thread do the next ones
+_QUICK_AGAIN = 16  # transactions in a row of at most `QUICK` in the thread until the loop does them again
+_RETRY = 0.05  # seconds between tries to take the state directory
 
 
-class Granted(Struct, frozen=True):
-    """What a grant did: `replaced` are the leases that it ended, for the log."""
+class Guard(Protocol):
+    """What happens before a lease is granted or refused (reconciler.py)."""
 
-    replaced: tuple[Lease, ...] = ()
+    async def before_granting(self) -> None:
+        """Return once nothing that pods have is without a lease. Raises `LedgerUnavailable` where nobody can say."""
+        ...
 
-
-class Reconciled(Struct, frozen=True):
-    """What the kubelet's word changed. `missing` are (resource, unit) that it holds without a lease of ours."""
-
-    ended: tuple[Lease, ...] = ()
-    updated: tuple[Lease, ...] = ()
-    missing: frozenset[tuple[str, str]] = frozenset()
-
-
-class _Decision(Struct, Generic[T], frozen=True):
-    state: State
-    writes: Writes
-    outcome: T
+    async def before_refusing(self) -> None:
+        """End the leases whose holders are gone, as far as that can be found out in time."""
+        ...
 
 
 class _Request(Struct):
-    decide: Callable[[State], _Decision[Any]]
+    decide: Callable[[Book], tuple[Change, Any]]
     answer: "asyncio.Future[Any]"
 
 
 class Ledger:
-    """One node's leases. Made by `Ledger.open`; belongs to the event loop that opened it."""
+    """One node's leases. Belongs to the event loop in which it is used first."""
 
-    def __init__(self, database: Database, boot_id: str) -> None:
-        """Use `Ledger.open`, which also reads the file."""
+    def __init__(self, directory: Path, boot_id: str, *, quick: float = QUICK) -> None:
+        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` in seconds, see `QUICK`."""
         self.boot_id = boot_id
-        self._database = database
+        self.guard: Guard | None = None
+        self.is_complete = True  # False while pods may hold what a lost ledger does not know
+        self._database = Database(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._state: State | None = None  # None until the file could be read
+        self._quick = quick
+        self._quick_in_a_row = _QUICK_AGAIN
+        self._book = Book()
+        self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
+        self._is_loaded = False
+        self._is_owned = asyncio.Event()
         self._waiting: list[_Request] = []
-        self._draining: asyncio.Task[None] | None = None
-        self._observers: list[Callable[[Set[Api]], None]] = []
-        self._looks: list[Callable[[], Awaitable[None]]] = []
-        self._closed = False
+        self._busy: asyncio.Task[None] | None = None  # the thread works for us
+        self._is_scheduled = False
+        self._observers: list[Observer] = []
+        self._is_closed = False
 
-    @classmethod
-    async def open(cls, directory: Path, boot_id: str) -> "Ledger":
-        """Open the ledger in `directory`, which is created if missing. `boot_id` is this boot's.
+    async def read(self) -> None:
+        """Find out what is on record, whoever owns it now. What cannot be read is not known until `take`."""
+        with contextlib.suppress(LedgerUnavailable):
+            self._book = await self._in_thread(self._database.peek)
 
-        A file that is not sound is set aside (`Ledger.set_aside`). A disk that cannot be read or written is no error
-        here: it is logged, and each request tries again. Raises `StateLocked` where another process has the directory.
+    async def take(self, patience: float = 0.0) -> None:
+        """Own the directory from now on; another process may take `patience` seconds to give it up.
+
+        A file that is not sound is set aside (`set_aside`). A disk that cannot be read or written is no error here: it
+        is logged, and each request tries again. Raises `StateLocked` where another process keeps the directory.
         """
-        ledger = cls(Database(directory), boot_id)
-        try:
-            ledger._state = await ledger._in_thread(ledger._database.load)
-        except LedgerUnavailable as error:
-            log.error("%s", error)
-        except BaseException:
-            await ledger.close()
-            raise
-        before = ledger.from_before_boot()
-        if before:
-            log.info("the node was restarted: %d leases date from before", len(before))
-        return ledger
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while True:
+            try:
+                await self.load()
+                break
+            except StateLocked:
+                if loop.time() >= deadline:
+                    raise
+            except LedgerUnavailable as error:
+                log.error("%s", error)
+                break
+            await asyncio.sleep(_RETRY)
+        self._is_owned.set()
+
+    async def owned(self) -> None:
+        """Return once the directory is ours (`take`)."""
+        await self._is_owned.wait()
+
+    async def load(self) -> None:
+        """Read the file if that was not possible before. Raises `LedgerUnavailable` or `StateLocked`."""
+        if not self._is_loaded:
+            self._loaded(await self._in_thread(self._database.load))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Tell whether the file was read; what stands in it is not known before."""
+        return self._is_loaded
+
+    def complete(self) -> None:
+        """Note that nothing that pods have is without a lease any more."""
+        self.is_complete = True
+        self._database.note_restored()
+        self._notify(None)
 
     @property
     def commits(self) -> int:
@@ -98,180 +132,246 @@ class Ledger:
         return tuple(self._database.set_aside)
 
     def leases(self) -> tuple[Lease, ...]:
-        """Return all leases, from memory."""
-        return tuple(self._state.book) if self._state else ()
+        """Return all leases, in the order of their grants."""
+        return tuple(self._book)
 
-    def obstacles(self, api: Api) -> Obstacles:
-        """Return what the other API than `api` has handed out, from memory."""
-        return self._state.book.obstacles(api) if self._state else Obstacles()
+    def devices(self) -> frozenset[str]:
+        """Return every device of which something is leased."""
+        return frozenset(device for lease in self._book for device in lease.devices)
 
-    def observe(self, changed: Callable[[Set[Api]], None]) -> None:
-        """Have `changed` called, on the loop, after each commit that granted or ended leases, with their APIs."""
+    def get(self, key: LeaseKey) -> Lease | None:
+        """Return the lease of a unit; None where it has none."""
+        return self._book.get(key)
+
+    def of_owner(self, owner: str) -> tuple[Lease, ...]:
+        """Return what an owner has (see lease.py)."""
+        return self._book.of_owner(owner)
+
+    def of_resource(self, resource: str, api: Api) -> tuple[Lease, ...]:
+        """Return what was handed out of a resource through one API."""
+        return self._book.of_resource(resource, api)
+
+    def resources(self, api: Api) -> frozenset[str]:
+        """Return the resources of which something was handed out through an API."""
+        return self._book.resources(api)
+
+    def conflicts(
+        self, owner: str, exclusive: Iterable[str], shared: Iterable[str] = ()
+    ) -> Iterator[tuple[str, Lease]]:
+        """Yield the leases beside which `owner` cannot have these devices (see `Book.conflicts`)."""
+        return self._book.conflicts(owner, exclusive, shared)
+
+    def age(self, lease: Lease) -> float:
+        """Return for how many seconds nobody was answered with a lease; those of before our start count from there."""
+        now = asyncio.get_running_loop().time()
+        return now - self._answered.get(lease.key, now)
+
+    def answered(self, leases: Iterable[Lease]) -> None:
+        """Note that somebody is answered with leases that are there already: they are as young as new ones."""
+        now = asyncio.get_running_loop().time()
+        self._answered.update((lease.key, now) for lease in leases if self._book.get(lease.key) is not None)
+
+    def observe(self, changed: Observer) -> None:
+        """Have `changed` called, on the loop, after each commit, with the leases that ended or began; None for any."""
         self._observers.append(changed)
 
-    def ask_before_refusing(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Have `look` end the leases whose holders are gone, before a device is refused because of a lease."""
-        self._looks.append(look)
+    async def known(self) -> None:
+        """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`."""
+        if self.guard is not None and not self.is_complete:
+            await self.guard.before_granting()
 
-    def from_before_boot(self) -> tuple[Lease, ...]:
-        """Return the leases that date from an earlier boot and that the kubelet has not confirmed since."""
-        return tuple(lease for lease in self.leases() if lease.boot_id != self.boot_id)
+    async def grant(self, wanted: Sequence[Lease], *, check: Check | None = None, guarded: bool = True) -> Change:
+        """Put all of `wanted` on disk, or none: when this returns, the answer may leave. Returns what it changed.
 
-    def withheld(self) -> tuple[Withheld, ...]:
-        """Return the devices that must not be handed out, from memory."""
-        return tuple(self._state.withheld.values()) if self._state else ()
-
-    async def grant(self, wanted: Sequence[Lease], *, afresh: bool = True) -> Granted:
-        """Put all of `wanted` on disk, or none: when this returns, the answer may leave.
-
-        Raises `LeaseRefused` where a device is somebody else's or withheld, `LedgerUnavailable` where the disk refuses.
-        With `afresh` nobody is refused before a fresh look at who still holds what (see `ask_before_refusing`).
+        `check` may refuse, too: it is asked at the moment of the decision. `guarded`: nobody is refused before a fresh
+        look at who still holds what, and nothing is granted while pods may hold what is not on record (`Guard`).
+        Raises `LeaseRefused` where a device is somebody else's, `LedgerUnavailable` where the disk refuses.
         """
 
-        def decide(state: State) -> _Decision[Granted]:
-            refuse_withheld(state.withheld, wanted)
-            change = state.book.grant(wanted)
-            return _changed(state, change, Granted(change.ended))
+        def decide(book: Book) -> tuple[Change, Change]:
+            if check is not None:
+                check(book)
+            change = book.grant(wanted)
+            return change, change
 
+        guard = self.guard if guarded else None
+        if guard is not None:
+            await self.known()
         try:
             return await self._request(decide)
         except LeaseRefused:
-            if not afresh or not self._looks:
+            if guard is None:
                 raise
-        for outcome in await asyncio.gather(*(look() for look in self._looks), return_exceptions=True):
-            if isinstance(outcome, Exception):  # a defect of one API's look is no reason to fail the other's grant
-                log.error("a look at who holds what failed", exc_info=outcome)
+        await guard.before_refusing()
         return await self._request(decide)
 
-    async def release(self, which: Callable[[Lease], bool]) -> tuple[Lease, ...]:
-        """End the leases for which `which` is true and return them. Raises `LedgerUnavailable`."""
+    async def end(self, leases: Iterable[Lease], *, unless_answered_since: float | None = None) -> tuple[Lease, ...]:
+        """End leases and return those that ended. Raises `LedgerUnavailable`.
 
-        def decide(state: State) -> _Decision[tuple[Lease, ...]]:
-            change = state.book.end(which)
-            return _changed(state, change, change.ended)
-
-        return await self._request(decide)
-
-    async def reconcile(
-        self, api: Api, held: Mapping[tuple[str, str], str], seen_before: float, grace: float = ANSWER_GRACE
-    ) -> Reconciled:
-        """Follow the kubelet's records: `held` maps (resource, unit) to its holder, for all resources of `api`.
-
-        Leases that it does not know end, holders are filled in. `seen_before` is when the look at the kubelet began
-        (Unix clock): it records a unit only after our answer, so leases younger than `grace` seconds at that moment
-        do not end, and those granted later are left alone. Raises `LedgerUnavailable`.
+        What was granted again meanwhile stays; so does what somebody was answered with since a time of the loop's
+        clock.
         """
+        wanted = tuple(leases)
 
-        def decide(state: State) -> _Decision[Reconciled]:
-            change = state.book.reconcile(api, held, seen_before, seen_before - grace, self.boot_id)
-            known = {(lease.resource, lease.unit) for lease in state.book if lease.api == api}
-            changed = {lease.key for lease in change.begun}
-            ended = tuple(lease for lease in change.ended if lease.key not in changed)
-            return _changed(state, change, Reconciled(ended, change.begun, frozenset(held.keys() - known)))
-
-        return await self._request(decide)
-
-    async def withhold(self, device: str, reason: str) -> Withheld:
-        """Keep `device` from being handed out. Who holds it keeps it; repeating keeps the first reason and time.
-
-        Raises `LedgerUnavailable`.
-        """
-
-        def decide(state: State) -> _Decision[Withheld]:
-            known = state.withheld.get(device)
-            if known is not None:
-                return _Decision(state, Writes(), known)
-            each = Withheld(device, reason, time.time())
-            return _Decision(State(state.book, {**state.withheld, device: each}), Writes(withheld=(each,)), each)
+        def decide(book: Book) -> tuple[Change, tuple[Lease, ...]]:
+            latest = unless_answered_since
+            keys = (
+                x.key
+                for x in wanted
+                if latest is None or (book.get(x.key) == x and self._answered.get(x.key, 0.0) < latest)
+            )
+            change = book.end(keys)
+            return change, change.ended
 
         return await self._request(decide)
 
-    async def readmit(self, device: str) -> bool:
-        """Let `device` be handed out again; tell whether it was withheld. Raises `LedgerUnavailable`."""
-
-        def decide(state: State) -> _Decision[bool]:
-            if device not in state.withheld:
-                return _Decision(state, Writes(), False)
-            rest = {name: each for name, each in state.withheld.items() if name != device}
-            return _Decision(State(state.book, rest), Writes(readmitted=(device,)), True)
-
-        return await self._request(decide)
+    async def update(self, leases: Iterable[Lease]) -> None:
+        """Record what became known of leases: their holders, their pods. Raises `LedgerUnavailable`."""
+        wanted = tuple(leases)
+        if wanted:
+            await self._request(lambda book: (book.update(wanted), None))
 
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
-        self._closed = True
-        if self._draining is not None:
-            await asyncio.shield(self._draining)
+        self._is_closed = True
+        self._is_owned.set()
+        while self._waiting or self._busy is not None:
+            if self._busy is not None:
+                await asyncio.wait([self._busy])
+            self._flush()
         try:
             await self._in_thread(self._database.close)
         except RuntimeError:  # the thread has ended: closed before
             return
-        self._thread.shutdown()
+        self._thread.shutdown(wait=False)
 
-    async def _request(self, decide: Callable[[State], _Decision[T]]) -> T:
-        if self._closed:
-            raise LedgerUnavailable(f"the ledger {self._database.path} is closed: nodeplug is stopping")
+    async def _request(self, decide: Callable[[Book], tuple[Change, T]]) -> T:
+        if not self._is_owned.is_set():
+            await self._is_owned.wait()
+        if self._is_closed:
+            raise LedgerUnavailable(f"the lease database {self._database.path} is closed: nodeplug is stopping")
         loop = asyncio.get_running_loop()
         request = _Request(decide, loop.create_future())
         self._waiting.append(request)
-        if self._draining is None:
-            self._draining = loop.create_task(self._drain())
+        if self._busy is None and not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._flush)
         outcome: T = await request.answer
         return outcome
 
-    async def _drain(self) -> None:
-        batch: list[_Request] = []
-        try:
-            while self._waiting:
-                batch = [request for request in self._waiting if not request.answer.done()]  # done: the caller is gone
-                self._waiting = []
-                try:
-                    outcomes = await self._commit(batch)
-                except (LedgerUnavailable, StateLocked) as error:
-                    outcomes = [LedgerUnavailable(str(error)) for _ in batch]
-                except Exception as error:  # a defect of ours: who waits must hear of it rather than wait for ever
-                    outcomes = [error] * len(batch)
-                for request, outcome in zip(batch, outcomes, strict=True):
-                    if request.answer.done():
-                        continue
-                    if isinstance(outcome, Exception):
-                        request.answer.set_exception(outcome)
-                    else:
-                        request.answer.set_result(outcome)
-        finally:
-            self._draining = None
-            for request in (*batch, *self._waiting):  # some only where the loop ends: nobody else would wake them
-                request.answer.cancel()
+    def _flush(self) -> None:
+        """Decide all requests that wait, and write what they change; the thread does that while the disk is slow."""
+        self._is_scheduled = False
+        if self._busy is not None:
+            return
+        batch = [request for request in self._waiting if not request.answer.done()]  # done: the caller is gone
+        self._waiting = []
+        if not batch:
+            return
+        if self._is_loaded and self._quick_in_a_row >= _QUICK_AGAIN:
+            outcomes, changes = self._decide(batch)
+            refusal, seconds = self._write(changes) if changes else (None, 0.0)
+            _answer(batch, self._settle(outcomes, changes, refusal, seconds))
+            if self._database.is_untidy:
+                self._begin(self._tidy())
+        else:
+            self._begin(self._flush_in_thread(batch))
 
-    async def _commit(self, batch: Sequence[_Request]) -> list[Any]:
-        """Decide each request, make the result durable, adopt it. Return outcomes and refusals in order."""
-        if self._state is None:
-            self._state = await self._in_thread(self._database.load)
-        before = state = self._state
-        writes: list[Writes] = []
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._busy = asyncio.get_running_loop().create_task(work)
+        self._busy.add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        """Go on with what waits, however the work has ended: a failure must not hold up every request to come."""
+        self._busy = None
+        self._flush()
+
+    async def _flush_in_thread(self, batch: Sequence[_Request]) -> None:
+        outcomes: Sequence[Any] = [asyncio.CancelledError()] * len(
+            batch
+        )  # where the loop ends nobody else would say so
+        try:
+            await self.load()
+            outcomes, changes = self._decide(batch)
+            refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
+            outcomes = self._settle(outcomes, changes, refusal, seconds)
+        except (LedgerUnavailable, StateLocked) as error:
+            outcomes = [LedgerUnavailable(str(error))] * len(batch)
+        finally:
+            _answer(batch, outcomes)
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        if self._database.is_untidy:
+            await self._in_thread(self._database.tidy)
+
+    def _decide(self, batch: Sequence[_Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []
+        changes: list[Change] = []
         for request in batch:
             try:
-                decision = request.decide(state)
-            except Exception as error:  # a refusal, or a caller's own predicate: either way the caller's, nobody else's
+                change, outcome = request.decide(self._book)
+            except Exception as error:  # a refusal, or a caller's own check: either way the caller's, nobody else's
                 outcomes.append(error)
                 continue
-            state = decision.state
-            outcomes.append(decision.outcome)
-            if decision.writes:
-                writes.append(decision.writes)
-        if writes:
-            await self._in_thread(self._database.write, before, writes)
-            self._state = state
-            apis = {lease.api for each in writes for lease in (*each.ended, *each.begun)}
-            for changed in self._observers if apis else ():
-                asyncio.get_running_loop().call_soon(changed, apis)
+            outcomes.append(outcome)
+            if change:
+                changes.append(change)
+        return outcomes, changes
+
+    def _write(self, changes: Sequence[Change]) -> tuple[LedgerUnavailable | None, float]:
+        """Write; return what went wrong, and how long it took in seconds. Blocks."""
+        began = time.perf_counter()
+        try:
+            self._database.write(self._book, changes)
+        except (LedgerUnavailable, StateLocked) as error:
+            return LedgerUnavailable(str(error)), time.perf_counter() - began
+        except Exception as error:  # a defect of ours: who waits must hear of it rather than wait for ever
+            log.exception("writing leases failed")
+            return LedgerUnavailable(f"nodeplug failed: {error!r}; its log says where"), time.perf_counter() - began
+        return None, time.perf_counter() - began
+
+    def _settle(
+        self, outcomes: Sequence[Any], changes: Sequence[Change], refusal: LedgerUnavailable | None, seconds: float
+    ) -> Sequence[Any]:
+        """Return the answers after a transaction that took so long; what was refused is taken back."""
+        if not changes:
+            return outcomes
+        self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
+        self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
+        if refusal is not None:
+            for change in reversed(changes):
+                self._book.undo(change)
+            return [x if isinstance(x, Exception) else refusal for x in outcomes]
+        now = asyncio.get_running_loop().time()
+        for change in changes:
+            for lease in change.ended:
+                self._answered.pop(lease.key, None)
+            self._answered.update((lease.key, now) for lease in change.begun)
         return outcomes
+
+    def _loaded(self, book: Book) -> None:
+        now = asyncio.get_running_loop().time()
+        self._book, self._is_loaded = book, True
+        self._answered = {lease.key: now for lease in book}
+        self.is_complete = not self._database.began_empty
+        self._notify(None)
+
+    def _notify(self, leases: Sequence[Lease] | None) -> None:
+        for changed in self._observers if leases is None or leases else ():
+            asyncio.get_running_loop().call_soon(changed, leases)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
-def _changed(state: State, change: Change, outcome: T) -> _Decision[T]:
-    writes = Writes(ended=change.ended, begun=change.begun)
-    return _Decision(State(change.book, state.withheld), writes, outcome)
+def _answer(batch: Sequence[_Request], outcomes: Sequence[Any]) -> None:
+    for request, outcome in zip(batch, outcomes, strict=True):
+        if request.answer.done():
+            continue
+        if isinstance(outcome, asyncio.CancelledError):
+            request.answer.cancel()
+        elif isinstance(outcome, Exception):
+            request.answer.set_exception(outcome)
+        else:
+            request.answer.set_result(outcome)

@@ -45,6 +45,46 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE withheld (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL)",
         ),
     ),
+    Migration(
+        "owners instead of parties, pods, the order of grants; no withheld devices",
+        (
+            # Of a share it was not recorded how many its device had: until it ends the device is given to nobody else.
+            """CREATE TABLE granted (
+                sequence INTEGER PRIMARY KEY,
+                resource TEXT NOT NULL,
+                api TEXT NOT NULL,
+                unit TEXT NOT NULL,
+                owner TEXT NOT NULL,
+                exclusive TEXT NOT NULL,
+                shared TEXT NOT NULL,
+                holder TEXT NOT NULL,
+                pods TEXT NOT NULL,
+                record BLOB NOT NULL REFERENCES record (digest),
+                phase TEXT NOT NULL,
+                boot_id TEXT NOT NULL,
+                granted_at REAL NOT NULL,
+                UNIQUE (resource, api, unit)
+            )""",
+            "CREATE TABLE record (digest BLOB PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
+            "INSERT INTO record SELECT digest, body FROM answer",
+            """INSERT INTO granted
+                (resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at)
+                SELECT resource, api, unit,
+                    CASE WHEN api = 'dra' THEN holder
+                         WHEN instr(unit, '.') THEN resource || '=' || substr(unit, 1, instr(unit, '.') - 1) || '/0'
+                         ELSE resource || '=' || unit END,
+                    occupies, touches, holder, '[]', answer, phase, boot_id, since
+                FROM lease ORDER BY since, unit""",
+            "DROP TABLE lease",  # with its index and trigger
+            "DROP TABLE answer",
+            "DROP TABLE withheld",
+            "ALTER TABLE granted RENAME TO lease",
+            "CREATE INDEX lease_record ON lease (record)",
+            """CREATE TRIGGER record_without_lease AFTER DELETE ON lease
+                WHEN NOT EXISTS (SELECT 1 FROM lease WHERE record = OLD.record)
+                BEGIN DELETE FROM record WHERE digest = OLD.record; END""",
+        ),
+    ),
 )
 
 

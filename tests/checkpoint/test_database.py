@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import shutil
@@ -14,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import Ledger, LedgerUnavailable
-from checkpoint.database import Database, State
-from checkpoint.lease import Book
+from checkpoint import LedgerUnavailable
+from checkpoint.database import Database
 from checkpoint.migrations import APPLICATION_ID, MIGRATIONS
-from tests.checkpoint.test_lease import lease
+from tests.checkpoint.build import claimed, lease, opened
+from tests.small_disk import mounted
 
 NAME = "ledger.sqlite3"
 
 
 async def filled(directory: Path, count: int = 50) -> None:
-    ledger = await Ledger.open(directory, "boot-1")
+    ledger = await opened(directory)
     await ledger.grant([lease(f"u{n}") for n in range(count)])
     await ledger.close()
 
@@ -73,12 +74,12 @@ UNSOUND = {
     "garbage inside": (scribble_inside, "corrupt"),
     "log without database": (lose_all_but_the_log, "corrupt"),
     "log with empty database": (empty_beside_a_log, "corrupt"),
-    "nonsense in a row": (edit("UPDATE lease SET occupies = 'x'"), "corrupt"),
+    "nonsense in a row": (edit("UPDATE lease SET exclusive = 'x'"), "corrupt"),
     "text that is none": (edit("UPDATE lease SET holder = CAST(x'ff' AS TEXT)"), "corrupt"),
     "migrations not recorded": (edit("DELETE FROM migration"), "corrupt"),
     "unknown phase": (edit("UPDATE lease SET phase = 'maybe'"), "corrupt"),
-    "answer lost": (edit("DELETE FROM answer"), "corrupt"),
-    "table lost": (edit("DROP TABLE withheld"), "corrupt"),
+    "record lost": (edit("PRAGMA foreign_keys = OFF", "DELETE FROM record"), "corrupt"),
+    "table lost": (edit("DROP TABLE record"), "corrupt"),
     "another program's": (edit("PRAGMA application_id = 1"), "foreign"),
     "no program's": (edit("PRAGMA application_id = 0"), "foreign"),
     "newer": (edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)"), "newer"),
@@ -91,16 +92,16 @@ async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
 ) -> None:
     await filled(tmp_path)
     damage(tmp_path / NAME)
-    before = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
-    ledger = await Ledger.open(tmp_path, "boot-1")
+    before = [path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name != "lock"]
+    ledger = await opened(tmp_path)
     (aside,) = ledger.set_aside
     await ledger.grant([lease("new")])
     await ledger.close()
     assert aside.path.name.startswith(f"{NAME}.{label}-")
     assert str(tmp_path / NAME) in caplog.text
     assert aside.reason in caplog.text
-    assert [path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name != NAME] == before
-    again = await Ledger.open(tmp_path, "boot-1")
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name not in (NAME, "lock")] == before
+    again = await opened(tmp_path)
     assert (again.set_aside, again.leases()) == ((), (lease("new"),))
     await again.close()
 
@@ -108,14 +109,14 @@ async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
 async def test_several_files_set_aside_in_one_second_keep_names_of_their_own(tmp_path: Path) -> None:
     for _ in range(3):
         (tmp_path / NAME).write_bytes(b"garbage" * 1000)
-        await (await Ledger.open(tmp_path, "boot-1")).close()
+        await (await opened(tmp_path)).close()
     assert len([path for path in tmp_path.iterdir() if "corrupt" in path.name]) == 3
 
 
 @pytest.mark.parametrize("begun", [Path.touch, edit("PRAGMA journal_mode = WAL")], ids=["file", "header"])
 async def test_a_creation_that_was_cut_off_is_a_new_ledger(tmp_path: Path, begun: Callable[[Path], None]) -> None:
     begun(tmp_path / NAME)
-    ledger = await Ledger.open(tmp_path, "boot-1")
+    ledger = await opened(tmp_path)
     assert ledger.set_aside == ()
     await ledger.grant([lease("a")])
     await ledger.close()
@@ -131,20 +132,18 @@ async def test_the_file_is_ours_alone_and_says_what_it_is(tmp_path: Path) -> Non
 
 
 async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full(tmp_path: Path) -> None:
-    ledger = await Ledger.open(tmp_path / "state", "boot-1")
+    ledger = await opened(tmp_path / "state")
     await ledger.grant([lease("a")])
-    await ledger.withhold("b", "why")
     shutil.rmtree(tmp_path / "state")
     await ledger.grant([lease("c")])
     await ledger.close()
-    again = await Ledger.open(tmp_path / "state", "boot-1")
+    again = await opened(tmp_path / "state")
     assert again.leases() == (lease("a"), lease("c"))
-    assert [each.device for each in again.withheld()] == ["b"]
     await again.close()
 
 
 async def test_a_database_that_rots_while_in_use_is_replaced_from_memory(tmp_path: Path) -> None:
-    ledger = await Ledger.open(tmp_path, "boot-1")
+    ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
     for path in tmp_path.iterdir():
         path.unlink()
@@ -152,7 +151,7 @@ async def test_a_database_that_rots_while_in_use_is_replaced_from_memory(tmp_pat
     await ledger.grant([lease("b")])
     assert len(ledger.set_aside) == 1
     await ledger.close()
-    again = await Ledger.open(tmp_path, "boot-1")
+    again = await opened(tmp_path)
     assert again.leases() == (lease("a"), lease("b"))
     await again.close()
 
@@ -173,32 +172,26 @@ def largest_file(size: int) -> Iterator[None]:
 async def test_a_write_that_the_kernel_refuses_is_refused_in_words_and_the_next_request_tries_again(
     tmp_path: Path,
 ) -> None:
-    ledger = await Ledger.open(tmp_path, "boot-1")
+    ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
     with largest_file((tmp_path / f"{NAME}-wal").stat().st_size):
-        outcomes = await asyncio.gather(ledger.grant([lease("b")]), ledger.withhold("x", "why"), return_exceptions=True)
+        outcomes = await asyncio.gather(ledger.grant([lease("b")]), ledger.end([lease("a")]), return_exceptions=True)
     assert all(isinstance(outcome, LedgerUnavailable) for outcome in outcomes)
-    assert str(outcomes[0]).startswith(f"no lease can be recorded in {tmp_path / NAME}: ")
-    assert str(outcomes[0]).endswith("; nothing is handed out until it can")
-    assert (ledger.leases(), ledger.withheld()) == ((lease("a"),), ())
+    assert str(outcomes[0]).startswith(f"cannot write the lease database {tmp_path / NAME}: ")
+    assert str(outcomes[0]).endswith("; Allocate and NodePrepareResources are refused until this is fixed")
+    assert ledger.leases() == (lease("a"),)
     await ledger.grant([lease("b")])
     await ledger.close()
-    again = await Ledger.open(tmp_path, "boot-1")
+    again = await opened(tmp_path)
     assert again.leases() == (lease("a"), lease("b"))
     await again.close()
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(mount)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "size=512k") as mount:
+        yield mount
 
 
 def remount(mount: Path, how: str) -> None:
@@ -214,7 +207,7 @@ def fill(mount: Path) -> Path:
 
 
 async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Path) -> None:
-    ledger = await Ledger.open(small_disk / "state", "boot-1")
+    ledger = await opened(small_disk / "state")
     await ledger.grant([lease("a")])
     rest = fill(small_disk)
     with pytest.raises(LedgerUnavailable, match="disk is full, free some space"):
@@ -223,7 +216,7 @@ async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Pa
     rest.unlink()
     await ledger.grant([lease("b")])
     await ledger.close()
-    again = await Ledger.open(small_disk / "state", "boot-1")
+    again = await opened(small_disk / "state")
     assert again.leases() == (lease("a"), lease("b"))
     await again.close()
 
@@ -231,7 +224,7 @@ async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Pa
 async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_disk: Path) -> None:
     await filled(small_disk / "state", 1)
     rest = fill(small_disk)
-    ledger = await Ledger.open(small_disk / "state", "boot-1")
+    ledger = await opened(small_disk / "state")
     with pytest.raises(LedgerUnavailable):
         await ledger.grant([lease(f"v{n}") for n in range(2000)])
     rest.unlink()
@@ -243,8 +236,9 @@ async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_dis
 async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Path) -> None:
     await filled(small_disk / "state", 1)
     remount(small_disk, "ro")
-    ledger = await Ledger.open(small_disk / "state", "boot-1")
-    with pytest.raises(LedgerUnavailable, match="make the directory and the file writable for user"):
+    ledger = await opened(small_disk / "state")
+    assert [each.unit for each in ledger.leases()] == ["u0"]
+    with pytest.raises(LedgerUnavailable, match="Read-only file system"):
         await ledger.grant([lease("a")])
     remount(small_disk, "rw")
     await ledger.grant([lease("a")])
@@ -254,8 +248,8 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
 
 async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
-    ledger = await Ledger.open(tmp_path / "state", "boot-1")
-    assert (ledger.leases(), ledger.withheld()) == ((), ())
+    ledger = await opened(tmp_path / "state")
+    assert ledger.leases() == ()
     with pytest.raises(LedgerUnavailable, match=r"File exists \(.*state\)"):
         await ledger.grant([lease("a")])
     (tmp_path / "state").unlink()
@@ -268,14 +262,14 @@ async def test_a_directory_without_permission_is_refused_in_words(tmp_path: Path
     (tmp_path / "state").mkdir(mode=0o500)
     if os.access(tmp_path / "state", os.W_OK):
         pytest.skip("this user may write everywhere")
-    ledger = await Ledger.open(tmp_path / "state", "boot-1")
+    ledger = await opened(tmp_path / "state")
     with pytest.raises(LedgerUnavailable, match=r"Permission denied|writable for user"):
         await ledger.grant([lease("a")])
     await ledger.close()
 
 
 async def test_a_tool_that_holds_the_file_delays_but_does_not_break(tmp_path: Path) -> None:
-    ledger = await Ledger.open(tmp_path, "boot-1")
+    ledger = await opened(tmp_path)
     tool = sqlite3.connect(tmp_path / NAME, isolation_level=None)
     tool.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerUnavailable, match="another program holds it"):
@@ -289,11 +283,10 @@ async def test_a_tool_that_holds_the_file_delays_but_does_not_break(tmp_path: Pa
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from checkpoint import Ledger
-from tests.checkpoint.test_lease import lease
+from tests.checkpoint.build import lease, opened
 
 async def main() -> None:
-    ledger = await Ledger.open(Path(sys.argv[1]), "boot-1")
+    ledger = await opened(Path(sys.argv[1]))
     async def caller(name: str) -> None:
         for number in range(100_000):
             await ledger.grant([lease(f"{name}-{number}")])
@@ -314,16 +307,16 @@ def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, 
         writer.kill()
         seen += writer.stdout.read().splitlines()[:-1]  # the last line may be torn
     database = Database(tmp_path)
-    state = database.load()
+    book = database.load()
     database.close()
-    assert {unit for unit in seen if unit} <= {each.unit for each in state.book}
+    assert {unit for unit in seen if unit} <= {each.unit for each in book}
     assert database.set_aside == []
 
 
 async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path: Path) -> None:
-    ledger = await Ledger.open(tmp_path / "live", "boot-1")
+    ledger = await opened(tmp_path / "live")
     for number in range(10):
-        await ledger.grant([lease(f"u{number}", since=float(number))])
+        await ledger.grant([lease(f"u{number}")])
     shutil.copytree(tmp_path / "live", tmp_path / "copy")
     await ledger.close()
     size = (tmp_path / "copy" / f"{NAME}-wal").stat().st_size
@@ -333,7 +326,7 @@ async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path
         os.truncate(torn / f"{NAME}-wal", keep)
         (torn / f"{NAME}-shm").unlink()
         database = Database(torn)
-        units = [each.unit for each in database.load().book]
+        units = [each.unit for each in database.load()]
         database.close()
         assert units == [f"u{number}" for number in range(len(units))]
         assert database.set_aside == []
@@ -342,8 +335,74 @@ async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path
     assert found[-1] >= 9
 
 
-def test_the_state_is_empty_at_first(tmp_path: Path) -> None:
+def test_a_new_database_says_that_it_began_empty_until_what_pods_have_is_in_it(tmp_path: Path) -> None:
     database = Database(tmp_path)
-    assert database.load() == State(Book(), {})
+    assert len(database.peek()) == 0
+    assert len(database.load()) == 0
+    assert database.began_empty
     database.close()
     database.close()
+    again = Database(tmp_path)
+    again.load()
+    assert again.began_empty  # died before it was known
+    again.note_restored()
+    again.close()
+    last = Database(tmp_path)
+    last.load()
+    assert not last.began_empty
+    last.close()
+
+
+async def test_a_reader_needs_no_lock_and_leaves_no_trace(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await ledger.grant([lease("a")])
+    assert [each.unit for each in Database(tmp_path).peek()] == ["a"]
+    await ledger.grant([lease("b")])
+    assert [each.unit for each in Database(tmp_path).peek()] == ["a", "b"]
+    await ledger.close()
+    assert [each.unit for each in Database(tmp_path).peek()] == ["a", "b"]
+    edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)")(tmp_path / NAME)
+    with pytest.raises(LedgerUnavailable, match=r"cannot read the lease database.*schema version"):
+        Database(tmp_path).peek()
+
+
+async def test_a_sound_ledger_that_takes_the_place_of_ours_is_set_aside(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path / "state")
+    await ledger.grant([lease("a")])
+    await filled(tmp_path / "backup", 2)
+    for path in (tmp_path / "state").glob("ledger*"):
+        path.unlink()
+    shutil.copy(tmp_path / "backup" / NAME, tmp_path / "state" / NAME)
+    await ledger.grant([lease("b")])
+    (aside,) = ledger.set_aside
+    assert aside.path.name.startswith(f"{NAME}.replaced-")
+    with contextlib.closing(sqlite3.connect(aside.path)) as tool:
+        assert tool.execute("SELECT unit FROM lease").fetchall() == [("u0",), ("u1",)]
+    await ledger.close()
+    again = await opened(tmp_path / "state")
+    assert again.leases() == (lease("a"), lease("b"))
+    await again.close()
+
+
+async def test_a_directory_that_others_can_read_becomes_ours_alone_and_their_locks_do_not_count(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+    squatter = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(squatter, fcntl.LOCK_SH)
+    ledger = await opened(state)
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert all(x.stat().st_mode & 0o077 == 0 for x in state.iterdir())
+    await ledger.close()
+    os.close(squatter)
+
+
+async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    for number in range(40):
+        await ledger.grant([claimed(f"u{number}", str(number))])
+    rest = fill(small_disk)
+    for number in range(40):
+        await ledger.end(ledger.of_owner(f"claim/{number}"))
+    assert ledger.leases() == ()
+    rest.unlink()
+    await ledger.close()

@@ -29,8 +29,9 @@ def test_an_empty_database_gets_all_steps_and_their_record(connection: sqlite3.C
 
 def test_a_newer_program_makes_only_the_missing_step_and_keeps_the_rows(connection: sqlite3.Connection) -> None:
     migrate(connection)
-    connection.execute("INSERT INTO answer VALUES (x'00', x'')")
-    connection.execute("INSERT INTO lease VALUES ('r', 'dra', 'u', '[]', '[]', '', x'00', 'done', 'b', 1.0)")
+    connection.execute("INSERT INTO record VALUES (x'00', x'')")
+    row = "1, 'r', 'dra', 'u', 'claim/1', '[]', '[]', '', '[]', x'00', 'done', 'b', 1.0"
+    connection.execute(f"INSERT INTO lease VALUES ({row})")
     migrate(connection, (*MIGRATIONS, NEXT))
     assert version(connection) == len(MIGRATIONS) + 1
     assert connection.execute("SELECT unit, note FROM lease").fetchall() == [("u", "")]
@@ -51,3 +52,27 @@ def test_nothing_to_do_is_nothing_done(connection: sqlite3.Connection) -> None:
     before = connection.total_changes
     migrate(connection)
     assert connection.total_changes == before
+
+
+def test_the_first_ledgers_keep_their_leases_and_get_owners(connection: sqlite3.Connection) -> None:
+    migrate(connection, MIGRATIONS[:1])
+    connection.execute("INSERT INTO answer VALUES (x'00', x'01'), (x'02', x'03')")
+    for resource, api, unit, holder, since in (
+        ("a.com/r", "device-plugin", "usb-1", "pod/x/y/z", 3.0),
+        ("a.com/s", "device-plugin", "misc-fuse.3", "", 2.0),
+        ("b.com/r", "dra", "gpu-0", "claim/1", 1.0),
+    ):
+        connection.execute(
+            "INSERT INTO lease VALUES (?, ?, ?, '[\"x\"]', '[]', ?, x'00', 'done', 'boot', ?)",
+            (resource, api, unit, holder, since),
+        )
+    connection.execute("PRAGMA foreign_keys = ON")
+    migrate(connection)
+    rows = connection.execute("SELECT unit, owner, exclusive, holder, record, granted_at FROM lease").fetchall()
+    assert rows == [
+        ("gpu-0", "claim/1", '["x"]', "claim/1", b"\x00", 1.0),
+        ("misc-fuse.3", "a.com/s=misc-fuse/0", '["x"]', "", b"\x00", 2.0),
+        ("usb-1", "a.com/r=usb-1", '["x"]', "pod/x/y/z", b"\x00", 3.0),
+    ]
+    connection.execute("DELETE FROM lease")
+    assert connection.execute("SELECT digest FROM record").fetchall() == [(b"\x02",)]

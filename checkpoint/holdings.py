@@ -1,0 +1,188 @@
+"""What each witness says of who holds what, and which of their words end a lease. Pure.
+
+A unit of the device plugin API; the first row that fits decides:
+
+| pod-resources | the kubelet's file | the kernel | the lease |
+|---|---|---|---|
+| names the unit | | | is held |
+| | | a cgroup of its pod is there | is held |
+| | | the cgroups of all its pods were seen and are gone | ends |
+| silent, or does not know its pods yet | | | not known |
+| names it for nobody | cannot be read | no cgroup of its pod, which is known | ends |
+| names it for nobody | cannot be read | its pod is not known, or no cgroups can be seen | not known |
+| names it for nobody | does not name it | | ends |
+| names it for nobody | names it, written after pod-resources was asked | | is held |
+| names it for nobody | names it, older than that | | the kubelet is asked to write its file again |
+
+A claim:
+
+| pod-resources | the kubelet's file | the kernel | the API server | the lease |
+|---|---|---|---|---|
+| names its devices | | | | is held |
+| | | a cgroup of its pods is there | | is held |
+| silent, or does not know its pods yet | | | | not known |
+| names none of it | names the claim | | | is held |
+| names none of it | cannot be read | its pods are not known, or no cgroups can be seen | | not known |
+| names none of it | otherwise | | wants it prepared | is held |
+| names none of it | otherwise | | says: gone, replaced or not allocated; or nobody can ask one | ends |
+| names none of it | otherwise | | does not answer | not known |
+
+Its pods are those that the lease knows and those for which the kubelet's file names it. Why it takes several: List is
+empty until a kubelet knows its pods, and omits plain init containers; the file keeps dead pods until the kubelet writes
+it for another reason; cgroups know pods and no devices; an API server forgets a claim that was deleted by force while
+its container runs. Sources: device manager specification 4.7, 9; observations 47, 51; DRA specification 1.7, 1.8, 4.4.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from checkpoint.lease import Lease
+
+
+class Verdict(Enum):
+    """What becomes of a lease."""
+
+    HELD = auto()
+    ENDED = auto()
+    NOT_KNOWN = auto()
+    FILE_TOO_OLD = auto()  # the kubelet has to write its file again
+    ASK_SERVER = auto()
+
+
+class Listed(Struct, frozen=True):
+    """What pod-resources lists: holders of units, and of claims the devices that they name.
+
+    `units`: (resource, unit) -> `pod/<namespace>/<name>/<container>`. `claims`: (namespace, name) -> units of our
+    driver, `<device>` or `<device>/<share id>`. `knows_its_pods`: this kubelet has listed a pod of the API server's
+    since it started; before, an empty list means nothing (static pods come from files, and are there at once).
+    """
+
+    units: Mapping[tuple[str, str], str] = {}
+    claims: Mapping[tuple[str, str], frozenset[str]] = {}
+    knows_its_pods: bool = False
+
+
+class UnitEntry(Struct, frozen=True):
+    """For whom the kubelet's file names a unit, and what the kubelet was answered for its container."""
+
+    pod: str  # uid
+    container: str
+    response: bytes | None = None
+
+
+class DeviceFile(Struct, frozen=True):
+    """`kubelet_internal_checkpoint`: units by (resource, unit). `is_fresh`: written after pod-resources was asked."""
+
+    units: Mapping[tuple[str, str], UnitEntry] = {}
+    is_fresh: bool = True
+
+
+class ClaimEntry(Struct, frozen=True):
+    """A claim in the kubelet's file: its name, the uids of its pods, and the units that we answered with.
+
+    Without an answer no container has started with the claim: the kubelet writes both down before.
+    """
+
+    namespace: str
+    name: str
+    pods: frozenset[str] = frozenset()
+    units: frozenset[str] = frozenset()
+
+
+class Holdings(Struct, frozen=True):
+    """What the witnesses said at one moment; None for those that could not speak.
+
+    `claim_file` is `dra_manager_state`, by claim uid. `pods` are the uids of the pods that have cgroups, `ended_pods`
+    those whose cgroups were seen in this boot and are gone: the kubelet removes them once it has ended the pod.
+    `claims` says of claims, by uid, whether the API server wants them prepared; None: there is no API server to ask.
+    """
+
+    listed: Listed | None = None
+    device_file: DeviceFile | None = None
+    claim_file: Mapping[str, ClaimEntry] | None = None
+    pods: frozenset[str] | None = None
+    ended_pods: frozenset[str] = frozenset()
+    claims: Mapping[str, bool] | None = {}
+
+    def verdict(self, lease: Lease) -> Verdict:
+        """Say what becomes of a lease by these words (the tables above)."""
+        return self._of_claim(lease) if lease.api == "dra" else self._of_unit(lease)
+
+    def pods_of(self, lease: Lease) -> frozenset[str]:
+        """Return the uids of the pods that may use what was leased."""
+        if lease.api == "dra":
+            claim = (self.claim_file or {}).get(claim_of(lease).uid)
+            return lease.pods | claim.pods if claim else lease.pods
+        entry = self.entry_of(lease)
+        return lease.pods | {entry.pod} if entry else lease.pods
+
+    def holder_of(self, lease: Lease) -> str:
+        """Return for whom pod-resources names a unit; empty for nobody."""
+        return self.listed.units.get((lease.resource, lease.unit), "") if self.listed else ""
+
+    def entry_of(self, lease: Lease) -> UnitEntry | None:
+        """Return for whom the kubelet's file names a unit; None for nobody."""
+        return self.device_file.units.get((lease.resource, lease.unit)) if self.device_file else None
+
+    def _of_unit(self, lease: Lease) -> Verdict:
+        pods = self.pods_of(lease)
+        if self.holder_of(lease) or not pods.isdisjoint(self.pods or ()):
+            return Verdict.HELD
+        if pods and pods <= self.ended_pods:
+            return Verdict.ENDED
+        if self.listed is None or not self.listed.knows_its_pods:
+            return Verdict.NOT_KNOWN
+        if self.device_file is None:
+            return Verdict.ENDED if pods and self.pods is not None else Verdict.NOT_KNOWN
+        if self.entry_of(lease) is None:
+            return Verdict.ENDED
+        return Verdict.HELD if self.device_file.is_fresh else Verdict.FILE_TOO_OLD
+
+    def _of_claim(self, lease: Lease) -> Verdict:
+        claim, pods = claim_of(lease), self.pods_of(lease)
+        if self._names(claim, lease) or not pods.isdisjoint(self.pods or ()):
+            return Verdict.HELD
+        if self.listed is None or not self.listed.knows_its_pods:
+            return Verdict.NOT_KNOWN
+        if self.claim_file is None and not (pods and self.pods is not None):
+            return Verdict.NOT_KNOWN
+        if self.claim_file is not None and claim.uid in self.claim_file:
+            return Verdict.HELD
+        if self.claims is None:
+            return Verdict.ENDED
+        if claim.uid not in self.claims:
+            return Verdict.ASK_SERVER
+        return Verdict.HELD if self.claims[claim.uid] else Verdict.ENDED
+
+    def _names(self, claim: "ClaimName", lease: Lease) -> bool:
+        if self.listed is None:
+            return False
+        unit = lease.unit.partition("@")[0]  # what follows tells an administrator's access apart
+        if claim.name:
+            return unit in self.listed.claims.get((claim.namespace, claim.name), ())
+        return any(unit in units for units in self.listed.claims.values())
+
+
+class ClaimName(Struct, frozen=True):
+    """A claim, as the holder of a lease says it; ledgers of before did not keep the name."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+def claim_of(lease: Lease) -> ClaimName:
+    """Return the claim that holds a lease of DRA."""
+    match lease.holder.split("/"):
+        case [_, namespace, name, uid]:
+            return ClaimName(namespace, name, uid)
+        case [*_, uid]:
+            return ClaimName("", "", uid)
+    raise AssertionError("a text has parts")
+
+
+def claim_holder(namespace: str, name: str, uid: str) -> str:
+    """Return how a lease names the claim that holds it."""
+    return f"claim/{namespace}/{name}/{uid}"

@@ -1,0 +1,410 @@
+"""The reconciler: the only code that ends leases nobody gave back, and that restores leases which were lost.
+
+    witnesses -> Holdings -> verdicts -> leases end, or learn of their holders, or are restored
+
+Rules:
+1. One pass at a time, for both APIs, whatever the configuration names. Who needs a pass to begin after this moment asks
+   for one (`refresh`); those who ask during a pass share the next.
+2. A lease that was answered with less than `GRACE` seconds before the pass is left alone: the kubelet records it after
+   our answer. One whose holder no witness has ever named must be missed twice, so long apart: a kubelet that was frozen
+   between answer and record wakes with both on its hands.
+3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
+4. What somebody holds without a lease is restored by its front, if it can be. While the ledger was lost and not all of
+   it is restored, nothing is granted.
+5. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, UnitEntry, Verdict, claim_of
+from checkpoint.lease import Lease, LeaseKey, claim_owner
+from checkpoint.ledger import Ledger
+
+log = logging.getLogger("nodeplug.leases")
+
+INTERVAL = 30.0  # seconds between passes while there are leases
+GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
+_REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
+_REWRITE_STEP = 0.02
+_MOST_REASONS = 3  # in `problem`, which every refusal repeats
+
+
+class Witnesses(Protocol):
+    """Who can say who holds what. Each answers within a few seconds, and None where it cannot."""
+
+    async def listed(self) -> Listed | None:
+        """Return what the kubelet's pod-resources API lists."""
+        ...
+
+    async def device_file(self) -> DeviceFile | None:
+        """Return what the kubelet's device manager has on disk.
+
+        `is_fresh` if it was written since `listed` was asked.
+        """
+        ...
+
+    async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
+        """Return what the kubelet's DRA manager has on disk."""
+        ...
+
+    async def pods(self) -> frozenset[str] | None:
+        """Return the uids of the pods that have cgroups."""
+        ...
+
+    async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
+        """Return by uid whether the API server wants claims prepared, without those for which it does not answer."""
+        ...
+
+    def is_absent(self) -> bool:
+        """Tell whether there is no kubelet that could name anything: no pod-resources socket."""
+        ...
+
+
+class UnitFront(Protocol):
+    """The device plugin API: it knows what a lease of its own consists of."""
+
+    def serves(self, resource: str) -> bool:
+        """Tell whether units of this name are ours."""
+        ...
+
+    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
+        """Return the lease for a unit that somebody holds without one."""
+        ...
+
+    def republish(self, resources: Iterable[str]) -> None:
+        """Send the kubelet the lists of these resources once more: then it writes its file."""
+        ...
+
+
+class ClaimFront(Protocol):
+    """DRA: it knows what must be undone for a claim, and what a claim has."""
+
+    async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
+        """Lease again what a claim has and was lost; return why that cannot be done yet, empty where it is done.
+
+        `units` are those that the witnesses name. Raises `LeaseRefused` where it cannot be done at all.
+        """
+        ...
+
+    async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
+        """Undo what was done for a claim and end its leases, unless somebody works for it now or was answered since."""
+        ...
+
+
+class _Pass(Struct):
+    """One pass: when it began, by the loop's clock, what was leased then, and what it found."""
+
+    began: float
+    leased: frozenset[LeaseKey]
+    owners: frozenset[str]
+    holdings: Holdings
+    verdicts: dict[LeaseKey, Verdict]
+
+
+class Reconciler:
+    """See the module. `run` belongs into the daemon's task group."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        witnesses: Witnesses,
+        *,
+        interval: float = INTERVAL,
+        grace: float = GRACE,
+        patience: float = 3.0,
+    ) -> None:
+        """Look after `ledger`. `patience` is how long a grant or a refusal waits for a pass; all times in seconds."""
+        self.units: UnitFront | None = None
+        self.claims: ClaimFront | None = None
+        self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
+        self._ledger = ledger
+        self._witnesses = witnesses
+        self._interval = interval
+        self._grace = grace
+        self._patience = patience
+        self._alive: set[str] = set()  # pods of leases whose cgroups were there
+        self._ended: set[str] = set()  # and are gone
+        self._missed: dict[LeaseKey, float] = {}  # since when a lease that no witness ever named is missed
+        self._named: set[LeaseKey] = set()  # leases that some witness has named
+        self._unleased: dict[str, str] = {}  # what is held without a lease, and why
+        self._unleased_before: dict[str, str] = {}  # at the pass before
+        self._unrestored: dict[str, None] = {}  # reasons for which something is not leased again yet
+        self._is_idle = False  # nothing is looked after
+        self._asked: list[asyncio.Future[None]] = []
+        self._has_ended = False  # there will be no pass any more
+        self._wake = asyncio.Event()
+        ledger.guard = self
+        ledger.observe(self._leases_changed)
+
+    async def run(self) -> None:
+        """Reconcile now, whenever somebody asks, and every `interval` while there are leases."""
+        asked: list[asyncio.Future[None]] = []
+        try:
+            while True:
+                self._wake.clear()
+                asked, self._asked = self._asked, []
+                try:
+                    await self._reconcile()
+                except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
+                    log.exception("finding out who holds what failed")
+                    self.problem = "nodeplug failed; its log says where"
+                _answer(asked)
+                seconds = self._until_next()
+                self._is_idle = seconds is None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._wake.wait()
+        finally:
+            self._has_ended = True
+            _answer([*asked, *self._asked])
+
+    async def refresh(self) -> None:
+        """Return after a pass that began after this moment; at once where there is none any more."""
+        if self._has_ended:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append(future)
+        self._wake.set()
+        await future
+
+    async def before_refusing(self) -> None:
+        """Have leases ended whose holders are gone, as far as a pass says so in time (`ledger.Guard`)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self.refresh()
+
+    async def before_granting(self) -> None:
+        """Return once the ledger is complete (`ledger.Guard`). Raises `LedgerUnavailable`."""
+        await self.before_refusing()
+        if not self._ledger.is_complete:
+            raise LedgerUnavailable(
+                f"the lease database was lost, and it is not known yet what pods hold: {self.problem};"
+                " nothing is handed out until it is"
+            )
+
+    # one pass
+
+    async def _reconcile(self) -> None:
+        try:
+            await self._ledger.load()
+        except (LedgerUnavailable, StateLocked):
+            return  # each request says so
+        found = await self._ask_witnesses()
+        await self._learn(found)
+        await self._end(found)
+        await self._restore(found)
+
+    async def _ask_witnesses(self) -> _Pass:
+        """Ask everybody, and again those whose word was not enough."""
+        began, before = asyncio.get_running_loop().time(), self._ledger.leases()
+        listed = await self._witnesses.listed()
+        holdings = Holdings(
+            listed=listed,
+            device_file=await self._witnesses.device_file(),
+            claim_file=await self._witnesses.claim_file(),
+            pods=await self._witnesses.pods(),
+        )
+        holdings = replace(holdings, ended_pods=self._follow_pods(holdings))
+        verdicts = self._judge(holdings)
+        old = {key[0] for key, verdict in verdicts.items() if verdict is Verdict.FILE_TOO_OLD}
+        if old and self.units is not None:
+            self.units.republish(old)
+            holdings = replace(holdings, device_file=await self._rewritten())
+            verdicts = self._judge(holdings)
+        asked = {key: lease for key, lease in self._leases() if verdicts[key] is Verdict.ASK_SERVER}
+        if asked:
+            claims = {claim.uid: claim for claim in map(claim_of, asked.values())}
+            holdings = replace(holdings, claims=await self._witnesses.wanted(tuple(claims.values())))
+            verdicts = self._judge(holdings)
+        leased = frozenset(lease.key for lease in before)
+        return _Pass(began, leased, frozenset(lease.owner for lease in before), holdings, verdicts)
+
+    def _judge(self, holdings: Holdings) -> dict[LeaseKey, Verdict]:
+        return {key: holdings.verdict(lease) for key, lease in self._leases()}
+
+    def _follow_pods(self, holdings: Holdings) -> frozenset[str]:
+        """Return the pods of leases whose cgroups were seen and are gone."""
+        mine = frozenset[str]().union(*(holdings.pods_of(lease) for _, lease in self._leases()))
+        if holdings.pods is not None:
+            self._ended = (self._ended | (self._alive - holdings.pods)) & mine
+            self._ended -= holdings.pods
+            self._alive = set(mine & holdings.pods)
+        return frozenset(self._ended)
+
+    async def _rewritten(self) -> DeviceFile | None:
+        """Return the kubelet's file once it is written again; as it is where the kubelet does not write it in time."""
+        deadline = asyncio.get_running_loop().time() + _REWRITE_PATIENCE
+        while True:
+            found = await self._witnesses.device_file()
+            if found is None or found.is_fresh or asyncio.get_running_loop().time() >= deadline:
+                return found
+            await asyncio.sleep(_REWRITE_STEP)
+
+    async def _learn(self, found: _Pass) -> None:
+        """Record whom the witnesses name, of leases that are not younger than their words."""
+        learnt: list[Lease] = []
+        for key, lease in self._leases():
+            if found.verdicts.get(key) is not Verdict.HELD or self._is_recent(lease, found.began):
+                continue
+            holder = found.holdings.holder_of(lease)
+            if holder or lease.api == "dra":
+                self._named.add(key)
+            entry = found.holdings.entry_of(lease)
+            pods = frozenset({entry.pod}) if holder and entry else found.holdings.pods_of(lease)
+            learnt.append(replace(lease, holder=holder or lease.holder, pods=pods or lease.pods))
+        with contextlib.suppress(LedgerUnavailable):  # it is tried again at the next pass
+            await self._ledger.update(learnt)
+
+    async def _end(self, found: _Pass) -> None:
+        over = [lease for key, lease in self._leases() if self._is_over(key, lease, found)]
+        units = [lease for lease in over if lease.api == "device-plugin"]
+        claims = {claim.uid: claim for claim in map(claim_of, (x for x in over if x.api == "dra"))}
+        if units:
+            with contextlib.suppress(LedgerUnavailable):
+                for lease in await self._ledger.end(units, unless_answered_since=found.began - self._grace):
+                    extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
+                    log.info("lease ended, its pod is gone", extra=extra)
+        if self.claims is not None:
+            since = found.began - self._grace
+            await asyncio.gather(*(self.claims.end_claim(claim, since) for claim in claims.values()))
+        known = {key for key, _ in self._leases()}
+        self._named &= known
+        self._missed = {key: since for key, since in self._missed.items() if key in known}
+
+    def _is_over(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
+        if found.verdicts.get(key) is not Verdict.ENDED:
+            if found.verdicts.get(key) in (Verdict.HELD, Verdict.FILE_TOO_OLD):  # silence takes no miss back
+                self._missed.pop(key, None)
+            return False
+        if self._is_recent(lease, found.began):
+            return False
+        if lease.holder or key in self._named:
+            return True
+        return found.began - self._missed.setdefault(key, found.began) >= self._grace
+
+    async def _restore(self, found: _Pass) -> None:
+        """Lease again what somebody holds without a lease, and held without one when the pass began."""
+        self._unleased_before, self._unleased, self._unrestored = self._unleased, {}, {}
+        for (resource, unit), (holder, entry) in sorted(_held_units(found.holdings).items(), key=lambda x: x[0]):
+            key: LeaseKey = (resource, "device-plugin", unit)
+            if key not in found.leased and self._ledger.get(key) is None:
+                await self._restore_unit(resource, unit, holder, entry)
+        for claim, units in sorted(_held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
+            if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim):
+                await self._restore_claim(claim, units)
+        self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
+        if not self._ledger.is_complete and not self.problem:
+            log.warning("the lease database was empty or lost; what pods hold is leased")
+            self._ledger.complete()
+
+    async def _restore_unit(self, resource: str, unit: str, holder: str, entry: UnitEntry | None) -> None:
+        if self.units is None or not self.units.serves(resource):
+            return
+        lease, pods = self.units.restore_unit(resource, unit, entry), frozenset({entry.pod} if entry else ())
+        extra = {"resource": resource, "device": unit, "holder": holder}
+        try:
+            await self._ledger.grant([replace(lease, holder=holder, pods=pods)], guarded=False)
+        except LeaseRefused as refusal:  # whoever has the lease, nobody else gets the device
+            self._report(f"{resource} {unit}", str(refusal), extra)
+        except LedgerUnavailable as error:
+            self._unrestored[str(error)] = None
+            self._report(f"{resource} {unit}", str(error), extra)
+        else:
+            log.warning("lease restored: the kubelet has given the device out, our record was lost", extra=extra)
+
+    async def _restore_claim(self, claim: ClaimName, units: Set[str]) -> None:
+        if self.claims is None:
+            return
+        try:
+            if not (why := await self.claims.restore_claim(claim, units)):
+                return
+            self._unrestored[why] = None
+        except LeaseRefused as refusal:
+            why = str(refusal)
+        name = f"{claim.namespace}/{claim.name}"
+        self._report(f"claim {name}", why, {"claim": name})
+
+    def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
+        """Log that something is held without a lease: once, for as long as the reason is the same."""
+        if self._unleased_before.get(what) != why:
+            log.error("%s is held without a lease: %s", what, why, extra=extra)
+        self._unleased[what] = why
+
+    def _why_unknown(self, holdings: Holdings) -> str:
+        if self._witnesses.is_absent():
+            return ""
+        if holdings.listed is None:
+            return "pod-resources does not answer"
+        if not holdings.listed.knows_its_pods:
+            return "the kubelet does not know its pods yet"
+        return ""
+
+    def _is_leased(self, claim: ClaimName) -> bool:
+        if claim.uid:
+            return bool(self._ledger.of_owner(claim_owner(claim.uid)))
+        mine = (claim_of(lease) for _, lease in self._leases() if lease.api == "dra")
+        return any((x.namespace, x.name) in (("", ""), (claim.namespace, claim.name)) for x in mine)
+
+    # when
+
+    def _leases(self) -> Sequence[tuple[LeaseKey, Lease]]:
+        return [(lease.key, lease) for lease in self._ledger.leases()]
+
+    def _is_recent(self, lease: Lease, began: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        return now - self._ledger.age(lease) >= began - self._grace
+
+    def _until_next(self) -> float | None:
+        """Return the seconds until the next pass is due; None while there is nothing to look after."""
+        leases = self._ledger.leases()
+        if not leases and self._ledger.is_complete and self._ledger.is_loaded:
+            return None
+        waiting = any(not (lease.holder or lease.key in self._named) for lease in leases)
+        return min(self._interval, max(self._grace, _REWRITE_STEP)) if waiting or self._missed else self._interval
+
+    def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
+        """Look after a first lease; while there are others the next pass is due anyway."""
+        del leases
+        if self._is_idle:
+            self._wake.set()
+
+
+def _answer(asked: Iterable[asyncio.Future[None]]) -> None:
+    for future in asked:
+        if not future.done():
+            future.set_result(None)
+
+
+def _held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry | None]]:
+    """Return the units that somebody has for certain: named by pod-resources, or of a pod that runs."""
+    entries = holdings.device_file.units if holdings.device_file else {}
+    running = {unit: ("", entry) for unit, entry in entries.items() if entry.pod in (holdings.pods or ())}
+    listed = holdings.listed.units.items() if holdings.listed else ()
+    return {**running, **{unit: (holder, entries.get(unit)) for unit, holder in listed}}
+
+
+def _held_claims(holdings: Holdings) -> dict[ClaimName, Set[str]]:
+    """Return the claims from which somebody has devices of ours for certain, with the units that are named."""
+    entries = holdings.claim_file or {}
+    named: dict[tuple[str, str], list[str]] = {}
+    for uid, entry in entries.items():
+        named.setdefault((entry.namespace, entry.name), []).append(uid)
+    found: dict[ClaimName, Set[str]] = {
+        ClaimName(entry.namespace, entry.name, uid): entry.units
+        for uid, entry in entries.items()
+        if entry.units and not entry.pods.isdisjoint(holdings.pods or ())
+    }
+    for name, units in (holdings.listed.claims if holdings.listed else {}).items():
+        # by its devices: a claim that was deleted by force may have the name of one that is there now
+        uids = named.get(name, [""])
+        claim = ClaimName(*name, next((uid for uid in uids if uid and units <= entries[uid].units), uids[0]))
+        found[claim] = found.get(claim, frozenset()) | units
+    return found

@@ -1,0 +1,70 @@
+"""Leases and ledgers for tests."""
+
+from pathlib import Path
+
+from checkpoint import Lease, Ledger
+from checkpoint.lease import claim_owner, shares_owner, unit_owner
+
+
+def lease(
+    unit: str,
+    resource: str = "example.com/gpu",
+    *,
+    exclusive: str = "",
+    shared: str = "",
+    holder: str = "",
+    pods: str = "",
+    shares: int = 1,
+    boot_id: str = "boot-1",
+    granted_at: float = 100.0,
+) -> Lease:
+    """A lease of the device plugin API; `exclusive`, `shared` and `pods` are separated by blanks."""
+    device = unit.partition(".")[0]
+    return Lease(
+        resource=resource,
+        unit=unit,
+        api="device-plugin",
+        owner=shares_owner(resource, device, shares) if shares > 1 else unit_owner(resource, unit),
+        exclusive=frozenset(exclusive.split() or [device]),
+        shared=frozenset(shared.split()),
+        holder=holder,
+        pods=frozenset(pods.split()),
+        boot_id=boot_id,
+        granted_at=granted_at,
+    )
+
+
+def claimed(
+    unit: str,
+    claim: str,
+    resource: str = "example.com/gpu",
+    *,
+    exclusive: str | None = None,
+    shared: str = "",
+    name: str = "",
+    pods: str = "",
+) -> Lease:
+    """A lease of DRA; `claim` is the claim's uid, its name is the same in the namespace default."""
+    return Lease(
+        resource=resource,
+        unit=unit,
+        api="dra",
+        owner=claim_owner(claim),
+        exclusive=frozenset((unit if exclusive is None else exclusive).split()),
+        shared=frozenset(shared.split()),
+        holder=f"claim/default/{name or claim}/{claim}",
+        pods=frozenset(pods.split()),
+        boot_id="boot-1",
+    )
+
+
+async def opened(directory: Path, boot_id: str = "boot-1", **options: float) -> Ledger:
+    """The ledger in `directory`, read and owned."""
+    ledger = Ledger(directory, boot_id, **options)
+    await ledger.read()
+    try:
+        await ledger.take()
+    except BaseException:
+        await ledger.close()
+        raise
+    return ledger

@@ -1,0 +1,117 @@
+"""The kubelet's files as witnesses: what they name, what is older than a question, and what is no word at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from checkpoint import kubelet_claims, kubelet_devices
+from checkpoint.holdings import ClaimEntry, DeviceFile, UnitEntry
+from checkpoint.kubelet_devices import PodDevices
+from tests.witnesses.kubelet import DRIVER, SaidKubelet, claim_state, devices
+from witnesses import KubeletFiles
+
+GPU = "example.com/gpu"
+UNITS = {(GPU, "gpu-0"): UnitEntry("uid-1", "c", b"")}
+
+
+@pytest.fixture
+def kubelet(socket_dir: Path) -> SaidKubelet:
+    return SaidKubelet(socket_dir)
+
+
+@pytest.fixture
+def files(kubelet: SaidKubelet) -> KubeletFiles:
+    return KubeletFiles(kubelet.device_plugins, kubelet.root, lambda resource: resource == GPU, DRIVER)
+
+
+def test_units_of_our_resources_have_their_pods_and_answers(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    numa = PodDevices("uid-2", "d", GPU, {0: ["gpu-1"], 1: ["gpu-1", "gpu-2"]}, response=b"answered")
+    kubelet.write_devices(devices(GPU, "gpu-0"), numa, devices("other.com/gpu", "gpu-9"))
+    second = UnitEntry("uid-2", "d", b"answered")
+    assert files.devices() == DeviceFile({**UNITS, (GPU, "gpu-1"): second, (GPU, "gpu-2"): second})
+
+
+def test_claims_of_our_driver_have_their_pods(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    kubelet.write_claims(claim_state("u1", "c", pods=["uid-1", "uid-2"]), claim_state("u2", driver="other.com"))
+    assert files.claims() == {"u1": ClaimEntry("default", "c", frozenset({"uid-1", "uid-2"}))}
+    answered = kubelet_claims.DriverState([kubelet_claims.PreparedDevice("node", "gpu-0")])
+    kubelet.write_claims(claim_state("u1", "c", answer=answered))
+    assert files.claims() == {"u1": ClaimEntry("default", "c", units=frozenset({"gpu-0"}))}
+
+
+def test_only_what_was_written_after_the_question_is_fresh(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    files.mark()
+    assert files.devices() == DeviceFile(UNITS, is_fresh=False)
+    assert files.devices() == DeviceFile(UNITS, is_fresh=False)
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    assert files.devices() == DeviceFile(UNITS, is_fresh=True)
+
+
+def test_a_kubelet_without_a_file_has_given_no_units(files: KubeletFiles) -> None:
+    files.mark()
+    assert files.devices() == DeviceFile({}, is_fresh=True)
+
+
+def test_a_file_of_claims_that_cannot_be_seen_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    """A kubelet makes it when it starts; a DaemonSet does not see its folder."""
+    assert files.claims() is None
+    kubelet.write_claims()
+    assert files.claims() == {}
+
+
+CHECKSUM = kubelet_devices.encode([devices(GPU, "gpu-0")], {}).replace(b"gpu-0", b"gpu-1")
+BEFORE_1_20 = kubelet_devices.encode([PodDevices("uid-1", "c", GPU, flat=["gpu-0"])], {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"Data":[]}',
+        b"[" * 100_000,
+        b'{"Data":"' + b"\xff" * 9 + b'"}',
+        bytes(70_000),
+        CHECKSUM,
+        BEFORE_1_20,
+    ],
+    ids=["empty", "cut off", "another form", "deep", "not UTF-8", "zeros", "another checksum", "before 1.20"],
+)
+def test_a_file_that_is_not_understood_says_nothing_until_it_is(
+    kubelet: SaidKubelet, files: KubeletFiles, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, folder in ((kubelet_devices.FILE_NAME, kubelet.device_plugins), (kubelet_claims.FILE_NAME, kubelet.root)):
+        kubelet.write(folder / name, content)
+    for _ in range(2):
+        assert files.devices() is None
+        assert files.claims() is None
+    assert len([x for x in caplog.records if "cannot read the kubelet's file" in x.message]) == 2
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    kubelet.write_claims(claim_state("u1"))
+    assert files.devices() == DeviceFile(UNITS)
+    assert set(files.claims() or ()) == {"u1"}
+
+
+def test_a_folder_in_the_place_of_a_file_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    (kubelet.device_plugins / kubelet_devices.FILE_NAME).mkdir()
+    (kubelet.root / kubelet_claims.FILE_NAME).mkdir()
+    assert files.devices() is None
+    assert files.claims() is None
+
+
+def test_a_file_that_is_removed_names_nobody_any_more(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    assert files.devices() == DeviceFile(UNITS)
+    files.mark()
+    os.unlink(kubelet.device_plugins / kubelet_devices.FILE_NAME)
+    assert files.devices() == DeviceFile({})
+
+
+def test_a_large_file_is_read(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    ids = [f"gpu-{n}" for n in range(20_000)]
+    kubelet.write_devices(devices(GPU, *ids))
+    found = files.devices()
+    assert found is not None
+    assert len(found.units) == 20_000

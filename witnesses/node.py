@@ -1,0 +1,54 @@
+"""All witnesses of one node, each asked in its own way and within its own time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed
+from witnesses.kubelet_files import KubeletFiles
+from witnesses.pod_resources import PodResources
+
+Wanted: TypeAlias = Callable[[Sequence[ClaimName]], Awaitable[Mapping[str, bool] | None]]
+
+
+class NodeWitnesses:
+    """What the reconciler asks (`checkpoint.reconciler.Witnesses`)."""
+
+    def __init__(
+        self,
+        pod_resources: PodResources,
+        files: KubeletFiles,
+        pods: Callable[[], frozenset[str] | None],
+        wanted: Wanted | None = None,
+    ) -> None:
+        """Ask these; `pods` reads cgroups, in a thread. Without `wanted` there is no API server to ask."""
+        self._pod_resources = pod_resources
+        self._files = files
+        self._pods = pods
+        self._wanted = wanted
+
+    def is_absent(self) -> bool:
+        """Tell whether there is no kubelet that could name anything."""
+        return self._pod_resources.is_absent()
+
+    async def listed(self) -> Listed | None:
+        """Return what pod-resources lists; listing has the kubelet forget ended pods, in its memory alone."""
+        listed = await self._pod_resources.listed()
+        await asyncio.to_thread(self._files.mark)
+        return listed
+
+    async def device_file(self) -> DeviceFile | None:
+        """Return what the kubelet's device manager has on disk."""
+        return await asyncio.to_thread(self._files.devices)
+
+    async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
+        """Return what the kubelet's DRA manager has on disk."""
+        return await asyncio.to_thread(self._files.claims)
+
+    async def pods(self) -> frozenset[str] | None:
+        """Return the uids of the pods that have cgroups."""
+        return await asyncio.to_thread(self._pods)
+
+    async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
+        """Return which claims the API server wants prepared."""
+        return None if self._wanted is None else await self._wanted(claims)

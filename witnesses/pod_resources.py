@@ -1,0 +1,111 @@
+"""The kubelet's pod-resources API as a witness: which containers have which units, and which devices of claims.
+
+An empty list says nothing until the kubelet knows its pods, which the API does not tell. A kubelet that has listed a
+pod of the API server's knows them all, for they come as one set; static pods come from files, and sooner. They are
+named after their node. Source: device manager specification, section 9; observations, section 3.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from checkpoint.holdings import Listed
+from grpcunix import Client, RpcError, Transport, connect
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+
+TIMEOUT = 5.0  # seconds
+LONGEST_LIST = 16 * 1024 * 1024  # bytes; what the kubelet's own client of this API takes
+log = logging.getLogger("nodeplug.leases")
+_SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
+
+
+class PodResources:
+    """Asks the socket of one node's kubelet."""
+
+    def __init__(
+        self,
+        socket: Path,
+        serves: Callable[[str], bool],
+        driver: str = "",
+        nodes: Sequence[str] = (),
+        transport: Transport = "builtin",
+    ) -> None:
+        """Ask at `socket` for the resources that `serves` knows and the claims of `driver`.
+
+        `nodes` are this node's names: without one no pod passes for the API server's, for it might be a static one.
+        """
+        self._socket = socket
+        self._serves = serves
+        self._driver = driver
+        self._transport: Transport = transport
+        self._suffixes = tuple(f"-{node}" for node in nodes if node)
+        self._knowing: object = None  # the kubelet that knew its pods
+        self.problem = ""
+
+    def is_absent(self) -> bool:
+        """Tell whether there is no socket, and so no kubelet that could list anything."""
+        return not self._socket.exists()
+
+    async def listed(self) -> Listed | None:
+        """Return what the kubelet lists; None where it does not answer, with the reason in `problem`."""
+        kubelet = self._kubelet()
+        if kubelet is None:
+            self._report(f"pod-resources socket {self._socket} not found: devices of ended pods are not released")
+            return None
+        request = podresources.ListPodResourcesRequest()
+        try:
+            channel = connect(self._socket, max_message=LONGEST_LIST, transport=self._transport)
+            async with asyncio.timeout(TIMEOUT), channel:
+                answer: podresources.ListPodResourcesResponse = await Client(channel, _SERVICE).call("List", request)
+        except Exception as error:  # whatever the other side sends, we go on without its word
+            details = error.details if isinstance(error, RpcError) else str(error) or f"no answer within {TIMEOUT:g} s"
+            self._report(f"pod-resources does not answer: {details}")
+            return None
+        self._report("")
+        if self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
+            self._knowing = kubelet
+        return Listed(
+            units=_units(answer, self._serves),
+            claims=_claims(answer, self._driver),
+            knows_its_pods=self._knowing == kubelet,
+        )
+
+    def _kubelet(self) -> object:
+        """Identify the kubelet by its socket, which each start makes; None where there is none."""
+        try:
+            status = self._socket.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("%s", problem)
+        self.problem = problem
+
+
+def _units(answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool]) -> dict[tuple[str, str], str]:
+    return {
+        (devices.resource_name, unit): f"pod/{pod.namespace}/{pod.name}/{container.name}"
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for devices in container.devices
+        if serves(devices.resource_name)
+        for unit in devices.device_ids
+    }
+
+
+def _claims(answer: podresources.ListPodResourcesResponse, driver: str) -> dict[tuple[str, str], frozenset[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for pod in answer.pod_resources if driver else ():
+        for container in pod.containers:
+            for claim in container.dynamic_resources:
+                units = {
+                    f"{x.device_name}/{x.share_id}" if x.share_id else x.device_name
+                    for x in claim.claim_resources
+                    if x.driver_name == driver
+                }
+                if units:
+                    found.setdefault((claim.claim_namespace, claim.claim_name), set()).update(units)
+    return {claim: frozenset(units) for claim, units in found.items()}
