@@ -1,55 +1,71 @@
-"""Allocate: check, lease, commit, answer.
+"""Allocate: check, lease, commit, answer. And PreStartContainer: is the answer of then still true?
 
 Rules:
 1. The answer leaves after its lease is on disk, never before.
 2. Every call can be repeated: the same request gets the same answer and the same lease.
-3. Within one resource the kubelet decides who gets a unit; what it gives anew has ended before (it frees finished pods'
-   devices at once and tells nobody). What another resource or the other API holds is refused, after a fresh look at
-   who really holds it.
+3. What another owner holds is refused, after a fresh look at who really holds it (`checkpoint.Ledger.grant`).
+4. A container that starts again, also after a kubelet's or the node's restart, is given the stored answer without our
+   being asked. What stands in it must be its device still: plain nodes at the same paths, names as they are described
+   now. Otherwise it does not start, and the words say why.
 """
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
-from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
-from deviceplugin.release import Releaser
-from deviceplugin.response import container_response
-from deviceplugin.units import API, Unit
-from hostdevices import Device, Host
-from hostdevices.resource import Resource
-from hostdevices.verify import Fingerprints
-from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from google.protobuf.message import DecodeError
 
+import cdi
+from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from deviceplugin import container_record
+from deviceplugin.container_record import ContainerRecord
+from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
+from deviceplugin.response import cdi_device, container_response
+from deviceplugin.specs import Specs
+from deviceplugin.units import API, Unit, device_of, owner_of
+from hostdevices import Device
+from hostdevices.presence import Presence
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import Resource
+
+_SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
+_RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read what was written
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class Allocator:
     """Hands out the units of one resource."""
 
-    def __init__(self, resource: Resource, host: Host, ledger: Ledger, releaser: Releaser) -> None:
-        """Start without units. `releaser` is told of what it has to watch."""
+    def __init__(self, resource: Resource, presence: Presence, ledger: Ledger, specs: Specs) -> None:
+        """Start without units."""
         self.resource = resource
         self.units: Mapping[str, Unit] = {}
         self.devices: dict[str, Device] = {}  # that the units are shares of
-        self.unavailable = ""  # why nothing can be handed out now
+        self._presence = presence
         self._ledger = ledger
-        self._releaser = releaser
-        self._fingerprints = Fingerprints(host)
+        self._specs = specs
 
     def update(self, units: Mapping[str, Unit]) -> None:
         """Take over the units that there are now."""
         self.devices = {unit.device.id: unit.device for unit in units.values()}
-        self._fingerprints.update(self.devices.values())
         self.units = units
+
+    def is_described(self, device: Device) -> bool:
+        """Tell whether a runtime finds the device by its CDI name, as it is now."""
+        resource = self.resource
+        if resource.cdi is False or not device.devnodes:
+            return False
+        try:
+            kind = cdi.kind_of(resource.name)
+        except cdi.CdiError:
+            return False
+        return self._specs.has(kind, cdi_device(device, resource.permissions, resource.access))
 
     def check(self, unit_ids: Sequence[str]) -> list[Unit]:
         """Return the units of a request. Raises `AllocationRefused`."""
         name = self.resource.name
-        if self.unavailable:
-            raise StateUnavailable(f"{name}: {self.unavailable}")
         if not unit_ids:
             raise InvalidRequest(f"{name}: the request names no device; ask for at least one")
         if len(set(unit_ids)) != len(unit_ids):
@@ -57,67 +73,153 @@ class Allocator:
             raise InvalidRequest(f"{name}: {_some(twice)} requested more than once; name each device once")
         unknown = [u for u in unit_ids if u not in self.units]
         if unknown:
-            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug discover` lists what is")
+            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug check` says what is")
         units = [self.units[u] for u in unit_ids]
         devices = {unit.device.id: unit.device for unit in units}
         if self.resource.preferred == "distinct" and len(devices) < len(units):
             raise DeviceNotReady(
                 f"{name}: several shares of one device requested, its policy is distinct; ask for fewer"
             )
-        withheld = {w.device: w.reason for w in self._ledger.withheld()}
         for device in devices.values():
-            if device.id in withheld:
-                raise DeviceNotReady(f"device {device.id} is withheld: {withheld[device.id]}; readmit it first")
             if not device.health.healthy:
                 raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
-            if changed := self._fingerprints.why_changed(device):
-                raise DeviceNotReady(f"device {device.id} is no longer what was offered: {changed}; try again")
+            if changed := self._presence.why_changed(device):
+                raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
+            if self.resource.cdi is True and device.devnodes and not self.is_described(device):
+                problem = self._specs.problem or "its CDI spec is not written yet"
+                raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
         return units
 
-    async def allocate(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
-        """Lease units to a container and return its answer. Raises `AllocationRefused`."""
-        units = self.check(unit_ids)
-        response = container_response(self.resource, units)
-        encoded = response.SerializeToString(deterministic=True)
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> list[api.ContainerAllocateResponse]:
+        """Lease units to containers, to all of them or to none; return their answers. Raises `AllocationRefused`."""
+        responses: list[api.ContainerAllocateResponse] = []
+        wanted: list[Lease] = []
         now = time.time()
-        wanted = [self._lease(unit, now, answer=encoded) for unit in units]
+        for unit_ids in requests:
+            units = self.check(unit_ids)
+            devices = list({unit.device.id: unit.device for unit in units}.values())
+            named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
+            responses.append(container_response(self.resource, units, named=named))
+            record = self._record(responses[-1], devices)
+            wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
         try:
             granted = await self._ledger.grant(wanted)
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
-        self._releaser.leased()
-        for lease in granted.replaced:
-            log.info(
-                "lease ended, the kubelet gave the device to another container",
-                extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
+        if log.isEnabledFor(logging.INFO):
+            for lease in granted.ended:
+                log.info(
+                    "lease ended, the kubelet has given the device to another container",
+                    extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
+                )
+            for unit_ids in requests:
+                log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
+        return responses
+
+    def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
+        """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
+        device = self.devices.get(device_of(unit_id))
+        try:
+            answered = api.ContainerAllocateResponse.FromString(response or b"")
+        except DecodeError:  # what the kubelet keeps is its own; without it the lease is one all the same
+            answered = api.ContainerAllocateResponse()
+        record = self._record(answered, [] if device is None or self._presence.why_changed(device) else [device])
+        return self._lease(unit_id, device, record, time.time())
+
+    async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:
+        """Make certain that what a container was answered is its devices; return them. Raises `AllocationRefused`."""
+        if not unit_ids:
+            raise InvalidRequest(f"{self.resource.name}: the request names no device")
+        leases = [self._ledger.get((self.resource.name, API, unit)) for unit in unit_ids]
+        found: dict[str, Device] = {}
+        for unit_id, lease in zip(unit_ids, leases, strict=True):
+            if lease is None:
+                raise DeviceNotReady(
+                    f"device {_shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
+                    " this goes on, delete the pod"
+                )
+            if (device_id := device_of(unit_id)) not in found:
+                found[device_id] = self._present(device_id, lease)
+        devices = list(found.values())
+        records = {lease.record for lease in leases if lease is not None}
+        for record in filter(None, map(container_record.decode, records)):
+            self._check_nodes(record, devices)
+            if record.is_named:
+                await self._describe(devices)
+        return devices
+
+    def _present(self, device_id: str, lease: Lease) -> Device:
+        """Return a leased device as it is now. Raises `DeviceNotReady` where it is not there, or changed just now."""
+        device = self.devices.get(device_id) or self._presence.get(device_id)
+        if device is not None:
+            if changed := self._presence.why_changed(device):
+                raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
+        else:
+            record = container_record.decode(lease.record)
+            seen = next((x for x in record.devices if x.device.id == device_id), None) if record else None
+            device = self._presence.find(seen) if seen else None
+        if device is None:
+            raise DeviceNotReady(f"device {device_id} is gone; the container starts once it is there again")
+        return device
+
+    def _check_nodes(self, record: ContainerRecord, devices: Sequence[Device]) -> None:
+        """Refuse plain nodes at paths where another device is now: the runtime would give the container that one."""
+        answered = api.ContainerAllocateResponse.FromString(record.response)
+        paths = {node.path for device in devices for node in device.devnodes}
+        for node in answered.devices:
+            if node.host_path not in paths:
+                there = self._presence.owner_of(node.host_path)
+                now = ", ".join(sorted(paths)) or "nowhere"
+                raise DeviceNotReady(
+                    f"{self.resource.name}: the container was given {node.host_path}, which is {there} now; its device"
+                    f" is at {now}; delete the pod to have it there, or set `cdi: true`, which follows the device"
+                )
+
+    async def _describe(self, devices: Sequence[Device]) -> None:
+        """Return when the runtime finds devices as they are. Raises `StateUnavailable`."""
+        missing = [x for x in devices if x.id in self.devices and x.devnodes and not self.is_described(x)]
+        self._specs.recheck()
+        await self._specs.settled(_SPECS_PATIENCE)
+        if self._specs.problem:
+            raise StateUnavailable(f"{self.resource.name}: {self._specs.problem}; try again")
+        if missing:
+            await asyncio.sleep(_RUNTIME_NOTICES)
+
+    def _record(self, response: api.ContainerAllocateResponse, devices: Sequence[Device]) -> bytes:
+        resource = self.resource
+        return container_record.encode(
+            ContainerRecord(
+                response.SerializeToString(deterministic=True),
+                tuple(map(self._presence.seen, devices)),
+                resource.permissions,
+                resource.access,
+                bool(response.cdi_devices),
             )
-        log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
-        return response
+        )
 
-    def lease_of(self, unit_id: str, holder: str) -> Lease | None:
-        """Return the lease that `holder` of a unit should have; None for a unit that is not offered."""
-        unit = self.units.get(unit_id)
-        return None if unit is None else self._lease(unit, time.time(), holder=holder)
-
-    def _lease(self, unit: Unit, now: float, answer: bytes = b"", holder: str = "") -> Lease:
-        device = unit.device
+    def _lease(self, unit_id: str, device: Device | None, record: bytes, now: float) -> Lease:
         return Lease(
             resource=self.resource.name,
-            unit=unit.id,
+            unit=unit_id,
             api=API,
-            occupies=device.ids,
-            touches=frozenset(device.within),
-            holder=holder,
-            answer=answer,
+            owner=owner_of(self.resource, unit_id),
+            exclusive=device.ids if device else frozenset({device_of(unit_id)}),
+            shared=frozenset(device.parents) if device else frozenset(),
+            record=record,
             boot_id=self._ledger.boot_id,
-            since=now,
+            granted_at=now,
         )
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:
-    """Begin a sentence about some ids; a request may carry thousands."""
-    named = ", ".join(ids[:most])
+    """Begin a sentence about some ids; a request may carry thousands, and one of any length."""
+    named = ", ".join(map(_shown, ids[:most]))
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
     return f"device {named} is" if len(ids) == 1 else f"devices {named}{more} are"
+
+
+def _shown(unit_id: str, most: int = 100) -> str:
+    """Return an id for a text; no id of ours is that long."""
+    return unit_id if len(unit_id) <= most else f"{unit_id[:most]}..."

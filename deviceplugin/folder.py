@@ -1,40 +1,84 @@
-"""The kubelet's folder for device plugins: its socket, our socket names, and a wake-up after every change there."""
+"""The kubelet's folder for device plugins: its socket, our sockets in it, and who else of ours has some.
 
-import hashlib
+The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`. Instances of ours are in the order of
+their starts, whichever of them has registered last: after a restart of the kubelet that is anybody.
+"""
+
+import asyncio
+import logging
+import os
 import re
+import string
+import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from grpcunix import FolderWatch, is_live, remove_dead_sockets
+from deviceplugin.errors import DevicePluginError
+from folderwatch import FolderWatcher
+from grpcunix import is_live, remove_dead_sockets
 
 KUBELET_SOCKET = "kubelet.sock"
 _PREFIX = "nodeplug-"
-_LONGEST_NAME = 48  # leaves 59 bytes for the folder; the kubelet's own has 32
+_READABLE = 16  # characters of a resource's name in a socket's, which has 55: that leaves 52 bytes for the folder
+_CHARACTERS = string.digits + string.ascii_lowercase  # in the order in which they sort
+_UNIQUE = 4  # random characters: a path that was used once is refused until the kubelet restarts
+_STARTED = 8  # characters of an instance's start in milliseconds, which are enough for 89 years
+_INSTANCE = _STARTED + 3
 Identity: TypeAlias = tuple[int, int, int]
+log = logging.getLogger("nodeplug.deviceplugin")
+
+
+class FolderGone(DevicePluginError):
+    """The folder that we see was removed; another one may be in its place, where only a restart can see it."""
 
 
 class PluginFolder:
-    """`path` is the kubelet's device-plugins folder; listeners are called in the loop after changes in it."""
+    """`path` is the kubelet's folder; listeners are called in the loop after changes in it, and now and then."""
 
-    def __init__(self, path: Path) -> None:
-        """Prepare; nothing is watched yet."""
+    def __init__(self, path: Path, instance: str, watcher: FolderWatcher, recheck: float) -> None:
+        """Prepare, for the sockets of `instance` (`new_instance`).
+
+        Nothing is watched before `run`. `recheck` in seconds.
+        """
         self.path = path
+        self.instance = instance
         self.kubelet_socket = path / KUBELET_SOCKET
+        self._watcher = watcher
+        self._recheck = recheck
         self._listeners: list[Callable[[], None]] = []
-        self._watch = FolderWatch(path, self._changed)
+        self._names: list[str] = []  # in the folder, after the last change
+        self._problem = ""
 
-    def start(self) -> None:
-        """Watch the folder. Raises OSError where it is missing."""
-        self._watch.start()
+    async def run(self) -> None:
+        """Watch. Raises `FolderGone`: a mount shows the folder that was mounted, not the one that took its place."""
+        watch = self._watcher.watch(self.path, self._changed)
+        try:
+            self._changed()
+            while True:
+                await asyncio.sleep(self._recheck)
+                self.check()
+                self._changed()
+        finally:
+            watch.close()
 
-    def stop(self) -> None:
-        """Stop watching."""
-        self._watch.stop()
+    def check(self) -> None:
+        """Raise `FolderGone` where the folder was removed although it is there for us."""
+        try:
+            links = self.path.stat().st_nlink
+        except OSError:
+            return  # it is waited for
+        if links == 0:
+            raise FolderGone(
+                f"{self.path} was removed while it was mounted here; nodeplug ends, so that its next start sees the"
+                " folder that took its place"
+            )
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after every change."""
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after every change; returns what ends that."""
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def kubelet(self) -> Identity | None:
         """Identify the kubelet's socket file; a kubelet that restarts makes a new one. None where there is none."""
@@ -44,21 +88,48 @@ class PluginFolder:
             return None
         return status.st_dev, status.st_ino, status.st_ctime_ns
 
+    def has_successor(self, resource_name: str) -> bool:
+        """Tell whether an instance of ours that was started later serves the resource."""
+        prefix = _prefix(resource_name)
+        ours = prefix + self.instance
+        return any(
+            name.startswith(prefix) and name[: len(ours)] > ours and is_live(self.path / name) for name in self._names
+        )
+
     def _changed(self) -> None:
-        for listener in self._listeners:
+        try:
+            self._names, problem = os.listdir(self.path), ""
+        except OSError as error:
+            self._names, problem = [], f"waiting for the kubelet: {self.path}: {error.strerror}"
+        if problem and problem != self._problem:
+            log.warning("%s; settings.kubeletRoot says where the kubelet is", problem)
+        self._problem = problem
+        for listener in tuple(self._listeners):
             listener()
 
 
-def own_socket(folder: Path, resource_name: str) -> Path:
-    """Return a path in `folder` for a resource's socket, at which nobody listens.
+def new_instance() -> str:
+    """Return what the sockets of an instance have in their names: it sorts after those of instances before it."""
+    started, text = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000, ""  # of the node, whoever sets its clock
+    for _ in range(_STARTED):
+        started, digit = divmod(started, len(_CHARACTERS))
+        text = _CHARACTERS[digit] + text
+    return text + _random(_INSTANCE - _STARTED)
 
-    There are two names, so that a new instance can serve beside the old one during an upgrade.
-    """
-    slug = re.sub(r"[^A-Za-z0-9.]", "_", resource_name)
-    if len(slug) > _LONGEST_NAME - len(_PREFIX) - len("-a.sock"):
-        slug = hashlib.sha256(resource_name.encode()).hexdigest()[:16]
-    first, second = (folder / f"{_PREFIX}{slug}-{which}.sock" for which in "ab")
-    return second if is_live(first) else first
+
+def _random(length: int) -> str:
+    return "".join(_CHARACTERS[byte % len(_CHARACTERS)] for byte in os.urandom(length))
+
+
+def _prefix(resource_name: str) -> str:
+    """Return how the names of a resource's sockets begin."""
+    digest = f"{zlib.crc32(resource_name.encode()):08x}"  # names may differ in what a file name cannot hold
+    return f"{_PREFIX}{re.sub(r'[^A-Za-z0-9.]', '_', resource_name)[:_READABLE]}-{digest}-"
+
+
+def new_socket(folder: Path, resource_name: str, instance: str) -> Path:
+    """Return a path for a resource's socket that nobody has used before."""
+    return folder / f"{_prefix(resource_name)}{instance}{_random(_UNIQUE)}.sock"
 
 
 def remove_stale_sockets(folder: Path) -> None:

@@ -1,32 +1,42 @@
 """The device plugin side as a whole: all resources of a configuration, fed by assignments, and what they share.
 
-assignment -> units -> CDI specs -> lists -> kubelet
+    assignment -> units -> lists -> kubelet            leases -> who else has what
+                        -> CDI specs -> runtime
+
+It also serves the resources of which pods still have units though the configuration does not name them any more, or
+not for this API, until the last of those leases ends.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 import cdi
-from checkpoint import Api, Lease, Ledger
-from deviceplugin.folder import PluginFolder, remove_stale_sockets
+from checkpoint import Lease, Ledger
+from checkpoint.holdings import UnitEntry
+from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
-from deviceplugin.release import Releaser
 from deviceplugin.resource_plugin import Registered, ResourcePlugin, ResourceStatus
+from deviceplugin.response import cdi_spec
 from deviceplugin.server import DevicePluginServicer
+from deviceplugin.specs import RETRY, Specs
 from deviceplugin.units import API
 from deviceplugin.watcher_registration import WatcherRegistration
-from grpcunix import handler
+from folderwatch import FolderWatcher
+from grpcunix import Transport, handler
 from hostdevices import Device, Host
-from hostdevices.resource import Resource
+from hostdevices.presence import Presence
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import Resource
+from resources.selector import AnyOf
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
+_SPECS_PATIENCE = 2.0  # seconds that the first list waits for CDI specs
 
 
 class Paths(Struct, frozen=True):
@@ -34,132 +44,167 @@ class Paths(Struct, frozen=True):
 
     device_plugins: Path
     plugins_registry: Path
-    pod_resources: Path  # the socket
     cdi: Path
 
 
 class DevicePlugins:
-    """All resources of a configuration, offered through the device plugin API."""
+    """All resources of a configuration, offered through the device plugin API while `run` runs."""
 
     def __init__(
         self,
         resources: Sequence[Resource],
         host: Host,
+        presence: Presence,
         ledger: Ledger,
         paths: Paths,
+        watcher: FolderWatcher,
+        *,
         through_watcher: bool = False,
+        renumbered: frozenset[str] = frozenset(),
         timings: Timings = Timings(),
+        transport: Transport = "builtin",
+        retry: float = RETRY,
     ) -> None:
-        """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock."""
+        """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock.
+
+        `renumbered` are the kinds of devices that can be renumbered; `retry` is how long to wait, in seconds, until CDI
+        specs are written again that could not be.
+        """
+        self._resources = {resource.name: resource for resource in resources}
+        self._host = host
+        self._presence = presence
         self._ledger = ledger
         self._paths = paths
         self._through_watcher = through_watcher
+        self._renumbered = renumbered
         self._timings = timings
-        self._folder = PluginFolder(paths.device_plugins)
-        self._cdi = cdi.CdiDirectory(paths.cdi, API)
-        self._releaser = Releaser(
-            ledger, paths.pod_resources, {r.name for r in resources}, self._refresh, self._lease_of, timings
-        )
-        self._plugins = {r.name: ResourcePlugin(r, host, ledger, self._releaser, self._registration) for r in resources}
-        self._described: dict[str, cdi.Spec] | None = None  # the specs on disk; None while nobody knows
-        self._describing = asyncio.Lock()
-        self._again: asyncio.TimerHandle | None = None
-        self._repeated: asyncio.Task[None] | None = None
-        self._started = False
+        self._transport: Transport = transport
+        self._watcher = watcher
+        self._instance = new_instance()
+        self._folder = PluginFolder(paths.device_plugins, self._instance, watcher, timings.recheck)
+        self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), lambda: self._leases_changed(None), retry)
+        self._plugins: dict[str, ResourcePlugin] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._assigned: Mapping[str, tuple[Device, ...]] = {}
+        self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
-        ledger.ask_before_refusing(self._releaser.reconcile)
 
-    async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now; lists that changed are sent.
-
-        CDI specs are written first: a list is a promise, and after a reboot the kubelet replays answers that name them.
-        """
+    def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
+        """Take over which devices each resource has now; lists and CDI specs follow."""
+        self._assigned = assigned
+        self._choose_resources()
         for name, plugin in self._plugins.items():
-            plugin.update(assigned.get(name, ()))
-        await self._describe()
-        self._refresh()
+            plugin.update(assigned.get(name, ()) if name in self._resources else ())
+        self._describe()
+        self._updated.set()
 
-    async def start(self) -> None:
-        """Serve and register. Call `update` before, so that the first list is a true one. Raises OSError."""
-        if self._through_watcher:
-            remove_stale_sockets(self._paths.plugins_registry)
-        else:
-            remove_stale_sockets(self._paths.device_plugins)
-            self._folder.start()
-        self._started = True
-        for plugin in self._plugins.values():
-            plugin.registration.start()
-        self._releaser.start()
+    async def run(self) -> None:
+        """Serve and register, from the first `update` on. Raises `FolderGone`.
 
-    async def stop(self) -> None:
-        """Stop serving and remove our sockets; leases stay. Idempotent."""
-        if self._repeated is not None:
-            await asyncio.wait([self._repeated])
-        if self._again is not None:
-            self._again.cancel()
-        if not self._started:
-            return
-        self._started = False
-        self._folder.stop()
-        await self._releaser.stop()
-        await asyncio.gather(*(plugin.registration.stop() for plugin in self._plugins.values()))
-
-    async def reconcile(self) -> None:
-        """Compare the leases with what the kubelet says, now."""
-        await self._releaser.reconcile()
+        The first list waits for the CDI specs: it is a promise, and the kubelet may replay answers that name them.
+        """
+        remove_stale_sockets(self._paths.plugins_registry if self._through_watcher else self._paths.device_plugins)
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._group.create_task(self._specs.run(), name="CDI specs")
+                if not self._through_watcher:
+                    self._group.create_task(self._folder.run(), name="device-plugins folder")
+                await self._updated.wait()
+                await self._specs.settled(_SPECS_PATIENCE)
+                self._run_plugins()
+        finally:
+            self._group = None
 
     def status(self) -> tuple[ResourceStatus, ...]:
         """Tell how every resource stands."""
-        return tuple(plugin.status() for plugin in self._plugins.values())
+        return tuple(plugin.status() for plugin in tuple(self._plugins.values()))
+
+    def serves(self, resource: str) -> bool:
+        """Tell whether units of this name are ours (`checkpoint.reconciler.UnitFront`)."""
+        return resource in self._resources or resource in self._plugins
+
+    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
+        """Return the lease for a unit that somebody holds without one (`checkpoint.reconciler.UnitFront`)."""
+        plugin = self._plugins.get(resource) or self._make(self._resources[resource])
+        return plugin.allocator.lease_of(unit, entry.response if entry else None)
+
+    def republish(self, resources: Iterable[str]) -> None:
+        """Send these lists once more: then the kubelet writes its file (`checkpoint.reconciler.UnitFront`)."""
+        for name in resources:
+            if name in self._plugins:
+                self._plugins[name].servicer.publish(anyway=True)
+
+    def _choose_resources(self) -> None:
+        """Have a plugin for each resource that is configured, or of which somebody has a unit."""
+        leased = self._ledger.resources(API)
+        for name in (*self._resources, *sorted(leased - self._resources.keys())):
+            if name not in self._plugins:
+                resource = self._resources.get(name)
+                if resource is None:
+                    log.info("pods have devices of a resource that is not offered any more", extra={"resource": name})
+                    resource = Resource(name, AnyOf(()))
+                self._plugins[name] = self._make(resource)
+        for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
+            del self._plugins[name]
+            log.info("nobody has devices of the resource any more", extra={"resource": name})
+            if name in self._running:
+                self._running.pop(name).cancel()
+        self._run_plugins()
+
+    def _run_plugins(self) -> None:
+        if self._group is None or not self._updated.is_set():
+            return
+        for name, plugin in self._plugins.items():
+            if name not in self._running:
+                self._running[name] = self._group.create_task(plugin.run(), name=f"resource {name}")
+
+    def _make(self, resource: Resource) -> ResourcePlugin:
+        return ResourcePlugin(
+            resource, self._host, self._presence, self._ledger, self._specs, self._renumbered, self._registration
+        )
 
     def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
         serving = handler(_SERVICE, servicer)
         if self._through_watcher:
             registry = self._paths.plugins_registry
-            return WatcherRegistration(name, registry, serving, lambda: servicer.streaming, self._timings)
-        return Registration(name, self._folder, serving, servicer.options, lambda: servicer.streaming, self._timings)
+            return WatcherRegistration(
+                name,
+                registry,
+                self._instance,
+                serving,
+                lambda: servicer.streaming,
+                self._watcher,
+                self._timings,
+                self._transport,
+            )
+        return Registration(
+            name,
+            self._folder,
+            serving,
+            servicer.options,
+            lambda: servicer.streaming,
+            servicer.silence,
+            self._timings,
+            self._transport,
+        )
 
-    def _lease_of(self, resource: str, unit_id: str, holder: str) -> Lease | None:
-        return self._plugins[resource].adopt(unit_id, holder)
+    def _describe(self) -> None:
+        specs: dict[str, cdi.Spec] = {}
+        for name, plugin in self._plugins.items():
+            if devices := list(plugin.describe()):
+                try:
+                    specs[cdi.kind_of(name)] = cdi_spec(name, devices)
+                except cdi.CdiError as error:
+                    log.debug("not described: %s", error, extra={"resource": name})
+        self._specs.want(specs)
 
-    async def _describe(self) -> None:
-        """Write the CDI specs, if they are not what was written last: most changes do not concern them."""
-        async with self._describing:
-            specs = {cdi.file_name(spec.kind): spec for plugin in self._plugins.values() if (spec := plugin.cdi_spec())}
-            if specs == self._described:
-                return
-            self._described = None
-            try:
-                await asyncio.to_thread(self._cdi.sync, specs)
-            except OSError as error:
-                log.error("cannot write CDI specs, what needs them is not handed out: %s", error)
-                self._without_cdi(f"no CDI spec could be written: {error}; it is tried again")
-                self._describe_again()
-            else:
-                self._described = specs
-                self._without_cdi("")
-
-    def _describe_again(self) -> None:
-        """Try again in a while: a disk that has room again tells nobody."""
-
-        def repeat() -> None:
-            self._repeated = asyncio.ensure_future(self._describe())
-
-        if self._again is not None:
-            self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(self._timings.cdi, repeat)
-
-    def _without_cdi(self, reason: str) -> None:
-        for plugin in self._plugins.values():
-            plugin.without_cdi(reason)
-
-    def _leases_changed(self, apis: Set[Api]) -> None:
-        """What the other API hands out or gets back cannot be had or can be had here, at once."""
-        if apis - {API}:
-            self._refresh()
-
-    def _refresh(self) -> None:
-        obstacles = self._ledger.obstacles(API)
-        withheld = {each.device: each.reason for each in self._ledger.withheld()}
-        for plugin in self._plugins.values():
-            plugin.refresh(obstacles, withheld)
+    def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
+        """What others hand out or get back cannot be had or can be had here, at once."""
+        if not self._updated.is_set():
+            return
+        if leases is None or any(x.api == API and x.resource not in self._resources for x in leases):
+            self._choose_resources()
+        changed = [plugin.refresh(leases) for plugin in self._plugins.values()]
+        if any(changed):
+            self._describe()

@@ -1,18 +1,17 @@
 """Registration of one resource at kubelet.sock: does what lifecycle.py says next.
 
-One task at a time works for a resource (serving, registering or waiting); a new action replaces it.
+One thing is done at a time (registering, waiting for the stream, backing off); an event that calls for another one ends
+it. While a successor of ours serves the resource (an update), we are silent: to a kubelet the last list counts, whoever
+sends it, and an old one would undo the new one.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
-import grpc
-import grpc.aio
-
-from deviceplugin.folder import Identity, PluginFolder, own_socket
-from deviceplugin.lifecycle import Action, Event, State, Timings, step
-from grpcunix import Backoff, Client, GrpcUnixError, Handler, UnixServer, connect
+from deviceplugin.folder import Identity, PluginFolder, new_socket
+from deviceplugin.lifecycle import BEGIN, Action, Event, State, Timings, step
+from grpcunix import Backoff, Client, GrpcUnixError, Handler, RpcError, Status, Transport, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 VERSION = "v1beta1"
@@ -21,7 +20,7 @@ _SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
 
 
 class Registration:
-    """Keeps one resource served and registered from `start` to `stop`."""
+    """Keeps one resource served and registered while `run` runs."""
 
     def __init__(
         self,
@@ -30,153 +29,154 @@ class Registration:
         handler: Handler,
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
+        silence: Callable[[bool], None],
         timings: Timings = Timings(),
+        transport: Transport = "builtin",
     ) -> None:
-        """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list."""
+        """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list.
+
+        `silence` is told when a successor has come (True) or is gone (False).
+        """
         self.resource_name = resource_name
-        self.state = State.DOWN
+        self.state = State.ABSENT
         self.last_error = ""
         self.registrations = 0
         self._folder = folder
         self._handler = handler
         self._options = options
         self._streaming = streaming
+        self._silence = silence
         self._timings = timings
-        self._server: UnixServer | None = None
+        self._transport: Transport = transport
+        self._servers: list[UnixServer] = []  # the newest last
         self._kubelet: Identity | None = None  # the kubelet that we registered with last
         self._backoff = Backoff()
-        self._task: asyncio.Task[None] | None = None
         self._stream_since = 0.0
-        self._stopped = False
+        self._is_silent = False
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def start(self) -> None:
-        """Begin serving and registering, in the background."""
-        self._folder.listen(self.look)
-        self._do(Action.SERVE)
-
-    async def stop(self) -> None:
-        """Stop serving and remove our socket. Idempotent."""
-        self._stopped = True  # the streams that end now call for nothing
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()
-        self.state = State.DOWN
-
-    def look(self) -> None:
-        """Compare the folder with what we believe: our socket may be lost, the kubelet may be a new one."""
-        if self._server is not None and not self._server.is_in_place():
-            self._backoff.reset()
-            self._fire(Event.SOCKET_LOST)
-        kubelet = self._folder.kubelet()
-        if kubelet is not None and kubelet != self._kubelet:
-            self._kubelet = kubelet
-            self._backoff.reset()
-            self._fire(Event.KUBELET_SEEN)
+    async def run(self) -> None:
+        """Serve and register, until cancelled; then our sockets go."""
+        work: Mapping[Action, Callable[[], Awaitable[Event]]] = {
+            Action.REGISTER: self._register,
+            Action.EXPECT_STREAM: self._expect_stream,
+            Action.BACK_OFF: self._back_off,
+        }
+        close = self._folder.listen(self._folder_changed)
+        try:
+            self.state, action = BEGIN
+            while True:
+                event = await self._next_event(work.get(action))
+                before = self.state
+                self.state, action = step(before, event) or (before, Action.NOTHING)
+                log.debug("%s on %s: %s", event.name, before.name, self.state.name, extra=self._extra)
+                if self.state is State.STREAMING:
+                    await self._stop_servers(keep=1)
+        finally:
+            close()
+            self.state = State.ABSENT
+            await self._stop_servers(keep=0)
 
     def stream_changed(self) -> None:
         """Take note that the kubelet opened or ended ListAndWatch."""
         now = asyncio.get_running_loop().time()
         if self._streaming():
             self._stream_since = now
-            self._fire(Event.STREAM_OPENED)
+            self._events.put_nowait(Event.STREAM_OPENED)
         else:
             if now - self._stream_since >= self._timings.stable:
                 self._backoff.reset()
-            self._fire(Event.STREAM_ENDED)
+            self._events.put_nowait(Event.STREAM_ENDED)
 
-    def _fire(self, event: Event) -> None:
-        if self._stopped:
-            return
-        before = self.state
-        self.state, action = step(before, event)
-        if self.state is not before or action is not Action.NOTHING:
-            log.debug("%s on %s: %s", event.name, before.name, self.state.name, extra={"resource": self.resource_name})
-            self._do(action)
-
-    def _do(self, action: Action) -> None:
-        work: dict[Action, Callable[[], Awaitable[None]]] = {
-            Action.SERVE: self._serve,
-            Action.REGISTER: self._register,
-            Action.EXPECT_STREAM: self._expect_stream,
-            Action.BACK_OFF: self._back_off,
-        }
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
-        self._task = asyncio.ensure_future(self._guard(work[action])) if action in work else None
-
-    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _next_event(self, work: Callable[[], Awaitable[Event]] | None) -> Event:
+        """Work until that ends with an event, or another event calls for something else in this state."""
+        working = asyncio.ensure_future(work()) if work else None
+        arriving: asyncio.Future[Event] | None = None
         try:
-            await work()
-        except Exception as error:
-            # a bug of ours must not end a resource silently: it is logged, and the resource tries again
-            log.exception("registration failed unexpectedly", extra={"resource": self.resource_name})
-            self.last_error = repr(error)
-            self.state = State.WAITING if self._server else State.DOWN
-            self._do(Action.BACK_OFF)
+            while True:
+                arriving = asyncio.ensure_future(self._events.get())
+                await asyncio.wait({arriving, working} if working else {arriving}, return_when=asyncio.FIRST_COMPLETED)
+                if not arriving.done():
+                    assert working is not None
+                    return working.result()
+                if step(self.state, event := arriving.result()) is not None:
+                    return event
+        finally:
+            for task in filter(None, (working, arriving)):
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait([task])
 
-    async def _serve(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()
-        server = UnixServer(
-            own_socket(self._folder.path, self.resource_name), [self._handler], keepalive=self._timings.silence
-        )
+    def _folder_changed(self) -> None:
+        """Find out whether the kubelet is a new one, and whether a successor of ours has come or gone."""
+        is_succeeded = self._folder.has_successor(self.resource_name)
+        if is_succeeded != self._is_silent:
+            self._is_silent = is_succeeded
+            self._silence(is_succeeded)
+        kubelet = self._folder.kubelet()
+        if kubelet is not None and kubelet != self._kubelet and not is_succeeded:
+            self._backoff.reset()
+            self._events.put_nowait(Event.KUBELET_SEEN)
+
+    async def _register(self) -> Event:
+        """Serve at a new socket and offer it."""
+        self._kubelet = self._folder.kubelet()
+        if self._kubelet is None or self._is_silent:
+            self._kubelet = None  # once the successor is gone the kubelet is a new one to us
+            return Event.KUBELET_MISSING
+        if self._streaming():  # 1.37 takes a second one for an instance of its own
+            return Event.ACCEPTED
+        await self._stop_servers(keep=1)
+        path = new_socket(self._folder.path, self.resource_name, self._folder.instance)
+        server = UnixServer(path, [self._handler], keepalive=self._timings.silence, transport=self._transport)
         try:
             await server.start()
         except (OSError, GrpcUnixError) as error:
+            self._folder.check()
             self._failed(f"cannot serve: {error}", logging.ERROR)
-            self._fire(Event.UNSERVABLE)
-            return
-        self._server = server
-        self._fire(Event.SERVED)
-
-    async def _register(self) -> None:
-        self._kubelet = self._folder.kubelet()
-        if self._kubelet is None or self._server is None:
-            self._fire(Event.KUBELET_MISSING)
-            return
+            return Event.REFUSED
+        self._servers.append(server)
         request = api.RegisterRequest(
-            version=VERSION,
-            endpoint=self._server.path.name,
-            resource_name=self.resource_name,
-            options=self._options(),
+            version=VERSION, endpoint=server.path.name, resource_name=self.resource_name, options=self._options()
         )
-        refusal: grpc.aio.AioRpcError | None = None
-        async with connect(self._folder.kubelet_socket) as channel:
-            try:
+        try:
+            async with connect(self._folder.kubelet_socket, transport=self._transport) as channel:
                 await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
-            except grpc.aio.AioRpcError as error:
-                refusal = error
-        if refusal is not None:
-            # a kubelet that is not up yet, or goes away, is no news
-            absent = refusal.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-            self._failed(f"the kubelet refused: {refusal.details()}", logging.DEBUG if absent else logging.WARNING)
-            self._fire(Event.REFUSED)
-            return
+        except RpcError as error:
+            if not self._streaming():  # or the answer was lost: who listens has accepted
+                # a kubelet that is not up yet, or goes away, is no news
+                absent = error.code in (Status.UNAVAILABLE, Status.CANCELLED)
+                self._failed(f"the kubelet refused: {error.details}", logging.DEBUG if absent else logging.WARNING)
+                return Event.REFUSED
         self.registrations += 1
         self.last_error = ""
-        log.info("registered", extra={"resource": self.resource_name})
-        self._fire(Event.ACCEPTED)
-        if self._streaming():  # the stream may overtake the answer
-            self._fire(Event.STREAM_OPENED)
+        log.info("registered", extra=self._extra)
+        return Event.ACCEPTED
 
-    async def _expect_stream(self) -> None:
+    async def _expect_stream(self) -> Event:
+        if self._streaming():  # the stream may overtake the answer
+            return Event.STREAM_OPENED
         await asyncio.sleep(self._timings.stream)
         self._failed(
             f"the kubelet accepted and did not open ListAndWatch within {self._timings.stream:.0f} s", logging.WARNING
         )
-        self._fire(Event.OVERDUE)
+        return Event.OVERDUE
 
-    async def _back_off(self) -> None:
+    async def _back_off(self) -> Event:
         await asyncio.sleep(self._backoff.next())
-        self._fire(Event.DUE)
+        return Event.DUE
+
+    async def _stop_servers(self, keep: int) -> None:
+        """Stop all but the newest `keep` servers: nobody uses them once a newer one has the stream."""
+        while len(self._servers) > keep:
+            await self._servers.pop(0).stop()
+
+    @property
+    def _extra(self) -> dict[str, str]:
+        return {"resource": self.resource_name}
 
     def _failed(self, reason: str, level: int) -> None:
         """Log a reason once, until it changes."""
         if reason != self.last_error:
-            log.log(level, "%s", reason, extra={"resource": self.resource_name})
+            log.log(level, "%s", reason, extra=self._extra)
         self.last_error = reason

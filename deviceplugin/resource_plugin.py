@@ -1,21 +1,28 @@
-"""One resource on the device plugin side: its list, its allocations and its registration, fed with its devices."""
+"""One resource on the device plugin side: its list, its allocations and its registration, fed with its devices.
+
+A resource that the configuration does not have any more is served for as long as pods have units of it: they stay
+listed, as unhealthy, and their containers can start again.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 import cdi
-from checkpoint import Lease, Ledger, Obstacles
+from checkpoint import Lease, Ledger
+from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
-from deviceplugin.release import Releaser
-from deviceplugin.response import cdi_spec
+from deviceplugin.limits import why_too_long
+from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
-from deviceplugin.units import API, device_of, units_of
+from deviceplugin.specs import Specs
+from deviceplugin.units import API, owner_of, units_of
 from hostdevices import Device, Host
-from hostdevices.resource import Resource
+from hostdevices.presence import Presence
+from resources.resource import Resource
 
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -38,12 +45,8 @@ class Registered(Protocol):
     registrations: int
     last_error: str
 
-    def start(self) -> None:
-        """Begin serving and registering."""
-        ...
-
-    async def stop(self) -> None:
-        """Stop serving."""
+    async def run(self) -> None:
+        """Serve and register, until cancelled."""
         ...
 
     def stream_changed(self) -> None:
@@ -55,58 +58,85 @@ MakeRegistration: TypeAlias = Callable[[str, DevicePluginServicer], Registered]
 
 
 class ResourcePlugin:
-    """Offers one resource."""
+    """Offers one resource while `run` runs."""
 
     def __init__(
-        self, resource: Resource, host: Host, ledger: Ledger, releaser: Releaser, register: MakeRegistration
+        self,
+        resource: Resource,
+        host: Host,
+        presence: Presence,
+        ledger: Ledger,
+        specs: Specs,
+        renumbered: frozenset[str],
+        register: MakeRegistration,
     ) -> None:
         """Prepare; `register` makes the registration for a resource's name and servicer."""
         self.resource = resource
+        self.allocator = Allocator(resource, presence, ledger, specs)
+        self._presence = presence
         self._ledger = ledger
         self._advertised = Advertised()
-        self._gone: dict[str, Device] = {}  # leased devices that are not there any more
-        self._allocator = Allocator(resource, host, ledger, releaser)
-        self._servicer = DevicePluginServicer(
-            host, self._allocator, self._advertised, lambda: self.registration.stream_changed()
+        self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
+        self._concerned: dict[str, list[Device]] = {}  # by the ids of leases that keep them from others
+        self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
+        self._too_long = ""
+        self.servicer = DevicePluginServicer(
+            host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed()
         )
-        self.registration = register(resource.name, self._servicer)
+        self.registration = register(resource.name, self.servicer)
+
+    async def run(self) -> None:
+        """Serve and register."""
+        await self.registration.run()
 
     def update(self, devices: tuple[Device, ...]) -> None:
-        """Take over which devices there are now; `refresh` sends them."""
-        leased = {device_of(unit_id) for unit_id in self._leased()}
-        known = self._allocator.devices | self._gone
-        present = {device.id for device in devices}
-        self._gone = {i: device for i, device in known.items() if i in leased and i not in present}
-        self._allocator.update(units_of(self.resource, devices))
+        """Take over which devices there are now, and send the list if that made it another one."""
+        too_long = why_too_long(len(devices), self.resource.shares)
+        if too_long and too_long != self._too_long:
+            log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
+        self._too_long = too_long
+        self.allocator.update(units_of(self.resource, () if too_long else devices))
+        self._concerned = {}
+        for device in self.allocator.devices.values():
+            for i in (*device.ids, *device.parents):
+                self._concerned.setdefault(i, []).append(device)
+        self.refresh(None)
 
-    def refresh(self, obstacles: Obstacles, withheld: Mapping[str, str]) -> None:
-        """Send the list again if devices, leases or withheld devices made it another one.
+    def refresh(self, leases: Sequence[Lease] | None) -> bool:
+        """Send the list again if these leases (any, without) made it another one.
 
-        `obstacles` is what DRA has given out; `withheld` has the reason by device.
+        Returns whether what a runtime must find may be something else now.
         """
-        barred = {**self._barred(obstacles), **withheld}
-        before = self._advertised.health()
-        if self._advertised.update(self._allocator.units, self._leased(), barred):
-            self._log_changes(before, barred)
-            self._servicer.publish()
+        if leases is None or any(self._is_of_something_gone(lease) for lease in leases):
+            self._rebuild()
+            return True
+        devices = {x.id: x for lease in leases for i in lease.devices for x in self._concerned.get(i, ())}
+        for device in devices.values():
+            reason = self._why_unavailable(device)
+            if reason == self._unavailable.get(device.id, ""):
+                continue
+            self._unavailable[device.id] = reason
+            if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
+                self._log_change(device, not reason)
+                self.servicer.publish()
+        return False
 
-    def cdi_spec(self) -> cdi.Spec | None:
-        """Describe the resource's devices to the container runtime; None where nothing needs it.
-
-        What a container still holds stays described: the kubelet restarts the container with the name that it has.
-        """
-        if not self.resource.cdi:
-            return None
-        spec = cdi_spec(self.resource, (self._gone | self._allocator.devices).values())
-        return spec if spec.devices else None
-
-    def without_cdi(self, reason: str) -> None:
-        """Hand out nothing that needs a CDI spec while there is a reason; empty: all is well."""
-        self._allocator.unavailable = reason if self.resource.cdi else ""
-
-    def adopt(self, unit_id: str, holder: str) -> Lease | None:
-        """Return the lease for a unit that the kubelet holds without one; None for a unit that is not offered."""
-        return self._allocator.lease_of(unit_id, holder)
+    def describe(self) -> Iterator[cdi.Device]:
+        """Yield what a runtime must find: the devices offered, and those that containers have, as they are now."""
+        resource = self.resource
+        if resource.cdi is not False:
+            for device in self.allocator.devices.values():
+                if device.devnodes:
+                    yield cdi_device(device, resource.permissions, resource.access)
+        described = set(self.allocator.devices)
+        leases = self._ledger.of_resource(resource.name, API) if self._gone else ()
+        for record in {lease.record: None for lease in leases}:
+            found = container_record.decode(record)
+            for seen in found.devices if found is not None and found.is_named else ():
+                held = None if seen.device.id in described else self._presence.find(seen)
+                if found is not None and held is not None and held.devnodes:
+                    described.add(held.id)
+                    yield cdi_device(held, found.permissions, found.access)
 
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""
@@ -115,35 +145,63 @@ class ResourcePlugin:
             name=self.resource.name,
             devices=devices,
             healthy=healthy,
-            leased=len(self._leased()),
-            streaming=self._servicer.streaming,
+            leased=len(self._ledger.of_resource(self.resource.name, API)),
+            streaming=self.servicer.streaming,
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
         )
 
-    def _leased(self) -> list[str]:
-        return [x.unit for x in self._ledger.leases() if x.api == API and x.resource == self.resource.name]
+    def _rebuild(self) -> None:
+        """Make the list again. A leased unit that is gone stays listed: a kubelet reads a missing id as healthy."""
+        devices = self.allocator.devices
+        before = {x.id: self._advertised.is_healthy(self._units(x)[0]) for x in devices.values()}
+        self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
+        healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
+        units = {unit.id: (healthy[unit.device.id], unit.device.numa_nodes) for unit in self.allocator.units.values()}
+        leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
+        gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
+        units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
+        for unit in gone.keys() - self._gone.keys():
+            log.warning(
+                "device is unhealthy: it is gone, or not offered any more, and a pod has it", extra=self._extra(unit)
+            )
+        self._gone = gone
+        if self._advertised.replace(units):
+            for device in devices.values():
+                if before[device.id] != healthy[device.id]:
+                    self._log_change(device, before[device.id])
+            self.servicer.publish()
 
-    def _barred(self, obstacles: Obstacles) -> dict[str, str]:
-        """Return why devices cannot be handed out though they are well: who has them through DRA."""
-        taken = {i: obstacles.why_not(d.ids, d.within) for i, d in self._allocator.devices.items()} if obstacles else {}
-        return {device: reason for device, reason in taken.items() if reason}
+    def _is_of_something_gone(self, lease: Lease) -> bool:
+        mine = lease.resource == self.resource.name and lease.api == API
+        return mine and lease.unit not in self.allocator.units
 
-    def _log_changes(self, before: Mapping[str, bool], barred: Mapping[str, str]) -> None:
-        now = self._advertised.health()
-        for unit_id in sorted(now.keys() | before.keys()):
-            was, is_now = before.get(unit_id), now.get(unit_id)
-            if was == is_now:
-                continue
-            if is_now is None:
-                text = "device is gone"
-            elif is_now:
-                text = "device is offered" if was is None else "device is healthy again"
-            else:
-                unit = self._allocator.units.get(unit_id)
-                device = device_of(unit_id)
-                reason = (
-                    unit.device.health.reason or barred.get(device, "") if unit else f"{device} is gone while leased"
-                )
-                text = f"device is unhealthy: {reason}"
-            log.info("%s", text, extra={"resource": self.resource.name, "device": unit_id})
+    def _why_unavailable(self, device: Device) -> str:
+        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
+        owner = owner_of(self.resource, self._units(device)[0])
+        for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
+            return str(lease)
+        if self.resource.cdi is True and device.devnodes and not self.allocator.is_described(device):
+            return "its CDI spec is not written yet"
+        return ""
+
+    def _units(self, device: Device) -> list[str]:
+        if self.resource.shares == 1:
+            return [device.id]
+        return [f"{device.id}.{share}" for share in range(self.resource.shares)]
+
+    def _log_change(self, device: Device, before: bool | None) -> None:
+        """Say in one line what became of a device and all its shares."""
+        if reason := self._unavailable.get(device.id) or device.health.reason:
+            log.log(
+                logging.INFO if device.health.healthy else logging.WARNING,
+                "device is unhealthy: %s",
+                reason,
+                extra=self._extra(device.id),
+            )
+        else:
+            text = "device is offered" if before is None else "device is healthy again"
+            log.info(text, extra=self._extra(device.id))
+
+    def _extra(self, device: str) -> dict[str, str]:
+        return {"resource": self.resource.name, "device": device}

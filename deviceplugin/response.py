@@ -1,7 +1,8 @@
 """What a container gets: environment, mounts, device nodes, annotations and CDI names for the units handed out.
 
-With CDI the nodes travel by name, in specs that `cdi_spec` describes; without, as plain device nodes. Never both: a
-runtime would create each node twice.
+With `cdi: auto` nodes go both as plain device nodes and by CDI names: a runtime without CDI ignores the names silently,
+one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are names alone:
+a container that starts again then finds its device wherever it is.
 """
 
 import re
@@ -10,13 +11,13 @@ from collections.abc import Iterable, Sequence
 import cdi
 from deviceplugin.units import Unit
 from hostdevices import Device
-from hostdevices.resource import NodeAccess, Resource
-from hostdevices.template import render
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import NodeAccess, Resource
+from resources.template import render
 
 
-def container_response(resource: Resource, units: Sequence[Unit]) -> api.ContainerAllocateResponse:
-    """Build the answer for one container."""
+def container_response(resource: Resource, units: Sequence[Unit], *, named: bool) -> api.ContainerAllocateResponse:
+    """Build the answer for one container; `named` says whether the runtime can be given CDI names."""
     devices = list({unit.device.id: unit.device for unit in units}.values())
     ids = [unit.id for unit in units]
     response = api.ContainerAllocateResponse(
@@ -28,16 +29,16 @@ def container_response(resource: Resource, units: Sequence[Unit]) -> api.Contain
         ],
     )
     response.envs.update({key: render(value, ids, devices) for key, value in resource.env.items()})
-    if resource.cdi:
+    if named:
         kind = cdi.kind_of(resource.name)
-        names = (cdi.qualified_name(kind, _cdi_device(resource, d).name) for d in devices if d.devnodes)
+        names = (cdi.qualified_name(kind, device.id) for device in devices if device.devnodes)
         response.cdi_devices.extend(api.CDIDevice(name=name) for name in names)
-        return response
-    nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
-    response.devices.extend(
-        api.DeviceSpec(container_path=inside, host_path=node.path, permissions=resource.permissions)
-        for inside, node in nodes.items()
-    )
+    if resource.cdi is not True:
+        nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
+        response.devices.extend(
+            api.DeviceSpec(container_path=inside, host_path=node.path, permissions=resource.permissions)
+            for inside, node in nodes.items()
+        )
     return response
 
 
@@ -46,22 +47,23 @@ def env_name(resource_name: str) -> str:
     return "NODEPLUG_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
 
 
-def cdi_spec(resource: Resource, devices: Iterable[Device]) -> cdi.Spec:
-    """Describe a resource's devices to the container runtime; those without a node need no description."""
-    return cdi.Spec.of(cdi.kind_of(resource.name), (_cdi_device(resource, d) for d in devices if d.devnodes))
+def cdi_spec(resource_name: str, devices: Iterable[cdi.Device]) -> cdi.Spec:
+    """Describe a resource's devices to the container runtime. Raises `CdiError` for a name that cannot be a kind."""
+    return cdi.Spec.of(cdi.kind_of(resource_name), devices)
 
 
-def _cdi_device(resource: Resource, device: Device) -> cdi.Device:
-    access = resource.access or NodeAccess()
+def cdi_device(device: Device, permissions: str, access: NodeAccess | None) -> cdi.Device:
+    """Describe one device, as it is now."""
+    owner = access or NodeAccess()
     nodes = tuple(
         cdi.DeviceNode.of(
             node.path,
             container_path=node.container_path,
             target=node.target,
-            permissions=resource.permissions,
-            uid=access.uid,
-            gid=access.gid,
-            file_mode=access.mode,
+            permissions=permissions,
+            uid=owner.uid,
+            gid=owner.gid,
+            file_mode=owner.mode,
         )
         for node in device.devnodes
     )

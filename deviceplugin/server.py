@@ -6,21 +6,19 @@ Only here do our refusals become gRPC status codes.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import NoReturn, TypeAlias
-
-import grpc
-import grpc.aio
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
 from deviceplugin.errors import AllocationRefused, InvalidRequest, StateUnavailable
 from deviceplugin.preferred import prefer
+from grpcunix import Context, RpcError, Status
 from hostdevices import Host
-from hostdevices.reset import ResetFailed, reset
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.reset import ResetFailed, reset
+from resources.resource import Resource
+from resources.selector import concerns
 
 log = logging.getLogger("nodeplug.deviceplugin")
-Context: TypeAlias = grpc.aio.ServicerContext
 
 
 class DevicePluginServicer:
@@ -30,34 +28,48 @@ class DevicePluginServicer:
     """
 
     def __init__(
-        self, host: Host, allocator: Allocator, advertised: Advertised, stream_changed: Callable[[], None]
+        self,
+        host: Host,
+        allocator: Allocator,
+        advertised: Advertised,
+        renumbered: frozenset[str],
+        stream_changed: Callable[[], None],
     ) -> None:
-        """Serve nothing yet: the list is empty."""
+        """Serve nothing yet: the list is empty. `renumbered` are the kinds of devices that can be renumbered."""
         self._host = host
         self._allocator = allocator
         self._advertised = advertised
         self._stream_changed = stream_changed
-        self._newest: asyncio.Event | None = None  # set when there is a list to look at
+        self._options = api.DevicePluginOptions(
+            pre_start_required=_needs_pre_start(allocator.resource, renumbered), get_preferred_allocation_available=True
+        )
+        self._newest: asyncio.Event | None = None  # set when there is a list to send
+        self._is_silent = self._sends_anyway = False
 
     @property
     def streaming(self) -> bool:
         """Tell whether the newest ListAndWatch is open."""
         return self._newest is not None
 
-    def publish(self) -> None:
-        """Send the list to the newest stream, if it differs from what that stream sent last."""
-        if self._newest is not None:
+    def publish(self, anyway: bool = False) -> None:
+        """Send the list to the newest stream, if it differs from what that stream sent last, or `anyway`."""
+        self._sends_anyway |= anyway
+        if self._newest is not None and not self._is_silent:
             self._newest.set()
+
+    def silence(self, is_silent: bool) -> None:
+        """Send nothing while a successor does; afterwards the list again, for what counts is its last one."""
+        self._is_silent = is_silent
+        self.publish(anyway=not is_silent)
 
     async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
         """Say which of the optional calls the kubelet should make."""
         del request, context
-        return self.options()
+        return self._options
 
     def options(self) -> api.DevicePluginOptions:
         """Return the options as Register sends them too."""
-        resource = self._allocator.resource
-        return api.DevicePluginOptions(pre_start_required=resource.reset, get_preferred_allocation_available=True)
+        return self._options
 
     async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
         """Send the list at once, even when it is empty, and after every change.
@@ -74,8 +86,8 @@ class DevicePluginServicer:
             while True:
                 await wake.wait()
                 wake.clear()
-                if wake is self._newest and self._advertised.encoded != sent:
-                    sent = self._advertised.encoded
+                if wake is self._newest and (self._sends_anyway or self._advertised.encoded != sent):
+                    self._sends_anyway, sent = False, self._advertised.encoded
                     yield sent
         finally:
             if wake is self._newest:
@@ -98,32 +110,37 @@ class DevicePluginServicer:
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the units asked for and answer what each container needs for them."""
+        del context
         try:
-            responses = [await self._allocator.allocate(list(r.devices_ids)) for r in request.container_requests]
+            responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
         except AllocationRefused as refusal:
-            await self._refuse(refusal, context)
+            raise self._refused(refusal) from refusal
         return api.AllocateResponse(container_responses=responses)
 
     async def pre_start_container(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
-        """Look again whether the devices are usable and, where the resource asks for it, reset them."""
+        """Find out whether what the container was answered is its devices still; reset them where that is asked for."""
+        del context
         try:
-            units = self._allocator.check(list(request.devices_ids))
+            devices = await self._allocator.prepare_start(request.devices_ids)
             if self._allocator.resource.reset:
-                devices = list({unit.device.id: unit.device for unit in units}.values())
                 await asyncio.to_thread(reset, self._host, devices)
         except (AllocationRefused, ResetFailed) as refusal:
-            await self._refuse(refusal, context)
+            raise self._refused(refusal) from refusal
         return api.PreStartContainerResponse()
 
-    async def _refuse(self, refusal: AllocationRefused | ResetFailed, context: Context) -> NoReturn:
+    def _refused(self, refusal: AllocationRefused | ResetFailed) -> RpcError:
         log.warning("refused: %s", refusal, extra={"resource": self._allocator.resource.name})
         if isinstance(refusal, InvalidRequest):
-            code = grpc.StatusCode.INVALID_ARGUMENT
+            code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):
-            code = grpc.StatusCode.UNAVAILABLE
+            code = Status.UNAVAILABLE
         else:
-            code = grpc.StatusCode.FAILED_PRECONDITION
-        await context.abort(code, str(refusal))
-        raise AssertionError("abort does not return")
+            code = Status.FAILED_PRECONDITION
+        return RpcError(code, str(refusal))
+
+
+def _needs_pre_start(resource: Resource, renumbered: frozenset[str]) -> bool:
+    """Tell whether a stored answer may be wrong by the time a container starts again: where nodes can be renumbered."""
+    return resource.reset or any(concerns(resource.selector, kind) for kind in renumbered)

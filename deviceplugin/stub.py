@@ -15,10 +15,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-import grpc.aio
-
 from deviceplugin.registration import VERSION
-from grpcunix import Client, UnixServer, connect, handler
+from grpcunix import Client, Context, RpcError, UnixServer, connect, handler
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
@@ -63,7 +61,7 @@ class Stub:
 
     async def start(self) -> None:
         """Serve the device plugin and the registration service. Raises `GrpcUnixError` or OSError."""
-        server = UnixServer(self.socket, [handler(_PLUGIN, self), handler(_REGISTRATION, self)])
+        server = UnixServer(self.socket, [handler(_PLUGIN, self), handler(_REGISTRATION, self)], transport="grpcio")
         await server.start()
         self._server = server
 
@@ -89,17 +87,17 @@ class Stub:
     async def register(self, kubelet_endpoint: Path | str, resource_name: str, plugin_sock_dir: str) -> None:
         """Register at the kubelet's socket, unless `plugin_sock_dir` + "DEPRECATION" exists (old kubelets).
 
-        Raises `grpc.aio.AioRpcError` where the kubelet refuses; the stub is stopped then.
+        Raises `RpcError` where the kubelet refuses; the stub is stopped then.
         """
         if plugin_sock_dir and Path(plugin_sock_dir + _DEPRECATION).exists():
             return
         request = api.RegisterRequest(
             version=VERSION, endpoint=self.socket.name, resource_name=resource_name, options=self._options
         )
-        async with connect(Path(kubelet_endpoint)) as channel:
+        async with connect(Path(kubelet_endpoint), transport="grpcio") as channel:
             try:
                 await Client(channel, _KUBELET).call("Register", request, timeout=_DIAL_TIMEOUT * 2)
-            except grpc.aio.AioRpcError:
+            except RpcError:
                 await self.stop()
                 raise
 
@@ -111,16 +109,12 @@ class Stub:
         """Answer GetPreferredAllocation with `function(request, devices by id)`."""
         self._preferred_func = function
 
-    async def get_device_plugin_options(
-        self, request: api.Empty, context: grpc.aio.ServicerContext
-    ) -> api.DevicePluginOptions:
+    async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
         """Answer the two flags."""
         del request, context
         return self._options
 
-    async def list_and_watch(
-        self, request: api.Empty, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[api.ListAndWatchResponse]:
+    async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
         """Send the first list at once, then every update, until the stub stops."""
         del request, context
         yield api.ListAndWatchResponse(devices=self.devs)
@@ -137,28 +131,26 @@ class Stub:
         finally:
             stopping.cancel()
 
-    async def allocate(self, request: api.AllocateRequest, context: grpc.aio.ServicerContext) -> api.AllocateResponse:
+    async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Answer what the function set with `set_alloc_func` answers; an empty response by default."""
         del context
         return self._alloc_func(request, self._by_id())
 
     async def get_preferred_allocation(
-        self, request: api.PreferredAllocationRequest, context: grpc.aio.ServicerContext
+        self, request: api.PreferredAllocationRequest, context: Context
     ) -> api.PreferredAllocationResponse:
         """Answer what the function set with `set_get_preferred_alloc_func` answers; no preference by default."""
         del context
         return self._preferred_func(request, self._by_id())
 
     async def pre_start_container(
-        self, request: api.PreStartContainerRequest, context: grpc.aio.ServicerContext
+        self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
         """Answer that all is well."""
         del request, context
         return api.PreStartContainerResponse()
 
-    async def get_info(
-        self, request: registration.InfoRequest, context: grpc.aio.ServicerContext
-    ) -> registration.PluginInfo:
+    async def get_info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
         """Tell the plugin watcher who we are."""
         del request, context
         return registration.PluginInfo(
@@ -166,7 +158,7 @@ class Stub:
         )
 
     async def notify_registration_status(
-        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
+        self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
         """Keep the verdict in `registration_status`."""
         del context

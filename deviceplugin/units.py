@@ -5,9 +5,10 @@
 
 from msgspec import Struct
 
-from checkpoint.lease import Api
+from checkpoint import Api
+from checkpoint.lease import shares_owner, unit_owner
 from hostdevices import Device
-from hostdevices.resource import Resource
+from resources.resource import Resource
 
 API: Api = "device-plugin"
 """What a lease says of where it came from."""
@@ -31,3 +32,9 @@ def units_of(resource: Resource, devices: tuple[Device, ...]) -> dict[str, Unit]
 def device_of(unit_id: str) -> str:
     """Return the device id within a unit's id."""
     return unit_id.partition(".")[0]
+
+
+def owner_of(resource: Resource, unit_id: str) -> str:
+    """Return who owns the lease of a unit: shares of one device go together as long as it has as many."""
+    device, dot, _ = unit_id.partition(".")
+    return shares_owner(resource.name, device, resource.shares) if dot else unit_owner(resource.name, unit_id)

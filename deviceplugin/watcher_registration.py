@@ -1,7 +1,7 @@
 """Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and asks who we are.
 
 The kubelet retries by itself, and finds the socket again after its restart. What it does not notice is a stream that it
-dropped; then the socket is made anew, which to the watcher is a new plugin.
+dropped; then a new socket takes the old one's place, which to the watcher is a new plugin.
 """
 
 import asyncio
@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc.aio
-
-from deviceplugin.folder import own_socket
+from deviceplugin.folder import new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
-from grpcunix import Backoff, Handler, LastingServer, handler
+from folderwatch import FolderWatcher
+from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -22,15 +21,18 @@ _SERVICE = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
 class WatcherRegistration:
-    """Serves one resource in the plugin watcher's folder from `start` to `stop`."""
+    """Serves one resource in the plugin watcher's folder while `run` runs."""
 
     def __init__(
         self,
         resource_name: str,
         folder: Path,
+        instance: str,
         plugin: Handler,
         streaming: Callable[[], bool],
+        watcher: FolderWatcher,
         timings: Timings = Timings(),
+        transport: Transport = "builtin",
     ) -> None:
         """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`."""
         self.resource_name = resource_name
@@ -39,26 +41,30 @@ class WatcherRegistration:
         self._streaming = streaming
         self._timings = timings
         self._server = LastingServer(
-            lambda: own_socket(folder, resource_name),
+            lambda: new_socket(folder, resource_name, instance),
             (handler(_SERVICE, self), plugin),
             self._cannot_serve,
+            watcher,
             keepalive=timings.silence,
+            transport=transport,
         )
         self._missed = asyncio.Event()  # the kubelet does not listen and ought to
         self._backoff = Backoff()
         self._since = 0.0
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin serving, in the background."""
-        self._task = asyncio.ensure_future(self._run())
-
-    async def stop(self) -> None:
-        """Stop serving and remove our socket. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+    async def run(self) -> None:
+        """Serve, and again where the kubelet has dropped us."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
+            while True:
+                await self._missed.wait()
+                # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
+                await asyncio.sleep(self._timings.stream + self._backoff.next())
+                self._missed.clear()
+                if not self._streaming():
+                    text = "no stream since the last one ended, registering again"
+                    log.info(text, extra={"resource": self.resource_name})
+                    await self._server.renew()
 
     def stream_changed(self) -> None:
         """Take note that the kubelet opened or ended ListAndWatch."""
@@ -70,15 +76,13 @@ class WatcherRegistration:
             self._backoff.reset()
         self._missed.set()
 
-    async def get_info(
-        self, request: registration.InfoRequest, context: grpc.aio.ServicerContext
-    ) -> registration.PluginInfo:
+    async def get_info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
         """Say who we are; the empty endpoint means this same socket."""
         del request, context
         return registration.PluginInfo(type="DevicePlugin", name=self.resource_name, supported_versions=[VERSION])
 
     async def notify_registration_status(
-        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
+        self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
         """Take the kubelet's verdict."""
         del context
@@ -90,22 +94,6 @@ class WatcherRegistration:
             self.last_error = request.error
             log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})
         return registration.RegistrationStatusResponse()
-
-    async def _run(self) -> None:
-        try:
-            await self._server.start()
-            while True:
-                await self._missed.wait()
-                # a kubelet that restarts finds the socket by itself: give it the time that its watcher takes
-                await asyncio.sleep(self._timings.stream + self._backoff.next())
-                self._missed.clear()
-                if not self._streaming():
-                    log.info(
-                        "no stream since the last one ended, registering again", extra={"resource": self.resource_name}
-                    )
-                    await self._server.renew()
-        finally:
-            await self._server.stop()
 
     def _cannot_serve(self, reason: str) -> None:
         self.last_error = reason

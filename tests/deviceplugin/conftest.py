@@ -1,16 +1,25 @@
-"""A plugin side on real sockets: made-up host, real ledger, and whatever kubelet a test brings."""
+"""A plugin side on real sockets: made-up host, real ledger and reconciler, and whatever kubelet a test brings."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from checkpoint import Ledger
+from checkpoint.reconciler import INTERVAL, Reconciler
 from deviceplugin import DevicePlugins, Paths
 from deviceplugin.lifecycle import Timings
-from hostdevices.resource import Resource
-from hostdevices.selector import Ids
+from folderwatch import FolderWatcher
+from hostdevices import Device
+from hostdevices.pod_cgroups import running_pods
+from hostdevices.presence import Presence
+from resources.resource import Resource
+from resources.selector import Ids
+from tests.checkpoint.build import opened
 from tests.deviceplugin.host import MadeUpHost
+from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 
 @pytest.fixture
@@ -20,9 +29,10 @@ def made_up(tmp_path: Path) -> MadeUpHost:
 
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(tmp_path / "state", "this-boot")
-    yield opened
-    await opened.close()
+    found = await opened(tmp_path / "state", "this-boot")
+    found.is_complete = True
+    yield found
+    await found.close()
 
 
 @pytest.fixture
@@ -30,7 +40,6 @@ def paths(tmp_path: Path, socket_dir: Path) -> Paths:
     found = Paths(
         device_plugins=socket_dir / "device-plugins",
         plugins_registry=socket_dir / "plugins_registry",
-        pod_resources=socket_dir / "pod-resources/kubelet.sock",
         cdi=tmp_path / "cdi",
     )
     found.device_plugins.mkdir(parents=True)
@@ -38,29 +47,97 @@ def paths(tmp_path: Path, socket_dir: Path) -> Paths:
     return found
 
 
-StartPlugins = Callable[..., Awaitable[DevicePlugins]]
+class Side:
+    """The device plugin side of a node, running, with who looks after its leases."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        made_up: MadeUpHost,
+        ledger: Ledger,
+        paths: Paths,
+        timings: Timings,
+        through_watcher: bool,
+        grace: float,
+        interval: float,
+    ) -> None:
+        self.resources = resources
+        self.presence = Presence(made_up.host)
+        self._made_up = made_up
+        self._ledger = ledger
+        self._watcher = FolderWatcher()
+        self.plugins = DevicePlugins(
+            resources,
+            made_up.host,
+            self.presence,
+            ledger,
+            paths,
+            self._watcher,
+            through_watcher=through_watcher,
+            timings=timings,
+            renumbered=frozenset({"tty"}),
+            retry=0.01,
+        )
+        kubelet = paths.device_plugins.parent
+        witnesses = NodeWitnesses(
+            PodResources(kubelet / "pod-resources/kubelet.sock", self.plugins.serves, nodes=["node"]),
+            KubeletFiles(paths.device_plugins, kubelet, self.plugins.serves),
+            lambda: running_pods(made_up.host),
+        )
+        self.reconciler = Reconciler(ledger, witnesses, grace=grace, interval=interval)
+        self.reconciler.units = self.plugins
+        self.running: asyncio.Task[None] | None = None
+        self._reconciling: asyncio.Task[None] | None = None
+
+    def update(self, assigned: Mapping[str, tuple[Device, ...]] | None = None) -> None:
+        """Take over what a scan finds now, or what a test says."""
+        devices = self._made_up.devices()
+        if assigned is None:
+            assigned = {r.name: tuple(d for d in devices.values() if not r.selector.why_not(d)) for r in self.resources}
+        held = [devices[x] for x in self._ledger.devices() & devices.keys()]
+        self.presence.update(devices, [*held, *(device for found in assigned.values() for device in found)])
+        self.plugins.update(assigned)
+
+    def start(self) -> None:
+        self.running = asyncio.create_task(self.plugins.run())
+        self._reconciling = asyncio.create_task(self.reconciler.run())
+
+    async def stop(self) -> None:
+        for task in filter(None, (self.running, self._reconciling)):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._watcher.close()
+
+
+StartPlugins = Callable[..., Awaitable[Side]]
 
 
 @pytest.fixture
 async def start(made_up: MadeUpHost, ledger: Ledger, paths: Paths) -> AsyncIterator[StartPlugins]:
     """Start a plugin side for some resources; each one has the devices that its selector means."""
-    running: list[DevicePlugins] = []
+    running: list[Side] = []
 
     async def begin(
-        resources: Sequence[Resource], through_watcher: bool = False, timings: Timings = Timings()
-    ) -> DevicePlugins:
-        plugins = DevicePlugins(resources, made_up.host, ledger, paths, through_watcher, timings)
-        devices = made_up.devices().values()
-        await plugins.update({r.name: tuple(d for d in devices if not r.selector.why_not(d)) for r in resources})
-        await plugins.start()
-        running.append(plugins)
-        return plugins
+        resources: Sequence[Resource],
+        through_watcher: bool = False,
+        timings: Timings = Timings(),
+        grace: float = 0.0,
+        interval: float = INTERVAL,
+        on: Ledger = ledger,
+    ) -> Side:
+        side = Side(resources, made_up, on, paths, timings, through_watcher, grace, interval)
+        side.update()
+        side.start()
+        running.append(side)
+        return side
 
     yield begin
-    for plugins in running:
-        await plugins.stop()
+    for side in running:
+        await side.stop()
 
 
 def resource(name: str = "fuse", **options: object) -> Resource:
     """A resource `example.com/NAME` of the misc device of that name."""
-    return Resource(f"example.com/{name}", Ids((f"misc-{name}",)), **options)  # type: ignore[arg-type]  # tests name real fields
+    selector = options.pop("selector", Ids((f"misc-{name}",)))
+    return Resource(f"example.com/{name}", selector, **options)  # type: ignore[arg-type]  # tests name real fields

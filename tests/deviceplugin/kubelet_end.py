@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
-from grpcunix import Client, UnixServer, connect, handler
+from grpcunix import Client, Context, RpcError, Status, UnixServer, handler
+from kubelet.rpc import connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 _REGISTRATION = api.DESCRIPTOR.services_by_name["Registration"]
@@ -22,13 +21,19 @@ class KubeletEnd:
     """Serves kubelet.sock in `folder`; `answers` says what each Register does, the last one for all that follow."""
 
     def __init__(self, folder: Path, *answers: str) -> None:
-        """Answers: `ok` dials back and listens, `deaf` never listens, `refuse` is an error, `hang` never answers."""
+        """Answers: `ok` dials back and listens, `early` listens first and answers after `answer_now`.
+
+        `deaf` never listens, `refuse` is an error, `hang` never answers.
+        """
         self.folder = folder
         self.requests: asyncio.Queue[api.RegisterRequest] = asyncio.Queue()
         self.lists: asyncio.Queue[list[api.Device]] = asyncio.Queue()
         self._answers = list(answers or ("ok",))
+        self.endpoint = ""  # that registered last
+        self._endpoints: dict[str, str] = {}
         self._server: UnixServer | None = None
-        self._streams: list[asyncio.Task[None]] = []
+        self._streams: dict[str, asyncio.Task[None]] = {}
+        self.answer_now = asyncio.Event()
 
     async def start(self, wipe: bool = True) -> None:
         """Start as a kubelet does: remove all sockets, serve anew."""
@@ -36,7 +41,7 @@ class KubeletEnd:
             for path in self.folder.iterdir():
                 if path.is_socket():
                     path.unlink()
-        self._server = UnixServer(self.folder / "kubelet.sock", [handler(_REGISTRATION, self)])
+        self._server = UnixServer(self.folder / "kubelet.sock", [handler(_REGISTRATION, self)], transport="grpcio")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -47,33 +52,50 @@ class KubeletEnd:
 
     async def cut_streams(self) -> None:
         """End every open ListAndWatch from the kubelet's side."""
-        streams, self._streams = self._streams, []
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
+        for endpoint in tuple(self._streams):
+            await self.cut_stream_of(endpoint)
 
-    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+    async def cut_stream_of(self, endpoint: str) -> None:
+        """End one ListAndWatch from the kubelet's side."""
+        stream = self._streams.pop(endpoint)
+        stream.cancel()
+        await asyncio.wait([stream])
+
+    async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         self.requests.put_nowait(request)
+        self.endpoint = self._endpoints[request.resource_name] = request.endpoint
         if answer == "refuse":
-            await context.abort(grpc.StatusCode.UNKNOWN, 'the ResourceName "example.com/fuse" is invalid')
+            raise RpcError(Status.UNKNOWN, 'the ResourceName "example.com/fuse" is invalid')
         if answer == "hang":
             await asyncio.Event().wait()
         async with connect(self.folder / request.endpoint) as channel:
             await Client(channel, _PLUGIN).call("GetDevicePluginOptions", api.Empty())
-        if answer == "ok":
-            self._streams.append(asyncio.ensure_future(self._listen(request.endpoint)))
+        if answer in ("ok", "early"):
+            self._streams[request.endpoint] = asyncio.ensure_future(self._listen(request.endpoint))
+        if answer == "early":
+            await self.answer_now.wait()
         return api.Empty()
 
     async def call(self, method: str, request: Any) -> Any:
         """Call the plugin that registered last."""
-        endpoint = next(path for path in sorted(self.folder.glob("nodeplug-*.sock")))
-        async with connect(endpoint) as channel:
+        async with connect(self.folder / self.endpoint) as channel:
             return await Client(channel, _PLUGIN).call(method, request, timeout=10)
+
+    def endpoint_of(self, resource: str) -> str:
+        """The endpoint with which a resource registered last."""
+        return self._endpoints[resource]
+
+    async def is_gone(self, resource: str) -> bool:
+        """Return once nobody serves a resource any more."""
+        async with asyncio.timeout(30):
+            while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - a file is what tells
+                await asyncio.sleep(0.005)
+        return True
 
     async def _listen(self, endpoint: str) -> None:
         async with connect(self.folder / endpoint) as channel:
-            with contextlib.suppress(grpc.aio.AioRpcError):
+            with contextlib.suppress(RpcError):
                 async for message in Client(channel, _PLUGIN).stream("ListAndWatch", api.Empty()):
                     self.lists.put_nowait(list(message.devices))
 

@@ -5,19 +5,21 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import grpc
 import pytest
 from msgspec.structs import replace
 
-from checkpoint import Lease, Ledger
-from deviceplugin import Paths
-from deviceplugin.lifecycle import Timings
-from hostdevices import Device, Health
+from checkpoint import Ledger
+from checkpoint.holdings import UnitEntry
+from deviceplugin import Paths, container_record
+from grpcunix import RpcError, Status
+from hostdevices import Health
 from hostdevices.readers import paths_reader
-from hostdevices.resource import Mount, NodeAccess, Resource
 from hostdevices.scan import scan
-from hostdevices.selector import Paths as PathsSelector
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import Mount, NodeAccess, Resource
+from resources.selector import Kinds
+from resources.selector import Paths as PathsSelector
+from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
@@ -29,10 +31,10 @@ async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocate
     return response.container_responses[0]
 
 
-async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as error:
+async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
+    with pytest.raises(RpcError) as error:
         await allocate(kubelet, *unit_ids)
-    return error.value.code(), error.value.details() or ""
+    return error.value.code, error.value.details
 
 
 async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: StartPlugins, paths: Paths) -> None:
@@ -50,6 +52,7 @@ async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: 
             mounts=[api.Mount(host_path="/opt/lib", container_path="/usr/lib/vendor", read_only=True)],
             devices=[api.DeviceSpec(container_path="/dev/fuse", host_path="/dev/fuse", permissions="r")],
             annotations={"example.com/ids": "misc-fuse"},
+            cdi_devices=[api.CDIDevice(name="example.com/fuse=misc-fuse")],
         )
 
 
@@ -60,30 +63,32 @@ async def test_with_cdi_the_nodes_travel_by_a_name_that_the_spec_explains(start:
         await kubelet.lists.get()
         response = await allocate(kubelet, "misc-fuse")
         assert not response.devices
-        (name,) = (device.name for device in response.cdi_devices)
-        kind, _, device = name.partition("=")
-        assert kind == "example.com/fuse"
+        assert [device.name for device in response.cdi_devices] == ["example.com/fuse=misc-fuse"]
         (spec,) = (path.read_text() for path in paths.cdi.glob("*.json"))
-        assert f'"{device}"' in spec
+        assert '"name":"misc-fuse"' in spec.replace(" ", "")
         assert '"gid":44' in spec.replace(" ", "")
 
 
-async def test_a_cdi_name_stands_for_one_content(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
+async def test_by_default_there_are_nodes_and_names(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([resource(cdi=True)])
+        await start([resource(), resource("kvm", cdi=False)])
         await kubelet.lists.get()
+        await kubelet.lists.get()
+        kubelet.endpoint = kubelet.endpoint_of("example.com/fuse")
+        response = await allocate(kubelet, "misc-fuse")
+        assert [node.host_path for node in response.devices] == ["/dev/fuse"]
+        assert [device.name for device in response.cdi_devices] == ["example.com/fuse=misc-fuse"]
+        kubelet.endpoint = kubelet.endpoint_of("example.com/kvm")
+        assert not (await allocate(kubelet, "misc-kvm")).cdi_devices
 
-        async def name_with(device: Device) -> str:
-            await plugins.update({"example.com/fuse": (device,)})
-            return (await allocate(kubelet, "misc-fuse")).cdi_devices[0].name
 
-        first = await name_with(made_up.devices()["misc-fuse"])
-        (made_up.root / "sys/devices/virtual/misc/fuse/dev").write_text("10:99\n")
-        made_up.renumber("fuse", 99)
-        renumbered = made_up.devices()["misc-fuse"]
-        assert await name_with(renumbered) == first  # the runtime looks numbers up
-        moved = replace(renumbered, devnodes=(replace(renumbered.devnodes[0], container_path="/dev/other"),))
-        assert await name_with(moved) != first
+async def test_where_no_spec_can_be_written_the_default_is_nodes_alone(start: StartPlugins, paths: Paths) -> None:
+    paths.cdi.touch()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource()])
+        await kubelet.lists.get()
+        response = await allocate(kubelet, "misc-fuse")
+        assert (len(response.devices), len(response.cdi_devices)) == (1, 0)
 
 
 async def test_the_lease_is_on_disk_when_the_answer_arrives(
@@ -94,10 +99,11 @@ async def test_the_lease_is_on_disk_when_the_answer_arrives(
         await kubelet.lists.get()
         response = await allocate(kubelet, "misc-fuse")
         shutil.copytree(tmp_path / "state", tmp_path / "as-if-killed-now")
-    restarted = await Ledger.open(tmp_path / "as-if-killed-now", "this-boot")
-    assert [(lease.unit, lease.answer) for lease in restarted.leases()] == [
-        ("misc-fuse", response.SerializeToString(deterministic=True))
-    ]
+    restarted = await opened(tmp_path / "as-if-killed-now", "this-boot")
+    (lease,) = restarted.leases()
+    record = container_record.decode(lease.record)
+    assert record is not None
+    assert (lease.unit, record.response) == ("misc-fuse", response.SerializeToString(deterministic=True))
     await restarted.close()
 
 
@@ -123,7 +129,7 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
-        invalid = grpc.StatusCode.INVALID_ARGUMENT
+        invalid = Status.INVALID_ARGUMENT
         assert await refusal(kubelet) == (
             invalid,
             "example.com/fuse: the request names no device; ask for at least one",
@@ -134,6 +140,25 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
         assert (code, "device misc-fuse is requested more than once" in text) == (invalid, True)
         code, text = await refusal(kubelet, *(f"x{n}" for n in range(10_000)))
         assert (code, "devices x0, x1, x2, x3, x4 and 9995 more are not" in text) == (invalid, True)
+
+
+@pytest.mark.parametrize("method", ["Allocate", "PreStartContainer"])
+async def test_an_id_of_any_length_is_refused_in_a_line(
+    start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    requests = {
+        "Allocate": api.AllocateRequest(
+            container_requests=[api.ContainerAllocateRequest(devices_ids=["x" * 3_900_000])]
+        ),
+        "PreStartContainer": api.PreStartContainerRequest(devices_ids=["x" * 3_900_000]),
+    }
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource()])
+        await kubelet.lists.get()
+        with pytest.raises(RpcError, match=r"device x{100}\.\.\. ") as error:
+            await kubelet.call(method, requests[method])
+        assert len(str(error.value)) < 500
+        assert max(len(record.getMessage()) for record in caplog.records) < 500
 
 
 @pytest.mark.parametrize("change", ["gone", "renumbered"])
@@ -148,21 +173,21 @@ async def test_a_node_that_is_another_devices_now_is_refused(
         else:
             made_up.renumber("fuse", 77)
         code, text = await refusal(kubelet, "misc-fuse")
-        assert code is grpc.StatusCode.FAILED_PRECONDITION
-        assert "device misc-fuse is no longer what was offered: /dev/fuse is" in text
+        assert code is Status.FAILED_PRECONDITION
+        assert "device misc-fuse changed since it was advertised: /dev/fuse is" in text
 
 
 async def test_an_unhealthy_device_is_refused_with_its_reason(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([resource()])
+        side = await start([resource()])
         await kubelet.lists.get()
         sick = replace(made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
-        await plugins.update({"example.com/fuse": (sick,)})
+        side.update({"example.com/fuse": (sick,)})
         assert (await kubelet.lists.get())[0].health == "Unhealthy"
         assert await refusal(kubelet, "misc-fuse") == (
-            grpc.StatusCode.FAILED_PRECONDITION,
+            Status.FAILED_PRECONDITION,
             "device misc-fuse is unhealthy: too hot: 105 C",
         )
 
@@ -172,28 +197,43 @@ async def test_several_shares_of_one_device_against_the_policy(start: StartPlugi
         await start([resource(shares=4, preferred="distinct")])
         await kubelet.lists.get()
         code, text = await refusal(kubelet, "misc-fuse.0", "misc-fuse.1")
-        assert (code, "its policy is distinct" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (code, "its policy is distinct" in text) == (Status.FAILED_PRECONDITION, True)
 
 
 async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths: Paths, ledger: Ledger) -> None:
-    other = Lease(
-        resource="example.com/other",
-        unit="misc-fuse",
-        api="dra",
-        occupies=frozenset({"misc-fuse"}),
-        holder="claim/u1",
-        boot_id="this-boot",
-        since=0.0,
-    )
-    await ledger.grant([other])
+    await ledger.grant([claimed("misc-fuse", "u1", "example.com/other")])
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
         code, text = await refusal(kubelet, "misc-fuse")
-        assert code is grpc.StatusCode.FAILED_PRECONDITION
-        assert "example.com/other (dra) has given misc-fuse to claim/u1" in text
-        await ledger.release(lambda lease: lease.api == "dra")
+        assert code is Status.FAILED_PRECONDITION
+        assert "example.com/other (dra) has given misc-fuse to claim/default/u1/u1" in text
+        await ledger.end(ledger.leases())
         await allocate(kubelet, "misc-fuse")
+
+
+async def test_a_request_for_several_containers_is_granted_as_a_whole_or_not_at_all(
+    start: StartPlugins, paths: Paths, ledger: Ledger
+) -> None:
+    def for_two(*unit_ids: str) -> api.AllocateRequest:
+        return api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[u]) for u in unit_ids])
+
+    await ledger.grant([claimed("misc-kvm", "u1", "example.com/other")])
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource("misc", selector=Kinds(("misc",)))])
+        await kubelet.lists.get()
+        for second, words in (
+            ("misc-kvm", "claim/default/u1/u1"),
+            ("x", "not offered"),
+            ("misc-fuse", "requested twice"),
+        ):
+            with pytest.raises(RpcError, match=words):
+                await kubelet.call("Allocate", for_two("misc-fuse", second))
+            assert [lease.unit for lease in ledger.leases()] == ["misc-kvm"]
+        await ledger.end(ledger.leases())
+        response = await kubelet.call("Allocate", for_two("misc-fuse", "misc-kvm"))
+        assert [x.devices[0].host_path for x in response.container_responses] == ["/dev/fuse", "/dev/kvm"]
+        assert [lease.unit for lease in ledger.leases()] == ["misc-fuse", "misc-kvm"]
 
 
 async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Paths, tmp_path: Path) -> None:
@@ -205,28 +245,22 @@ async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Pa
             intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
             code, text = await refusal(kubelet, "misc-fuse")
             intruder.execute("rollback")
-        assert code is grpc.StatusCode.UNAVAILABLE
+        assert code is Status.UNAVAILABLE
         assert "example.com/fuse" in text
         await allocate(kubelet, "misc-fuse")
 
 
 async def test_without_cdi_specs_nothing_that_needs_them_is_promised_until_they_can_be_written(
-    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+    start: StartPlugins, paths: Paths
 ) -> None:
-    offered = {"example.com/fuse": (made_up.devices()["misc-fuse"],)}
+    paths.cdi.touch()
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([resource(cdi=True)], timings=Timings(cdi=0.01))
-        await kubelet.lists.get()
-        shutil.rmtree(paths.cdi)
-        paths.cdi.touch()
-        await plugins.update({"example.com/fuse": ()})
-        await plugins.update(offered)  # there again, as it was when its spec was written
+        await start([resource(cdi=True)])
+        assert [x.health for x in await kubelet.lists.get()] == ["Unhealthy"]
         code, text = await refusal(kubelet, "misc-fuse")
-        assert (code, "no CDI spec could be written" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+        assert (code, "cannot write CDI specs" in text) == (Status.UNAVAILABLE, True)
         paths.cdi.unlink()  # nobody tells us
-        while not list(paths.cdi.glob("*.json")):  # noqa: ASYNC110 - a file is what tells
-            await asyncio.sleep(0)
-        await plugins.update(offered)
+        assert [x.health for x in await kubelet.lists.get()] == ["Healthy"]
         await allocate(kubelet, "misc-fuse")
 
 
@@ -254,18 +288,25 @@ async def test_a_link_under_a_configured_glob_that_is_swapped_is_refused(
     reader = paths_reader(["/dev/by-id/*"])
     offered = Resource("example.com/stick", PathsSelector(("/dev/by-id/*",)))
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([offered])
+        side = await start([offered])
         await kubelet.lists.get()
         (device,) = scan(made_up.host, [reader]).devices.values()
-        await plugins.update({offered.name: (device,)})
+        side.update({offered.name: (device,)})
         (listed,) = await kubelet.lists.get()
         response = await allocate(kubelet, listed.ID)
         assert [node.container_path for node in response.devices] == ["/dev/by-id/stick"]
         (by_id / "stick").unlink()
         (by_id / "stick").symlink_to("../kvm")
         code, text = await refusal(kubelet, listed.ID)
-        assert (code, "no longer what was offered" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (code, "changed since it was advertised" in text) == (Status.FAILED_PRECONDITION, True)
         (by_id / "stick").unlink()
         (by_id / "stick").symlink_to("/etc/passwd")
         code, text = await refusal(kubelet, listed.ID)
-        assert (code, "gone now" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (code, "gone now" in text) == (Status.FAILED_PRECONDITION, True)
+
+
+async def test_a_lost_lease_is_one_again_whatever_the_kubelet_kept_as_its_answer(start: StartPlugins) -> None:
+    side = await start([resource("fuse")])
+    entry = UnitEntry("uid-1", "c", b"\xff\xff no message")
+    found = side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)
+    assert (found.unit, found.exclusive) == ("misc-fuse", frozenset({"misc-fuse"}))

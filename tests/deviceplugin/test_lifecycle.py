@@ -2,51 +2,52 @@
 
 import pytest
 
-from deviceplugin.lifecycle import TRANSITIONS, Action, Event, State, step
+from deviceplugin.lifecycle import BEGIN, TRANSITIONS, Action, Event, State, step
 
 
-def walk(*events: Event) -> list[tuple[State, Action]]:
-    state, seen = State.DOWN, []
+def walk(*events: Event) -> list[tuple[State, Action] | None]:
+    state, seen = BEGIN[0], []
     for event in events:
-        state, action = step(state, event)
-        seen.append((state, action))
+        found = step(state, event)
+        seen.append(found)
+        state = found[0] if found else state
     return seen
 
 
-def test_serve_first_then_register_then_stream() -> None:
-    assert walk(Event.SERVED, Event.ACCEPTED, Event.STREAM_OPENED) == [
-        (State.REGISTERING, Action.REGISTER),
+def test_register_first_then_expect_the_stream() -> None:
+    assert BEGIN == (State.REGISTERING, Action.REGISTER)
+    assert walk(Event.ACCEPTED, Event.STREAM_OPENED) == [
         (State.REGISTERED, Action.EXPECT_STREAM),
         (State.STREAMING, Action.NOTHING),
     ]
 
 
 def test_without_a_kubelet_nothing_is_tried_until_one_is_seen() -> None:
-    assert walk(Event.SERVED, Event.KUBELET_MISSING, Event.DUE, Event.KUBELET_SEEN)[1:] == [
-        (State.SERVING, Action.NOTHING),
-        (State.SERVING, Action.NOTHING),
+    assert walk(Event.KUBELET_MISSING, Event.DUE, Event.KUBELET_SEEN) == [
+        (State.ABSENT, Action.NOTHING),
+        None,
         (State.REGISTERING, Action.REGISTER),
     ]
 
 
 def test_a_stream_that_ends_is_followed_by_another_registration() -> None:
-    *_, waiting, again = walk(Event.SERVED, Event.ACCEPTED, Event.STREAM_OPENED, Event.STREAM_ENDED, Event.DUE)
+    *_, waiting, again = walk(Event.ACCEPTED, Event.STREAM_OPENED, Event.STREAM_ENDED, Event.DUE)
     assert waiting == (State.WAITING, Action.BACK_OFF)
     assert again == (State.REGISTERING, Action.REGISTER)
 
 
 def test_a_kubelet_that_never_opens_the_stream_is_asked_again() -> None:
-    assert walk(Event.SERVED, Event.ACCEPTED, Event.OVERDUE)[-1] == (State.WAITING, Action.BACK_OFF)
+    assert walk(Event.ACCEPTED, Event.OVERDUE)[-1] == (State.WAITING, Action.BACK_OFF)
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not State.DOWN])
-def test_a_lost_socket_is_served_again_from_every_state(state: State) -> None:
-    assert step(state, Event.SOCKET_LOST) == (State.DOWN, Action.SERVE)
-
-
-@pytest.mark.parametrize("state", [s for s in State if s is not State.DOWN])
-def test_a_new_kubelet_is_registered_with_at_once_from_every_state(state: State) -> None:
+@pytest.mark.parametrize("state", [s for s in State if s is not State.STREAMING])
+def test_a_new_kubelet_is_registered_with_at_once(state: State) -> None:
     assert step(state, Event.KUBELET_SEEN) == (State.REGISTERING, Action.REGISTER)
+
+
+@pytest.mark.parametrize("event", [e for e in Event if e is not Event.STREAM_ENDED])
+def test_while_the_stream_is_open_nothing_else_matters(event: Event) -> None:
+    assert step(State.STREAMING, event) is None
 
 
 @pytest.mark.parametrize("state", State)

@@ -1,20 +1,169 @@
-"""PreStartContainer: the devices are looked at again and reset where the resource asks for it."""
+"""PreStartContainer: a container that starts again has its own device, where that is now, or does not start."""
 
-import grpc
+import json
+
 import pytest
 from msgspec.structs import replace
 
+from checkpoint import Ledger
 from deviceplugin import Paths
+from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import CdiPolicy, NodeAccess
+from resources.selector import Kinds
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
+from tests.deviceplugin.test_allocate import allocate
 
 BUS_ID = "resource.kubernetes.io/pciBusID"
 
 
 async def pre_start(kubelet: KubeletEnd, *unit_ids: str) -> None:
     await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=unit_ids))
+
+
+async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> str:
+    with pytest.raises(RpcError) as error:
+        await pre_start(kubelet, *unit_ids)
+    return error.value.details
+
+
+def swap(made_up: MadeUpHost) -> None:
+    """Let the devices fuse and kvm come back with each other's node, as two sticks that were plugged in again."""
+    for name, node, minor in (("fuse", "kvm", 1), ("kvm", "fuse", 0)):
+        folder = made_up.root / "sys/devices/virtual/misc" / name
+        (folder / "dev").write_text(f"10:{minor}\n")
+        (folder / "uevent").write_text(f"MAJOR=10\nMINOR={minor}\nDEVNAME={node}\n")
+        link = made_up.root / f"sys/dev/char/10:{minor}"
+        link.unlink()
+        link.symlink_to(f"../../devices/virtual/misc/{name}")
+
+
+def described(paths: Paths) -> dict[str, list[str]]:
+    """The nodes that a runtime finds, by the devices' names."""
+    specs = [json.loads(path.read_text()) for path in paths.cdi.glob("*.json")]
+    return {
+        f"{spec['kind']}={device['name']}": [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+        for spec in specs
+        for device in spec["devices"]
+    }
+
+
+async def test_it_is_announced_where_nodes_can_be_renumbered_and_where_something_is_reset(
+    start: StartPlugins, paths: Paths
+) -> None:
+    misc, tty = Kinds(("misc",)), Kinds(("tty",))
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start(
+            [resource("kvm", selector=misc), resource("kvm2", selector=misc, reset=True), resource("tty", selector=tty)]
+        )
+        flags = {}
+        for _ in range(3):
+            request = await kubelet.requests.get()
+            flags[request.resource_name] = request.options.pre_start_required
+        assert flags == {"example.com/kvm": False, "example.com/kvm2": True, "example.com/tty": True}
+
+
+@pytest.mark.parametrize("cdi", [False, "auto"])
+async def test_plain_nodes_that_another_device_has_now_start_nothing(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, cdi: CdiPolicy
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(cdi=cdi), resource("kvm", cdi=cdi)])
+        await kubelet.lists.get()
+        await kubelet.lists.get()
+        kubelet.endpoint = kubelet.endpoint_of("example.com/fuse")
+        await allocate(kubelet, "misc-fuse")
+        await pre_start(kubelet, "misc-fuse")
+        swap(made_up)
+        side.update()
+        assert await refusal(kubelet, "misc-fuse") == (
+            "example.com/fuse: the container was given /dev/fuse, which is misc-kvm now; its device is at /dev/kvm;"
+            " delete the pod to have it there, or set `cdi: true`, which follows the device"
+        )
+        swap_back(made_up)
+        side.update()
+        await pre_start(kubelet, "misc-fuse")
+
+
+def swap_back(made_up: MadeUpHost) -> None:
+    for name, minor in (("fuse", 0), ("kvm", 1)):
+        folder = made_up.root / "sys/devices/virtual/misc" / name
+        (folder / "dev").write_text(f"10:{minor}\n")
+        (folder / "uevent").write_text(f"MAJOR=10\nMINOR={minor}\nDEVNAME={name}\n")
+        made_up.renumber(name, minor)
+
+
+async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(cdi=True)])
+        await kubelet.lists.get()
+        response = await allocate(kubelet, "misc-fuse")
+        assert [x.name for x in response.cdi_devices] == ["example.com/fuse=misc-fuse"]
+        assert not response.devices
+        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]}
+        swap(made_up)
+        side.update()
+        await pre_start(kubelet, "misc-fuse")
+        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
+
+
+async def test_a_description_that_was_removed_is_there_before_the_container_starts(
+    start: StartPlugins, paths: Paths
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource(cdi=True)])
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse")
+        for path in paths.cdi.iterdir():
+            path.unlink()
+        await pre_start(kubelet, "misc-fuse")
+        assert described(paths)
+
+
+async def test_a_device_that_is_gone_or_that_no_scan_has_seen_yet_starts_nothing(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource()])
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse")
+        made_up.remove_node("fuse")
+        assert "/dev/fuse is gone now" in await refusal(kubelet, "misc-fuse")
+        side.presence.update({}, [])
+        side.plugins.update({})
+        assert "device misc-fuse is gone; the container starts once it is there" in await refusal(kubelet, "misc-fuse")
+
+
+async def test_what_has_no_lease_starts_nothing(start: StartPlugins, paths: Paths) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource()])
+        await kubelet.lists.get()
+        assert "device misc-fuse has no lease" in await refusal(kubelet, "misc-fuse")
+        assert "names no device" in await refusal(kubelet)
+
+
+async def test_a_resource_that_is_not_offered_any_more_still_starts_its_containers(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        before = await start([resource(cdi=True, access=NodeAccess(gid=44))])
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse")
+        await before.stop()
+        after = await start([])
+        (listed,) = await kubelet.lists.get()
+        assert (listed.ID, listed.health) == ("misc-fuse", "Unhealthy")
+        swap(made_up)
+        assert "misc-fuse changed since it was scanned" in await refusal(kubelet, "misc-fuse")
+        after.update()
+        await pre_start(kubelet, "misc-fuse")
+        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
+        (path,) = paths.cdi.glob("*.json")
+        assert '"gid":44' in path.read_text().replace(" ", "")
+        await ledger.end(ledger.leases())
+        assert await kubelet.is_gone("example.com/fuse")
 
 
 def make_resettable(made_up: MadeUpHost, address: str) -> None:
@@ -26,23 +175,14 @@ def make_resettable(made_up: MadeUpHost, address: str) -> None:
     (bus / address).symlink_to(f"../../../devices/pci0000:00/{address}")
 
 
-async def test_it_is_announced_only_where_something_is_reset(start: StartPlugins, paths: Paths) -> None:
-    async with kubelet_end(paths.device_plugins) as kubelet:
-        await start([resource("fuse"), resource("kvm", reset=True)])
-        flags = {}
-        for _ in range(2):
-            request = await kubelet.requests.get()
-            flags[request.resource_name] = request.options.pre_start_required
-        assert flags == {"example.com/fuse": False, "example.com/kvm": True}
-
-
 async def test_a_pci_device_is_reset_through_sysfs(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     make_resettable(made_up, "0000:00:05.0")
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([resource(reset=True)])
+        side = await start([resource(reset=True)])
         await kubelet.lists.get()
         device = replace(made_up.devices()["misc-fuse"], attributes={BUS_ID: "0000:00:05.0"})
-        await plugins.update({"example.com/fuse": (device,)})
+        side.update({"example.com/fuse": (device,)})
+        await allocate(kubelet, "misc-fuse")
         await pre_start(kubelet, "misc-fuse")
         assert (made_up.root / "sys/devices/pci0000:00/0000:00:05.0/reset").read_text() == "1"
 
@@ -55,21 +195,11 @@ async def test_what_cannot_be_reset_does_not_start(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, address: str, words: str
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        plugins = await start([resource(reset=True)])
+        side = await start([resource(reset=True)])
         await kubelet.lists.get()
         device = replace(made_up.devices()["misc-fuse"], attributes={BUS_ID: address} if address else {})
-        await plugins.update({"example.com/fuse": (device,)})
-        with pytest.raises(grpc.aio.AioRpcError, match=words) as error:
+        side.update({"example.com/fuse": (device,)})
+        await allocate(kubelet, "misc-fuse")
+        with pytest.raises(RpcError, match=words) as error:
             await pre_start(kubelet, "misc-fuse")
-        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-
-
-async def test_a_device_that_changed_meanwhile_does_not_start(
-    start: StartPlugins, paths: Paths, made_up: MadeUpHost
-) -> None:
-    async with kubelet_end(paths.device_plugins) as kubelet:
-        await start([resource(reset=True)])
-        await kubelet.lists.get()
-        made_up.remove_node("fuse")
-        with pytest.raises(grpc.aio.AioRpcError, match="/dev/fuse is gone now"):
-            await pre_start(kubelet, "misc-fuse")
+        assert error.value.code is Status.FAILED_PRECONDITION

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-import grpc
 import pytest
 
 from deviceplugin import Stub
-from grpcunix import Client, connect, is_live
+from grpcunix import Client, RpcError, connect, is_live
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from tests.deviceplugin.kubelet_end import kubelet_end
@@ -36,7 +35,7 @@ async def test_a_refused_stub_is_stopped(socket_dir: Path) -> None:
     async with kubelet_end(socket_dir, "refuse"):
         stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
         await stub.start()
-        with pytest.raises(grpc.aio.AioRpcError, match="is invalid"):
+        with pytest.raises(RpcError, match="is invalid"):
             await stub.register(socket_dir / "kubelet.sock", "example.com/thing", "")
         assert not stub.socket.exists()
 
@@ -110,7 +109,7 @@ async def test_a_restart_breaks_streams_and_serves_again(socket_dir: Path) -> No
         stream = aiter(Client(channel, PLUGIN).stream("ListAndWatch", api.Empty()))
         await anext(stream)
         await stub.restart()
-        with pytest.raises(grpc.aio.AioRpcError):
+        with pytest.raises(RpcError):
             await _rest(stream)
     assert is_live(stub.socket)
     await stub.stop()

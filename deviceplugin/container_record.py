@@ -1,0 +1,36 @@
+"""What the leases of a container's units keep: what it was answered, and what its devices were then.
+
+All units of one answer keep the same bytes, which the ledger stores once.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from hostdevices.presence import Seen
+from resources.resource import NodeAccess
+
+
+class ContainerRecord(Struct, frozen=True, array_like=True):
+    """An answer to Allocate.
+
+    The encoded ContainerAllocateResponse, and how its devices are described to the runtime.
+    """
+
+    response: bytes
+    devices: tuple[Seen, ...] = ()
+    permissions: str = "rw"
+    access: NodeAccess | None = None
+    is_named: bool = False  # the answer has CDI names
+
+
+def encode(record: ContainerRecord) -> bytes:
+    """Return the bytes that the leases keep; the same for the same record."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode(record: bytes) -> ContainerRecord | None:
+    """Return what a lease keeps; None where this version cannot read it."""
+    try:
+        return msgspec.msgpack.decode(record, type=ContainerRecord)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,81 @@
+"""The CDI specs of all resources on disk.
+
+What is wanted is written by a thread, and until it is nobody relies on it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+
+import cdi
+
+RETRY = 10.0  # seconds until specs are written again that could not be: a disk that has room again tells nobody
+log = logging.getLogger("nodeplug.deviceplugin")
+
+
+class Specs:
+    """The files of the device plugin side in the runtime's folder; `run` keeps them as they are wanted."""
+
+    def __init__(self, directory: cdi.CdiDirectory, changed: Callable[[], None], retry: float = RETRY) -> None:
+        """Prepare; `changed` is called on the loop after something was written, or could not be. `retry` in seconds."""
+        self.problem = ""
+        self._directory = directory
+        self._changed = changed
+        self._retry = retry
+        self._wanted: Mapping[str, cdi.Spec] | None = None
+        self._written: Mapping[str, cdi.Spec] | None = None  # None while nobody knows what is on disk
+        self._described: dict[str, cdi.Device] = {}
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def want(self, specs: Mapping[str, cdi.Spec]) -> None:
+        """Have exactly these on disk, by their kinds."""
+        if specs != self._wanted:
+            self._wanted = specs
+            self._settled.clear()
+            self._wake.set()
+
+    def recheck(self) -> None:
+        """Have what is on disk compared with what is wanted: somebody may have removed it."""
+        self._written = None
+        self._settled.clear()
+        self._wake.set()
+
+    def has(self, kind: str, device: cdi.Device) -> bool:
+        """Tell whether a runtime finds this device as it is now."""
+        return self._described.get(f"{kind}={device.name}") == device
+
+    async def settled(self, patience: float) -> None:
+        """Return once what is wanted was written, or could not be; after `patience` seconds at the latest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._settled.wait()
+
+    async def run(self) -> None:
+        """Write what is wanted, whenever that changes; again after a while where it could not be."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._retry if self.problem else None):
+                    await self._wake.wait()
+            self._wake.clear()
+            wanted, before = self._wanted, self._described
+            if wanted is not None and wanted is not self._written:
+                await self._write(wanted)
+            if wanted is self._wanted:
+                self._settled.set()
+            if self._described != before:
+                self._changed()
+
+    async def _write(self, wanted: Mapping[str, cdi.Spec]) -> None:
+        self._written, self._described = None, {}
+        try:
+            await asyncio.to_thread(self._directory.sync, {cdi.file_name(kind): spec for kind, spec in wanted.items()})
+        except (OSError, cdi.CdiError) as error:
+            problem = f"cannot write CDI specs: {error}"
+            if problem != self.problem:
+                log.error("%s; it is tried again every %g s", problem, self._retry)
+            self.problem = problem
+            return
+        self.problem, self._written = "", wanted
+        self._described = {f"{kind}={device.name}": device for kind, spec in wanted.items() for device in spec.devices}

@@ -1,0 +1,59 @@
+"""A node with a faithful kubelet for the plugin side of a test, and pods for it.
+
+Who looks after leases is started with `GRACE`: a faithful kubelet needs a moment to record what it was answered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from checkpoint import Ledger
+from kubelet.node import Node
+from kubelet.pods import Pod, container
+from kubelet.pods import pod as a_pod
+from tests.deviceplugin.conftest import Side
+from tests.deviceplugin.host import MadeUpHost
+from tests.running import until
+
+GRACE = 0.5  # seconds
+
+
+@asynccontextmanager
+async def node_of(made_up: MadeUpHost, folder: Path, *, cgroups: bool = True) -> AsyncIterator[Node]:
+    """A node with another pod on it, so that its kubelet is seen to know its pods; `cgroups` can be seen or not."""
+    root = made_up.root / "sys/fs/cgroup"
+    root.mkdir(parents=True)
+    (root / "cgroup.controllers").touch()
+    async with Node(folder, cgroups=root if cgroups else None) as node:
+        await node.admit(a_pod("other"))
+        yield node
+
+
+def pod(name: str, resource: str = "example.com/fuse", count: int = 1) -> Pod:
+    """A pod with one container `c` that wants units."""
+    return a_pod(name, container("c", {resource: count}))
+
+
+async def offered(node: Node, resource: str = "example.com/fuse", count: int = 1) -> None:
+    """Return when the kubelet can give out so many units."""
+    await node.until(lambda: node.allocatable().get(resource) == count, 30)
+
+
+def leases(ledger: Ledger) -> list[tuple[str, str, str]]:
+    """Resource, unit and holder of what is leased."""
+    return sorted((lease.resource, lease.unit, lease.holder) for lease in ledger.leases())
+
+
+async def looked_after(side: Side, ledger: Ledger, passes: int = 2) -> None:
+    """Return after passes that could have ended every lease that there is now."""
+    await until(lambda: all(ledger.age(lease) > GRACE for lease in ledger.leases()))
+    for _ in range(passes):
+        await side.reconciler.refresh()
+
+
+async def until_ended(side: Side, ledger: Ledger, *units: str) -> None:
+    """Have who looks after leases look until these units have none."""
+    async with asyncio.timeout(30):
+        while any(lease.unit in units for lease in ledger.leases()):
+            await side.reconciler.refresh()

@@ -1,0 +1,242 @@
+"""A configuration that changes under pods: what each has stays its own, is nobody else's, and is free once it ends."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from checkpoint import LeaseRefused, Ledger
+from hostdevices.scan import scan
+from kubelet.node import Node
+from resources.assignment import assign
+from resources.groups import PathMember, PathSet
+from resources.resource import Resource
+from resources.selector import Ids, Kinds
+from resources.selector import Paths as PathsSelector
+from tests.checkpoint.build import claimed
+from tests.deviceplugin.conftest import Side, StartPlugins, resource
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.running import until
+
+FUSE, KVM, OTHER = "example.com/fuse", "example.com/kvm", "example.com/other"
+Configure = Callable[..., Awaitable[Side]]
+
+
+@pytest.fixture
+async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
+    async with node_of(made_up, socket_dir) as found:
+        yield found
+
+
+@pytest.fixture
+async def configure(start: StartPlugins, made_up: MadeUpHost) -> Configure:
+    """End the daemon's part that runs, and start it with other resources."""
+    running: list[Side] = []
+
+    async def change(*resources: Resource) -> Side:
+        for side in running:
+            await side.stop()
+        running[:] = [await start(resources, grace=GRACE)]
+        assigned = assign(scan(made_up.host), resources).devices
+        running[0].update(assigned)
+        await until(lambda: all(status.streaming for status in running[0].plugins.status()))
+        return running[0]
+
+    return change
+
+
+def listed(node: Node, resource_name: str) -> dict[str, str]:
+    """The kubelet's list of a resource: health by unit."""
+    return {unit: device.health for unit, device in node.devices().get(resource_name, {}).items()}
+
+
+async def until_listed(node: Node, resource_name: str, health: Mapping[str, str]) -> None:
+    """Return when the kubelet's list is this one."""
+    await node.until(lambda: listed(node, resource_name) == health, 30)
+
+
+async def is_refused(node: Node, name: str, resource_name: str) -> bool:
+    """Tell whether a pod that wants a unit does not get it."""
+    status = await node.admit(pod(name, resource_name))
+    await node.remove(name)
+    return status.phase == "Failed"
+
+
+async def ends(node: Node, side: Side, ledger: Ledger, name: str) -> None:
+    """End a pod; return when its leases have ended."""
+    await looked_after(side, ledger)  # it learns who has what
+    units = [lease.unit for lease in ledger.leases() if lease.holder == f"pod/default/{name}/c"]
+    await node.remove(name)
+    await until_ended(side, ledger, *units)
+
+
+async def test_a_renamed_resource_gives_nobody_the_device_of_a_pod_of_the_old_name(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(resource())
+    await offered(node)
+    await node.admit(pod("a"))
+    side = await configure(resource("other", selector=Ids(("misc-fuse",))))
+    await until_listed(node, OTHER, {"misc-fuse": "Unhealthy"})
+    await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
+    assert await is_refused(node, "b", OTHER)
+    await ends(node, side, ledger, "a")
+    await offered(node, OTHER)
+    assert leases(ledger) == []
+    assert [status.name for status in side.plugins.status()] == [OTHER]
+    assert (await node.admit(pod("b", OTHER))).phase == "Running"
+
+
+async def test_a_container_of_a_resource_that_was_removed_starts_again(configure: Configure, node: Node) -> None:
+    await configure(resource(cdi=True), resource("kvm"))
+    await offered(node)
+    await node.admit(pod("a"))
+    await configure(resource("kvm"))
+    await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
+    await node.exit_container("a", "c", 1)
+    (status,) = node.status("a").container_statuses
+    assert (status.state, status.restart_count) == ("running", 1)
+
+
+async def test_a_removed_resource_is_served_until_its_last_pod_ends(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(resource(), resource("kvm"))
+    await offered(node)
+    await node.admit(pod("a"))
+    side = await configure(resource("kvm"))
+    await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
+    await ends(node, side, ledger, "a")
+    assert leases(ledger) == []
+    await node.until(lambda: not list(node.device_plugins.glob("nodeplug-example.com_fuse-*")))
+    assert await is_refused(node, "b", FUSE)
+
+
+async def test_a_wider_resource_takes_over_what_a_removed_one_gave_out_once_that_has_ended(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    """As with a receiver of its own name that becomes one of all serial adapters."""
+    wide = resource("other", selector=Kinds(("misc",)))
+    await configure(resource(), wide)
+    await offered(node)
+    await node.admit(pod("a"))
+    side = await configure(wide)
+    await until_listed(node, OTHER, {"misc-fuse": "Unhealthy", "misc-kvm": "Healthy"})
+    assert (await node.admit(pod("b", OTHER))).phase == "Running"
+    assert await is_refused(node, "c", OTHER)
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c"), (OTHER, "misc-kvm", "pod/default/b/c")]
+    await ends(node, side, ledger, "a")
+    await until_listed(node, OTHER, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+
+
+async def test_a_narrowed_resource_lists_what_a_pod_has_until_it_ends(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(resource("other", selector=Kinds(("misc",))))
+    await offered(node, OTHER, 2)
+    await node.admit(pod("a", OTHER))
+    assert leases(ledger)[0][1] == "misc-fuse"
+    side = await configure(resource("other", selector=Ids(("misc-kvm",))), resource())
+    await until_listed(node, OTHER, {"misc-fuse": "Unhealthy", "misc-kvm": "Healthy"})
+    await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
+    await ends(node, side, ledger, "a")
+    await until_listed(node, OTHER, {"misc-kvm": "Healthy"})
+    await offered(node, FUSE)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
+    configure: Configure, node: Node, ledger: Ledger, before: int, after: int
+) -> None:
+    await configure(resource(shares=before))
+    await offered(node, count=before)
+    names = ["a", "b"][:before]
+    for name in names:
+        await node.admit(pod(name))
+    side = await configure(resource(shares=after))
+    old = {lease.unit for lease in ledger.leases()}
+    new = {f"misc-fuse.{n}" for n in range(after)} if after > 1 else {"misc-fuse"}
+    for number, name in enumerate(names):
+        assert len(ledger.leases()) == before - number
+        await until_listed(node, FUSE, dict.fromkeys(old | new, "Unhealthy"))
+        assert await is_refused(node, "c", FUSE)
+        await ends(node, side, ledger, name)
+        old = {lease.unit for lease in ledger.leases()}
+    await offered(node, count=after)
+    assert listed(node, FUSE) == dict.fromkeys(new, "Healthy")
+
+
+PAIR = Resource(
+    OTHER,
+    PathsSelector(("/dev/fuse", "/dev/kvm")),
+    group=PathSet((PathMember("/dev/fuse"), PathMember("/dev/kvm"))),
+)
+
+
+async def test_a_group_comes_about_once_nobody_has_a_member(configure: Configure, node: Node, ledger: Ledger) -> None:
+    await configure(resource())
+    await offered(node)
+    await node.admit(pod("a"))
+    side = await configure(PAIR)
+    await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
+    await ends(node, side, ledger, "a")
+    await offered(node, OTHER)
+
+
+async def test_members_of_a_former_group_are_given_out_once_its_pod_has_ended(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(PAIR)
+    await offered(node, OTHER)
+    await node.admit(pod("a", OTHER))
+    side = await configure(resource(), resource("kvm"))
+    await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
+    await until_listed(node, KVM, {"misc-kvm": "Unhealthy"})
+    await looked_after(side, ledger)
+    assert len(ledger.leases()) == 1
+    await ends(node, side, ledger, "a")
+    await offered(node, FUSE)
+    await offered(node, KVM)
+
+
+async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(resource())
+    await offered(node)
+    await node.admit(pod("a"))
+    side = await configure()
+    await looked_after(side, ledger)
+    with pytest.raises(LeaseRefused, match="has given misc-fuse to pod/default/a/c"):
+        await ledger.grant([claimed("misc-fuse", "u", FUSE)])
+    await node.remove("a")
+    await ledger.grant([claimed("misc-fuse", "u", FUSE)])  # looked for before it was refused
+    assert [status.name for status in side.plugins.status()] == []
+
+
+async def test_the_old_configuration_again_is_as_if_nothing_had_been(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    configurations: Sequence[Sequence[Resource]] = (
+        [resource()],
+        [resource("other", selector=Ids(("misc-fuse",)))],
+        [],
+        [resource(shares=3)],
+        [resource()],
+    )
+    await configure(*configurations[0])
+    await offered(node)
+    await node.admit(pod("a"))
+    for resources in configurations[1:]:
+        side = await configure(*resources)
+        await looked_after(side, ledger)
+        assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
+    await until_listed(node, FUSE, {"misc-fuse": "Healthy"})
+    await ends(node, side, ledger, "a")
+    assert leases(ledger) == []

@@ -1,0 +1,79 @@
+"""The wall clock is for people: whatever it does, no lease ends for it and none stays for it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from checkpoint import LeaseRefused, Ledger
+from deviceplugin import Paths
+from tests.checkpoint.build import claimed
+from tests.deviceplugin.conftest import StartPlugins, resource
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.test_allocate import allocate
+from tests.witnesses.kubelet import SaidKubelet
+from tests.witnesses.kubelet import pod as listed_pod
+
+HOUR, YEAR = 3600.0, 31_557_600.0
+
+
+class WallClock:
+    """What time.time() says from now on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0  # seconds
+        self._real = time.time
+
+    def __call__(self) -> float:
+        return self._real() + self.ahead
+
+
+@pytest.fixture
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    clock = WallClock()
+    monkeypatch.setattr(time, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize("jump", [10.0, HOUR, -HOUR])
+async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
+    start: StartPlugins, ledger: Ledger, paths: Paths, socket_dir: Path, wall_clock: WallClock, jump: float
+) -> None:
+    """The kubelet records what it was answered a moment later, and lists it a moment after that."""
+    listing = SaidKubelet(socket_dir)
+    listing.answer = [listed_pod("other")]
+    await listing.start()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource()], grace=5.0)
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse")
+        wall_clock.ahead = jump
+        before = listing.lists
+        with pytest.raises(LeaseRefused, match="has given misc-fuse to a pod that the kubelet has not reported yet"):
+            await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])
+        assert listing.lists > before
+    await listing.stop()
+
+
+@pytest.mark.parametrize(("then", "now"), [(0.0, -HOUR), (0.0, -10 * YEAR), (YEAR, 0.0), (0.0, YEAR)])
+async def test_a_lease_ends_with_its_pod_whatever_time_it_was_when_it_was_granted(
+    start: StartPlugins,
+    ledger: Ledger,
+    made_up: MadeUpHost,
+    socket_dir: Path,
+    wall_clock: WallClock,
+    then: float,
+    now: float,
+) -> None:
+    wall_clock.ahead = then
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        wall_clock.ahead = now
+        await looked_after(side, ledger)
+        assert leases(ledger) == [("example.com/fuse", "misc-fuse", "pod/default/a/c")]
+        await node.remove("a")
+        await until_ended(side, ledger, "misc-fuse")

@@ -1,0 +1,127 @@
+"""A pod has its devices for as long as it may run, whatever its kubelet knows just then, and not a pass longer."""
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import LeaseRefused, Ledger
+from kubelet.pods import container
+from kubelet.pods import pod as a_pod
+from tests.checkpoint.build import claimed
+from tests.deviceplugin.conftest import StartPlugins, resource
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.running import until
+
+A = [("example.com/fuse", "misc-fuse", "pod/default/a/c")]
+
+
+async def claim_is_refused(ledger: Ledger) -> bool:
+    """Tell whether a claim for the device is refused, and leave no lease of it."""
+    try:
+        await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])
+    except LeaseRefused:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("cgroups", [True, False])
+async def test_a_kubelet_that_restarts_without_its_api_server_ends_nothing(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path, cgroups: bool
+) -> None:
+    async with node_of(made_up, socket_dir, cgroups=cgroups) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        node.sources.hold()
+        await node.restart()
+        await offered(node)
+        assert node.active_pods() == []  # and so pod-resources lists nothing
+        await looked_after(side, ledger)
+        assert leases(ledger) == A
+        assert await claim_is_refused(ledger)
+        node.sources.release()
+        await node.until(lambda: len(node.active_pods()) == 2)
+        await looked_after(side, ledger)
+        assert leases(ledger) == A
+        await node.remove("a")
+        await until_ended(side, ledger, "misc-fuse")
+
+
+async def test_a_lease_ends_without_anybodys_help_also_after_a_kubelet_that_knew_nobody(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], interval=0.05, grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        await until(lambda: leases(ledger) == A)
+        node.sources.hold()
+        await node.restart()
+        await looked_after(side, ledger)
+        node.sources.release()
+        await node.until(lambda: len(node.active_pods()) == 2)
+        assert leases(ledger) == A
+        await node.remove("a")
+        await until(lambda: leases(ledger) == [])
+
+
+@pytest.mark.parametrize("cgroups", [True, False])
+async def test_an_init_container_has_its_device_while_it_runs_though_nobody_lists_it(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path, cgroups: bool
+) -> None:
+    flashing = a_pod("a", container("c"), init=(container("flash", {"example.com/fuse": 1}, stays=True),))
+    async with node_of(made_up, socket_dir, cgroups=cgroups) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        node.bind(flashing)
+        await node.until(lambda: [x.state for x in node.status("a").init_container_statuses] == ["running"])
+        await looked_after(side, ledger)
+        assert [lease.unit for lease in ledger.leases()] == ["misc-fuse"]
+        assert await claim_is_refused(ledger)
+        await node.exit_container("a", "flash")
+        await node.until(lambda: node.status("a").phase == "Running")
+        await node.remove("a")
+        await until_ended(side, ledger, "misc-fuse")
+
+
+async def test_a_pod_whose_kubelet_is_gone_has_its_device_until_its_cgroup_is_gone(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        cgroup = node.cgroup("a")
+        assert cgroup is not None
+        await node.stop(kill=True)
+        await looked_after(side, ledger)
+        assert leases(ledger) == A
+        cgroup.rmdir()
+        await until_ended(side, ledger, "misc-fuse")
+        cgroup.mkdir()
+
+
+async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    """A kubelet that starts does not know such a pod, and ends it once all sources are ready."""
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        await node.stop()
+        node.sources.hold()
+        cgroup = node.cgroup("a")
+        assert cgroup is not None
+        await node.remove("a", force=True)
+        await node.start()
+        await offered(node)
+        await looked_after(side, ledger)
+        assert leases(ledger) == A
+        node.sources.release()
+        await until(lambda: not cgroup.exists())
+        await until_ended(side, ledger, "misc-fuse")

@@ -1,0 +1,35 @@
+"""The bound of a list's size against what the real messages take."""
+
+import pytest
+
+from deviceplugin.limits import LIST_LIMIT, list_size, why_too_long
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+
+def encoded(devices: int, shares: int, numa_nodes: int) -> int:
+    response = api.ListAndWatchResponse()
+    for device in range(devices):
+        identity = f"{device:a>63}"
+        for share in range(shares):
+            unit = response.devices.add(ID=identity if shares == 1 else f"{identity}.{share}", health="Unhealthy")
+            unit.topology.nodes.extend(api.NUMANode(ID=1023 - node) for node in range(numa_nodes))
+            if not numa_nodes:
+                unit.ClearField("topology")
+    return response.ByteSize()
+
+
+@pytest.mark.parametrize(
+    ("devices", "shares", "numa_nodes"),
+    [(1, 1, 0), (1, 1, 1), (7, 1, 2), (3, 10, 1), (2, 1000, 1), (1, 1, 20), (0, 1, 1)],
+)
+def test_the_bound_holds_and_is_near(devices: int, shares: int, numa_nodes: int) -> None:
+    real = encoded(devices, shares, numa_nodes)
+    assert real <= list_size(devices, shares, numa_nodes) <= real * 1.05
+
+
+def test_what_fits_and_what_does_not() -> None:
+    assert list_size(48_000) < LIST_LIMIT
+    assert why_too_long(43_176) == ""
+    assert why_too_long(43_177).endswith("the kubelet takes 4194304: at most 43176 devices times shares")
+    assert why_too_long(400, 100) == ""
+    assert "500 device(s) with 100 share(s)" in why_too_long(500, 100)

@@ -1,0 +1,102 @@
+"""A ledger that was lost, or that can be read later only: what pods have is theirs all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from checkpoint import Ledger, LedgerUnavailable
+from deviceplugin import Paths
+from grpcunix import Status
+from tests.checkpoint.build import claimed, opened
+from tests.deviceplugin.conftest import StartPlugins, resource
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.test_allocate import allocate, refusal
+from tests.witnesses.kubelet import SaidKubelet
+from tests.witnesses.kubelet import pod as listed_pod
+
+A = ("example.com/fuse", "misc-fuse", "pod/default/a/c")
+NewLedger = Callable[[], Awaitable[Ledger]]
+
+
+@pytest.fixture
+async def lose(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
+    """Lose the ledger, and open another in its place."""
+    made: list[Ledger] = []
+
+    async def begin_again() -> Ledger:
+        await ledger.close()
+        for path in (tmp_path / "state").glob("ledger.sqlite3*"):
+            path.unlink()
+        made.append(await opened(tmp_path / "state", "this-boot"))
+        return made[-1]
+
+    yield begin_again
+    for each in made:
+        await each.close()
+
+
+async def test_nobody_gets_anything_before_the_kubelet_can_say_what_pods_have(
+    start: StartPlugins, lose: NewLedger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE)
+        await offered(node)
+        await node.admit(pod("a"))
+        await side.stop()
+        await node.remove("other")  # and the kubelet lists nobody for certain
+        node.sources.hold()
+        await node.restart()
+        lost = await lose()
+        side = await start([resource(), resource("kvm")], grace=GRACE, on=lost)
+        for device in ("misc-fuse", "misc-kvm"):
+            with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
+                await lost.grant([claimed(device, "u", "example.com/other")])
+        node.sources.release()
+        await node.until(lambda: len(node.active_pods()) == 1)
+        await lost.grant([claimed("misc-kvm", "u", "example.com/other")])
+        assert sorted(lease.unit for lease in lost.leases()) == ["misc-fuse", "misc-kvm"]
+        await looked_after(side, lost)
+        assert leases(lost)[0] == A
+        await node.remove("a")
+        await until_ended(side, lost, "misc-fuse")
+
+
+async def test_a_kubelet_that_asks_first_is_told_what_is_missing(
+    start: StartPlugins, lose: NewLedger, paths: Paths, socket_dir: Path
+) -> None:
+    listing = SaidKubelet(socket_dir)
+    await listing.start()
+    lost = await lose()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        await start([resource(), resource("kvm")], on=lost)
+        for _ in range(2):
+            await kubelet.lists.get()
+        kubelet.endpoint = kubelet.endpoint_of("example.com/kvm")
+        code, text = await refusal(kubelet, "misc-kvm")
+        assert (code, "the lease database was lost" in text) == (Status.UNAVAILABLE, True)
+        listing.answer = [listed_pod("a", {"example.com/fuse": ["misc-fuse"]})]
+        await allocate(kubelet, "misc-kvm")
+        assert [lease.unit for lease in lost.leases()] == ["misc-fuse", "misc-kvm"]
+    await listing.stop()
+
+
+async def test_what_a_ledger_says_that_can_be_read_later_is_shown_without_anybody_asking(
+    start: StartPlugins, ledger: Ledger, paths: Paths, tmp_path: Path
+) -> None:
+    await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])
+    await ledger.close()
+    state = tmp_path / "state"
+    state.rename(tmp_path / "elsewhere")
+    state.write_text("what is mounted here is not yet")
+    late = await opened(state, "this-boot")
+    async with kubelet_end(paths.device_plugins) as kubelet, asyncio.timeout(30):
+        await start([resource()], on=late, interval=0.05)
+        assert [x.health for x in await kubelet.lists.get()] == ["Healthy"]
+        state.unlink()
+        (tmp_path / "elsewhere").rename(state)
+        assert [x.health for x in await kubelet.lists.get()] == ["Unhealthy"]
+    await late.close()
