@@ -4,7 +4,7 @@ assignment -> offers -> ResourceSlices -> API server        claims -> leases -> 
 """
 
 from dra_plugin.errors import DraPluginError
-from dra_plugin.kubelet_plugin import Folders
-from dra_plugin.plugin import DraPlugin, DraStatus, Place
+from dra_plugin.plugin import DraPlugin, DraStatus, DriverOptions
+from dra_plugin.serving.kubelet_plugin import Folders
 
-__all__ = ["DraPlugin", "DraPluginError", "DraStatus", "Folders", "Place"]
+__all__ = ["DraPlugin", "DraPluginError", "DraStatus", "DriverOptions", "Folders"]

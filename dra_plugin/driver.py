@@ -45,6 +45,10 @@ Prepared: TypeAlias = tuple[PreparedDevice, ...] | ClaimFailed
 class Driver(Protocol):
     """Prepares claims. Both calls can be repeated at any moment, after any crash, with the same answer."""
 
+    async def known(self) -> None:
+        """Return once it is known what pods have, or cannot be found out in time: before a claim's turn is taken."""
+        ...
+
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return every claim's outcome by uid."""
         ...

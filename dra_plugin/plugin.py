@@ -1,6 +1,8 @@
 """The DRA side as a whole: all resources of a configuration that are offered through DRA, fed by assignments.
 
-assignment -> offers -> ResourceSlices, health        kubelet -> claims -> leases, CDI, metadata -> kubelet
+    assignment -> offers -> ResourceSlices, health        kubelet -> claims -> leases, CDI, metadata -> kubelet
+
+It also runs without any resource, for as long as claims hold what was offered before: their pods must end.
 """
 
 import asyncio
@@ -12,34 +14,42 @@ from pathlib import Path
 from msgspec import Struct
 
 from checkpoint import Api, Lease, Ledger
-from dra_plugin.claims import ApiClaims
+from checkpoint.holdings import ClaimName
+from dra_plugin.claim_restorer import ClaimRestorer
 from dra_plugin.driver import Driver
-from dra_plugin.health import DeviceHealth, HealthBoard
-from dra_plugin.kubelet_plugin import Folders, KubeletPlugin
-from dra_plugin.offers import Offers
-from dra_plugin.pool import driver_resources
-from dra_plugin.prepare import Paths, Preparer
-from dra_plugin.slices import Controller, Owner
+from dra_plugin.preparing.device_status import StatusWriter
+from dra_plugin.preparing.prepare import Paths, Preparer
+from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.publishing.offers import Offered, Offers
+from dra_plugin.publishing.pool import driver_resources
+from dra_plugin.publishing.slices import Controller, DroppedFieldsError, Owner
+from dra_plugin.serving.claims import ApiClaims, NoClaims
+from dra_plugin.serving.health import DeviceHealth, HealthBoard
+from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
+from folderwatch import FolderWatcher
+from grpcunix import Transport
 from hostdevices import Device, Host
-from hostdevices.resource import Resource
-from resourceapi.client import Client
+from hostdevices.presence import Presence
+from resourceapi.client import AsyncClient
+from resources.resource import Resource
 
 API: Api = "dra"
-_REGISTRATION_PATIENCE = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
+_REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
+_REPAIR_AGAIN = 30.0  # seconds
 _METADATA = "dra-device-metadata"  # a folder in the driver's own
 log = logging.getLogger("nodeplug.dra")
 
 
-class Place(Struct, frozen=True):
+class DriverOptions(Struct, frozen=True):
     """Who the driver is, and where the kubelet and the container runtime look, on this host."""
 
     driver: str
     node: str
     folders: Folders
-    pod_resources: Path  # the socket
     cdi: Path
     pod_uid: str = ""  # of the pod that the driver runs in, if it does; an update starts the next one beside it
     allowed_mounts: tuple[str, ...] = ()
+    transport: Transport = "builtin"
 
 
 class DraStatus(Struct, frozen=True):
@@ -54,137 +64,194 @@ class DraStatus(Struct, frozen=True):
 
 
 class DraPlugin:
-    """The resources of a configuration that are offered through DRA. Belongs to the loop."""
+    """The resources of a configuration that are offered through DRA, while `run` runs. Belongs to the loop."""
 
-    def __init__(self, resources: Sequence[Resource], host: Host, client: Client, place: Place) -> None:
-        """Prepare. `client` talks to the API server, from threads; it is closed when we stop."""
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        host: Host,
+        presence: Presence,
+        ledger: Ledger,
+        client: AsyncClient | None,
+        options: DriverOptions,
+        watcher: FolderWatcher,
+    ) -> None:
+        """Prepare. `client` talks to the API server; without one nothing is published, and no claim can be prepared."""
         self._client = client
-        self._place = place
-        self._host = host
-        self._offers = Offers(resources)
-        self._health = HealthBoard()
-        self._claims = ApiClaims(client)
-        self._driver: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
-        self._kubelet = KubeletPlugin(
-            place.driver, self._driver, self._claims, self._health, place.folders, place.pod_uid
-        )
-        self._slices = Controller(client, place.driver, Owner.node(place.node), on_error=self._slices_failed)
-        self._names = [resource.name for resource in resources]
-        self._ledger: Ledger | None = None
-        self._preparer: Preparer | None = None
-        self._assigned: Mapping[str, tuple[Device, ...]] = {}
-        self._published = False
-        self._publishing: asyncio.Task[None] | None = None
-
-    async def serve_early(self) -> None:
-        """Let the kubelet find us while another instance still has the state: its calls wait for `start`.
-
-        So no call of an update meets a closed door. Only with a pod uid: without one the sockets have one name.
-        """
-        if self._place.pod_uid:
-            await self._kubelet.start()
-
-    async def take(self, ledger: Ledger) -> None:
-        """Take over the state: what a crash left half done is undone, what containers need is put back."""
-        place = self._place
-        paths = Paths(cdi=place.cdi, pod_resources=place.pod_resources, metadata=place.folders.data / _METADATA)
+        self._options = options
         self._ledger = ledger
+        self._names = [resource.name for resource in resources]
+        self._assigned: Mapping[str, tuple[Device, ...]] = {}
+        self._offers = Offers(resources, self._who_keeps)
+        self._health = HealthBoard()
+        turns = ClaimTurns()
+        self._claims = ApiClaims(client) if client else None
+        self._statuses = StatusWriter(options.driver, self._claims.on_server) if self._claims else None
         self._preparer = Preparer(
-            place.driver,
-            place.node,
-            self._host,
+            options.driver,
+            options.node,
+            host,
+            presence,
             ledger,
-            paths,
+            Paths(cdi=options.cdi, metadata=options.folders.data / _METADATA),
             self._offers.find,
             self._offers.attributes,
-            claims=self._claims.on_server,
-            allowed_mounts=place.allowed_mounts,
+            turns,
+            statuses=self._statuses,
+            allowed_mounts=options.allowed_mounts,
         )
+        self.restorer = ClaimRestorer(self._claims, self._preparer)
+        self._driver: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
+        self._kubelet = KubeletPlugin(
+            options.driver,
+            self._driver,
+            self._claims or NoClaims(),
+            self._health,
+            options.folders,
+            watcher,
+            turns,
+            options.pod_uid,
+            options.transport,
+        )
+        owner = Owner.node(options.node)
+        self._slices = Controller(client, options.driver, owner, on_error=self._slices_failed) if client else None
+        self._drops_taints = False  # the API server does not know them
+        self._updated = asyncio.Event()
+        self._repair_due = asyncio.Event()
         ledger.observe(self._leases_changed)
-        ledger.ask_before_refusing(self._preparer.reconcile)
-        await self._preparer.repair()
 
-    async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now; slices and health that changed are told."""
+    async def run(self) -> None:
+        """Serve and publish, from the first `update` and the ledger on.
+
+        With a pod uid the kubelet finds us at once, while another instance still owns the ledger, and its calls wait:
+        so no call of an update meets a closed door. Without one the sockets have one name.
+        """
+        try:
+            # what calls need outlives them: at a stop those that are under way are done first
+            async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as calls:
+                if self._options.pod_uid:
+                    calls.create_task(self._kubelet.run(), name="DRA sockets")
+                await self._ledger.owned()
+                self._repair_due.clear()
+                is_repaired = await self._preparer.repair()
+                await self._updated.wait()
+                self._driver.set_result(self._preparer)
+                if not self._options.pod_uid:
+                    calls.create_task(self._kubelet.run(), name="DRA sockets")
+                group.create_task(self._preparer.run(), name="prepared claims")
+                group.create_task(self._repair(is_repaired), name="repair of claims")
+                if self._statuses is not None:
+                    group.create_task(self._statuses.run(), name="status of claims")
+                if self._slices is not None:
+                    group.create_task(self._publish(self._slices), name="ResourceSlices")
+        finally:
+            self._driver.cancel()
+            await self._preparer.close()
+            if self._client is not None:
+                self._client.close()
+
+    def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
+        """Take over which devices each resource has now; slices and health that changed follow."""
         self._assigned = assigned
-        if self._preparer is not None:
-            self._preparer.update({name: assigned.get(name, ()) for name in self._names})
+        self._preparer.update()
         self._refresh()
+        self._updated.set()
 
-    async def start(self) -> None:
-        """Serve and publish. Call `take` and `update` before."""
-        assert self._preparer is not None
-        await self._preparer.recall()
-        self._driver.set_result(self._preparer)
-        await self._kubelet.start()
-        self._preparer.start()
-        self._publishing = asyncio.create_task(self._publish())
-
-    async def _publish(self) -> None:
-        """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REGISTRATION_PATIENCE):
-                await self._kubelet.registered()
-        await self._slices.start()
-
-    async def stop(self) -> None:
-        """Sign off and stop serving; leases, CDI files and slices stay. Idempotent."""
-        self._client.close()
-        if self._publishing is not None:
-            self._publishing.cancel()
-            await asyncio.wait([self._publishing])
-        await self._kubelet.stop()
-        await self._slices.stop()
-        if self._preparer is not None:
-            await self._preparer.stop()
-        self._claims.close()
-        self._driver.cancel()
+    async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
+        """Return which claims the API server wants prepared; None where there is none to ask (`witnesses`)."""
+        return await self._claims.wanted(claims) if self._claims is not None else None
 
     def status(self) -> DraStatus:
         """Tell how the DRA side stands."""
         registration = self._kubelet.registration_status
-        written = self._slices.statistics
+        written = self._slices.statistics if self._slices else None
+        problem = self._slices.problem if self._slices else ""
         healths = self._reports()
         return DraStatus(
             devices=len(healths),
             healthy=sum(health.healthy is True for health in healths),
-            claims=len({lease.holder for lease in self._leases()}),
+            claims=len({lease.owner for lease in self._leases()}),
             registered=registration is not None and registration.registered,
-            slice_writes=written.creates + written.updates + written.deletes,
+            slice_writes=written.creates + written.updates + written.deletes if written else 0,
             last_error="; ".join(
-                filter(None, (registration.error if registration else "", *self._kubelet.errors, self._slices.problem))
+                filter(None, (registration.error if registration else "", *self._kubelet.errors, problem))
             ),
         )
 
-    def _refresh(self) -> None:
-        """Tell slices and health, if anything that they say has changed."""
-        ledger = self._ledger
-        assert ledger is not None
-        leased = {lease.unit.partition("@")[0].partition("/")[0] for lease in self._leases()}
-        withheld = {each.device: each.reason for each in ledger.withheld()}
-        if (
-            not self._offers.update(self._assigned, leased=leased, obstacles=ledger.obstacles(API), withheld=withheld)
-            and self._published
-        ):
-            return
-        self._published = True
-        self._slices.update(driver_resources(self._offers, self._place.node, self._place.driver))
+    async def _publish(self, slices: Controller) -> None:
+        """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REGISTRATION_TIMEOUT):
+                await self._kubelet.registered()
+        await slices.run()
+
+    async def _repair(self, is_repaired: bool) -> None:
+        """Repair again: once the ledger can be read or what was lost of it is restored, and while the disk refuses."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if is_repaired else _REPAIR_AGAIN):
+                    await self._repair_due.wait()
+            self._repair_due.clear()
+            is_repaired = await self._preparer.repair()
+
+    def _refresh(self, changed_ids: Set[str] | None = None) -> None:
+        """Have slices and health follow, if anything that they say has changed."""
+        if self._offers.update(self._assigned, self._leased(), changed_ids) or not self._updated.is_set():
+            self._show()
+
+    def _show(self) -> None:
+        if self._slices is not None:
+            options = self._options
+            self._slices.update(
+                driver_resources(
+                    self._offers, options.node, options.driver, self._leased(), without_taints=self._drops_taints
+                )
+            )
         self._health.publish(self._reports())
 
     def _reports(self) -> list[DeviceHealth]:
-        pool = self._place.node
+        pool = self._options.node
         return [DeviceHealth(pool, x.name, x.device.health.healthy, x.device.health.reason) for x in self._offers]
 
-    def _leases(self) -> list[Lease]:
-        return [] if self._ledger is None else [lease for lease in self._ledger.leases() if lease.api == API]
+    def _who_keeps(self, offered: Offered) -> Lease | None:
+        """Return the lease that keeps a device from claims, and of which the scheduler does not know.
 
-    def _leases_changed(self, apis: Set[Api]) -> None:
-        """Show at once what the other API has taken, and let go of what was kept for a claim that ended."""
-        del apis
-        if self._published:
-            self._refresh()
+        It is the other API's, or a claim's of a configuration that offered the device in another way.
+        """
+        for _, lease in self._ledger.conflicts("", offered.exclusive, offered.shared):
+            if lease.api != API:
+                return lease
+            now = self._offers.find(_name(lease))
+            was_share = "/" in lease.unit
+            if now is None or now.exclusive != lease.exclusive or was_share != (now.resource.shares > 1):
+                return lease
+        return None
+
+    def _leases(self) -> list[Lease]:
+        return [lease for lease in self._ledger.leases() if lease.api == API]
+
+    def _leased(self) -> frozenset[str]:
+        return frozenset(map(_name, self._leases()))
+
+    def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
+        """Show at once what somebody has taken, and let go of what was kept for a claim that ended."""
+        if leases is None:
+            self._repair_due.set()
+        if not self._updated.is_set():
+            return
+        self._refresh(None if leases is None else {i for lease in leases for i in lease.devices})
 
     def _slices_failed(self, error: Exception, what: str) -> None:
+        assert self._slices is not None
         problem = f"{what}: {error}"
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
         log.log(level, "ResourceSlices: %s; it is tried again", problem)
+        if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
+            log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
+            self._drops_taints = True
+            asyncio.get_running_loop().call_soon(self._show)
+
+
+def _name(lease: Lease) -> str:
+    """Return the name in the slices of what a claim's lease is about."""
+    return lease.unit.partition("@")[0].partition("/")[0]

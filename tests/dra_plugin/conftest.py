@@ -1,17 +1,22 @@
 """The plugin's gRPC side on real sockets, with a real API server and a driver that tests steer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from controlplane.apiserver import Server
-from dra_plugin.claims import ApiClaims, ClaimSource
 from dra_plugin.driver import Driver
-from dra_plugin.health import HealthBoard
-from dra_plugin.kubelet_plugin import Folders, KubeletPlugin
+from dra_plugin.serving.claims import ApiClaims, ClaimSource
+from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
+from dra_plugin.serving.sockets import registration_socket
+from folderwatch import FolderWatcher
+from resourceapi.client import AsyncClient
 from tests.dra_plugin.kubelet_end import DRIVER, KubeletEnd, SteeredDriver, api_client, kubelet_end
+from tests.running import until
 
 
 @pytest.fixture
@@ -39,15 +44,38 @@ def folders(socket_dir: Path) -> Folders:
 
 
 @pytest.fixture
-async def claims(server: Server) -> AsyncIterator[ClaimSource]:
-    client = api_client(server, attempts=1)
-    found = ApiClaims(client)
+def client(server: Server) -> Iterator[AsyncClient]:
+    found = api_client(server, attempts=1)
     yield found
     found.close()
-    client.close()
 
 
-StartPlugin = Callable[..., Awaitable[KubeletPlugin]]
+@pytest.fixture
+def claims(client: AsyncClient) -> ClaimSource:
+    return ApiClaims(client)
+
+
+class RunningPlugin(KubeletPlugin):
+    """A plugin that runs until it is stopped, as often as a test wants."""
+
+    async def start(self, registration: Path) -> None:
+        """Run; return once the registration socket is new, or it is known why it cannot be."""
+        before = identity(registration)
+        self.running = asyncio.create_task(self.run())
+        await until(lambda: self.errors or identity(registration) not in (None, before))
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Tell one file from another at the same path; None where there is none."""
+    return (path.stat().st_ino, path.stat().st_ctime_ns) if path.exists() else None
+
+
+StartPlugin = Callable[..., Awaitable[RunningPlugin]]
 
 
 @pytest.fixture
@@ -55,19 +83,20 @@ async def start(
     claims: ClaimSource, driver: SteeredDriver, board: HealthBoard, folders: Folders
 ) -> AsyncIterator[StartPlugin]:
     """Start a plugin, with another driver, health or pod uid if the test says so."""
-    running: list[KubeletPlugin] = []
+    plugins: list[RunningPlugin] = []
 
     async def begin(
         *, driver: Driver | asyncio.Future[Driver] = driver, health: HealthBoard = board, pod_uid: str = ""
-    ) -> KubeletPlugin:
-        plugin = KubeletPlugin(DRIVER, driver, claims, health, folders, pod_uid)
-        await plugin.start()
-        running.append(plugin)
+    ) -> RunningPlugin:
+        plugin = RunningPlugin(DRIVER, driver, claims, health, folders, watcher, pod_uid=pod_uid)
+        await plugin.start(registration_socket(folders.registry, DRIVER, pod_uid))
+        plugins.append(plugin)
         return plugin
 
-    yield begin
-    for plugin in running:
-        await plugin.stop()
+    with closing(FolderWatcher()) as watcher:
+        yield begin
+        for plugin in plugins:
+            await plugin.stop()
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 
 from controlplane.apiserver import Server
-from dra_plugin.claims import Fetched
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
-from grpcunix import Client, connect
+from dra_plugin.serving.claims import Fetched
+from grpcunix import Client
+from kubelet.rpc import connect
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
-from resourceapi.client import Client as ApiClient
-from resourceapi.client.credentials import Credentials
+from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1 as resource
 
 DRIVER = "nodeplug.dev"
@@ -31,11 +31,11 @@ class KubeletEnd:
         self._channel = channel
 
     async def prepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, Any]:
-        """Return the entries of the answer by uid. Raises AioRpcError."""
+        """Return the entries of the answer by uid. Raises RpcError."""
         return await self._call("Prepare", refs, version, limit)
 
     async def unprepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, str]:
-        """Return the errors by uid. Raises AioRpcError."""
+        """Return the errors by uid. Raises RpcError."""
         entries = await self._call("Unprepare", refs, version, limit)
         return {uid: entry.error for uid, entry in entries.items()}
 
@@ -46,8 +46,8 @@ class KubeletEnd:
 
     async def reconnected(self) -> None:
         """Return when the connection has ended, and there is another one."""
-        await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
-        await asyncio.wait_for(self._channel.channel_ready(), PATIENCE)
+        await self._channel.grpc.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        await asyncio.wait_for(self._channel.grpc.channel_ready(), PATIENCE)
 
     async def _call(self, verb: str, refs: Sequence[ClaimRef], version: str, limit: float) -> dict[str, Any]:
         api = APIS[version]
@@ -62,7 +62,7 @@ class KubeletEnd:
 async def kubelet_end(endpoint: Path) -> AsyncIterator[KubeletEnd]:
     """Connect to a driver's socket, once that is possible."""
     async with connect(endpoint) as channel, asyncio.timeout(PATIENCE):
-        await channel.channel_ready()
+        await channel.grpc.channel_ready()
         yield KubeletEnd(channel)
 
 
@@ -86,6 +86,9 @@ class SteeredDriver:
     async def begun(self, entry: str) -> None:
         """Return when the journal has `entry`."""
         await asyncio.wait_for(self._begun[entry].wait(), PATIENCE)
+
+    async def known(self) -> None:
+        pass
 
     async def prepare(self, claims: Sequence[resource.ResourceClaim]) -> Mapping[str, Prepared]:
         uids = [claim.metadata.uid for claim in claims]
@@ -124,9 +127,9 @@ def device_of(uid: str) -> PreparedDevice:
     return PreparedDevice(("r",), "worker-1", f"device-of-{uid}", (f"nodeplug.dev/claim={uid}",))
 
 
-def api_client(server: Server, **options: Any) -> ApiClient:
-    """Return a client of the stand-in server; arguments are those of Client."""
-    return ApiClient(lambda: Credentials(server=server.url, token=server.token), **options)
+def api_client(server: Server, **options: Any) -> AsyncClient:
+    """Return a client of the stand-in server; arguments are those of AsyncClient."""
+    return AsyncClient(lambda: Credentials(server=server.url, token=server.token), **options)
 
 
 async def make_claim(server: Server, name: str, *, allocated: bool = True) -> ClaimRef:
@@ -143,6 +146,6 @@ async def make_claim(server: Server, name: str, *, allocated: bool = True) -> Cl
         value["status"] = {"allocation": {"devices": {"results": [result]}}}
     server.write(value)
     client = api_client(server)
-    stored = await asyncio.to_thread(client.resource(resource.ResourceClaim).get, name, "default")
+    stored = await client.resource(resource.ResourceClaim).get(name, "default")
     client.close()
     return ClaimRef("default", name, stored.metadata.uid)

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from dra_plugin.offers import Offers
-from dra_plugin.pool import driver_resources
-from dra_plugin.slices.desired import Pool, Slice, validate
+from dra_plugin.publishing.offers import Offers
+from dra_plugin.publishing.pool import driver_resources
+from dra_plugin.publishing.slices.desired import Pool, Slice, validate
 from hostdevices import HEALTHY, AttributeValue, Device, Health
-from hostdevices.resource import Api, DraOptions, Partition, Resource
-from hostdevices.selector import Kinds
 from resourceapi.objects import ObjectMeta, v1, validate_create
+from resources.resource import Api, DraOptions, Partition, Resource
+from resources.selector import Kinds
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 SICK = Health(False, "it does not answer on the PCI bus (its configuration reads as all ones)")
@@ -33,9 +33,9 @@ def device(
     *,
     kind: str = "gpu",
     attributes: Mapping[str, AttributeValue] | None = None,
-    within: tuple[str, ...] = (),
-    members: tuple[str, ...] = (),
-    beside: tuple[str, ...] = (),
+    parents: tuple[str, ...] = (),
+    children: tuple[str, ...] = (),
+    sriov_peers: tuple[str, ...] = (),
     health: Health = HEALTHY,
 ) -> Device:
     return Device(
@@ -43,9 +43,9 @@ def device(
         kind=kind,
         name=name,
         attributes=attributes or {},
-        within=within,
-        members=members,
-        beside=beside,
+        parents=parents,
+        children=children,
+        sriov_peers=sriov_peers,
         health=health,
     )
 

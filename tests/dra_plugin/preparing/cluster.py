@@ -1,31 +1,29 @@
-"""The API server's and the kubelet's part in a claim's life."""
+"""The API server's part in a claim's life: claims as users and the scheduler leave them, and a way there to cut."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
 
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
-from dra_plugin.driver import PreparedDevice
-from grpcunix import UnixServer, handler
-from kubeletapi.podresources.v1 import api_pb2 as podresources
-from resourceapi.client import Client
+from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import ObjectMeta, to_dict, v1
-from tests.dra_plugin.preparing.world import DRIVER
-
-PATIENCE = 30.0  # seconds that a test waits for what must happen
+from tests.dra_plugin.kubelet_end import PATIENCE
 
 
 class Cluster:
     """Claims on a server, made and allocated as users and the scheduler do."""
 
-    def __init__(self, client: Client, version: str = "") -> None:
+    def __init__(self, client: AsyncClient, version: str = "") -> None:
         self.claims = client.resource(v1.ResourceClaim, version)
 
-    async def allocate(self, name: str, *results: v1.DeviceRequestAllocationResult) -> v1.ResourceClaim:
+    async def allocate(
+        self,
+        name: str,
+        *results: v1.DeviceRequestAllocationResult,
+        configs: tuple[v1.DeviceAllocationConfiguration, ...] = (),
+    ) -> v1.ResourceClaim:
         """Make a claim that got these devices."""
         requests = tuple(
             v1.DeviceRequest(name=request, exactly=v1.ExactDeviceRequest(device_class_name="any"))
@@ -35,14 +33,14 @@ class Cluster:
             metadata=ObjectMeta(name=name, namespace="default"),
             spec=v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=requests)),
         )
-        made = await asyncio.to_thread(self.claims.create, claim)
-        devices = v1.DeviceAllocationResult(results=results)
+        made = await self.claims.create(claim)
+        devices = v1.DeviceAllocationResult(results=results, config=configs)
         status = v1.ResourceClaimStatus(allocation=v1.AllocationResult(devices=devices))
-        return await asyncio.to_thread(self.claims.update_status, replace(made, status=status))
+        return await self.claims.update_status(replace(made, status=status))
 
     async def get(self, name: str) -> v1.ResourceClaim:
         """A claim as it is."""
-        return await asyncio.to_thread(self.claims.get, name, "default")
+        return await self.claims.get(name, "default")
 
     async def until(self, name: str, agrees: Callable[[v1.ResourceClaim], bool]) -> v1.ResourceClaim:
         """Ask for a claim until it is as a test wants it."""
@@ -54,17 +52,15 @@ class Cluster:
     async def deallocate(self, name: str) -> None:
         """Take the devices away from a claim."""
         gone = {"status": {"allocation": None, "devices": None}}  # a patch: the node may be writing there, too
-        await asyncio.to_thread(self.claims.patch, name, gone, "default", subresource="status")
+        await self.claims.patch(name, gone, "default", subresource="status")
 
     async def allocate_again(self, claim: v1.ResourceClaim) -> None:
         """Give a claim that has lost its devices what it had."""
-        await asyncio.to_thread(
-            self.claims.patch, claim.metadata.name, {"status": to_dict(claim.status)}, "default", subresource="status"
-        )
+        await self.claims.patch(claim.metadata.name, {"status": to_dict(claim.status)}, "default", subresource="status")
 
     async def delete(self, name: str) -> None:
-        """Delete a claim."""
-        await asyncio.to_thread(self.claims.delete, name, "default")
+        """Delete a claim, by force: nobody unprepares it."""
+        await self.claims.delete(name, "default")
 
 
 def serve_claims(server: Server, *versions: str) -> None:
@@ -73,44 +69,52 @@ def serve_claims(server: Server, *versions: str) -> None:
     server.registry.add(replace(kind, versions=tuple(each for each in kind.versions if each.name in versions)))
 
 
-class PodResources:
-    """A kubelet's pod-resources: which pods have which devices of claims. It answers while its gate is open."""
+class Road:
+    """The way from a node to an API server, which can be cut and opened again."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-        self.is_asked = asyncio.Event()
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self._pods: dict[str, podresources.PodResources] = {}
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._port = 0
+        self._listener: asyncio.Server | None = None
+        self._travelling: set[asyncio.Task[None]] = set()
 
-    def run(self, pod: str, claim: str, devices: Sequence[PreparedDevice]) -> None:
-        """Let a pod have the devices of a claim."""
-        resources = [
-            podresources.ClaimResource(
-                driver_name=DRIVER, pool_name=device.pool, device_name=device.device, share_id=device.share_id
-            )
-            for device in devices
-        ]
-        dynamic = podresources.DynamicResource(claim_name=claim, claim_namespace="default", claim_resources=resources)
-        container = podresources.ContainerResources(name="c", dynamic_resources=[dynamic])
-        self._pods[pod] = podresources.PodResources(name=pod, namespace="default", containers=[container])
+    def client(self) -> AsyncClient:
+        """A client at this end of it, who tries once."""
+        credentials = Credentials(server=f"http://127.0.0.1:{self._port}", token=self._server.token)
+        return AsyncClient(lambda: credentials, attempts=1)
 
-    def end(self, pod: str) -> None:
-        """Let a pod be over."""
-        del self._pods[pod]
+    async def open(self) -> None:
+        """Let everybody pass."""
+        self._listener = await asyncio.start_server(self._pass, "127.0.0.1", self._port)
+        self._port = self._listener.sockets[0].getsockname()[1]
 
-    async def list(self, request: Any, context: Any) -> podresources.ListPodResourcesResponse:
-        """Answer the one question."""
-        self.asked += 1
-        self.is_asked.set()
-        await self.gate.wait()
-        return podresources.ListPodResourcesResponse(pod_resources=self._pods.values())
+    async def cut(self) -> None:
+        """Turn everybody away, also those who are on it."""
+        assert self._listener is not None
+        self._listener.close()
+        for task in self._travelling:
+            task.cancel()
+        if self._travelling:
+            await asyncio.wait(self._travelling)
+
+    async def _pass(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        host, _, port = self._server.url.removeprefix("http://").partition(":")
+        far, forth = await asyncio.open_connection(host, int(port))
+        for task in (asyncio.create_task(_carry(near, forth)), asyncio.create_task(_carry(far, back))):
+            self._travelling.add(task)
+            task.add_done_callback(self._travelling.discard)
 
 
 @asynccontextmanager
-async def serving(pods: PodResources, socket: Path) -> AsyncIterator[None]:
-    """Serve pod-resources."""
-    server = UnixServer(socket, [handler(podresources.DESCRIPTOR.services_by_name["PodResourcesLister"], pods)])
-    await server.start()
-    yield
-    await server.stop()
+async def road_to(server: Server) -> AsyncIterator[Road]:
+    """A road that is open."""
+    road = Road(server)
+    await road.open()
+    yield road
+    await road.cut()
+
+
+async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with closing(sink), suppress(ConnectionError):
+        while data := await source.read(65536):
+            sink.write(data)

@@ -1,14 +1,36 @@
-"""A node that prepares claims."""
+"""A node that prepares claims, by itself or in a cluster."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from controlplane.apiserver import Server
+from resourceapi.client import AsyncClient
+from tests.dra_plugin.preparing.cluster import Cluster, Road, road_to
+from tests.dra_plugin.preparing.node import Node, node_in
 from tests.dra_plugin.preparing.world import World
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with World(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(client: AsyncClient) -> Cluster:
+    return Cluster(client)
+
+
+@pytest.fixture
+async def road(server: Server) -> AsyncIterator[Road]:
+    """The node's way to the API server."""
+    async with road_to(server) as found:
+        yield found
+
+
+@pytest.fixture
+async def node(socket_dir: Path, road: Road) -> AsyncIterator[Node]:
+    async with node_in(socket_dir, road.client) as running:
         yield running

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dra_plugin.driver import ClaimRef
 from tests.dra_plugin.preparing.world import UID, World, claim, ref, resource, result, uid
 
 WANTED = claim(result("misc-fuse", "a"), result("misc-kvm", "b"))
@@ -61,7 +60,7 @@ async def test_what_was_done_is_whole_again_at_start(world: World, missing: tupl
 
 async def test_death_after_the_leases_were_ended_leaves_nothing(world: World) -> None:
     await world.prepare(WANTED)
-    await world.ledger.release(lambda _: True)  # as from a ledger that had to be set aside
+    await world.ledger.end(world.ledger.leases())
     (world.cdi / ".nodeplug-dra~x.json.12345678.tmp").write_text("{")
     (world.cdi / "nvidia.yaml").write_text("somebody's")
     await world.restart()
@@ -78,7 +77,7 @@ async def test_half_done_without_a_restart_is_undone_by_the_next_call(world: Wor
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_after_a_reboot_specs_are_back_and_claims_are_looked_at_anew(world: World) -> None:
+async def test_after_a_reboot_specs_are_back_and_claims_are_prepared_again(world: World) -> None:
     answer = await world.prepare(WANTED)
     for path in world.cdi.iterdir():
         path.unlink()
@@ -94,23 +93,13 @@ async def test_after_a_reboot_specs_are_back_and_claims_are_looked_at_anew(world
     assert world.units() == ["misc-fuse", "misc-kvm"]  # until the kubelet unprepares it
 
 
-async def test_a_device_that_the_reboot_moved_is_given_where_it_is_now(world: World) -> None:
-    wanted = claim(result("misc-fuse"))
-    await world.prepare(wanted)
-    moved = replace(world.made_up.devices()["misc-kvm"], id="misc-fuse")  # /dev/kvm is the fuse device now
-    await world.restart("next-boot")
-    world.scan(fuse=moved)
-    answer = await world.prepare(wanted)
-    assert list(world.container(answer).nodes) == ["/dev/kvm"]
-
-
 async def test_another_versions_leases_and_files_are_left_alone(world: World) -> None:
     await world.prepare(WANTED)
-    await world.ledger.grant([replace(lease, answer=b"\x00") for lease in world.ledger.leases()])
+    await world.ledger.grant([replace(lease, record=b"\x00") for lease in world.ledger.leases()])
     await world.restart()
     assert (world.units(), world.files()) == (["misc-fuse", "misc-kvm"], FILES)
     await world.prepare(WANTED)  # the kubelet asks: it is ours to answer now
-    await world.ledger.grant([replace(x, answer=b"\x00", phase="intended") for x in world.ledger.leases()])
+    await world.ledger.grant([replace(x, record=b"\x00", phase="intended") for x in world.ledger.leases()])
     await world.restart()
     assert world.units() == []
     assert not list(world.cdi.iterdir())
@@ -131,26 +120,25 @@ async def test_a_directory_that_is_in_the_way_does_not_keep_others_from_their_fi
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
-async def test_death_at_any_turn_of_the_loop(world: World, turns: int) -> None:
+async def test_a_stop_at_any_turn_of_the_loop_that_leaves_no_time(world: World, turns: int) -> None:
     """What dies in the middle is done or undone afterwards, never between."""
-    first = await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2)))
+    other = claim(result("misc-kvm"), name="other", uid=uid(2))
+    first = await world.prepare(other)
     calls = [
-        asyncio.ensure_future(world.preparer.prepare([claim(result("misc-fuse"))])),
-        asyncio.ensure_future(world.preparer.unprepare([ClaimRef("default", "other", uid(2))])),
+        asyncio.create_task(world.outcomes(claim(result("misc-fuse")))),
+        asyncio.create_task(world.failures(ref(other))),
     ]
     for _ in range(turns):
         await asyncio.sleep(0)
-    dying = [task for task in asyncio.all_tasks() if "Preparer" in getattr(task.get_coro(), "__qualname__", "")]
-    for task in dying:
-        task.cancel()
-    await asyncio.gather(*calls, *dying, return_exceptions=True)
-    await world.restart()
-    held = {lease.holder: lease.phase for lease in world.ledger.leases()}
-    assert set(held.values()) <= {"done"}
-    with_files = {path.split("~")[-1] for path in os.listdir(world.cdi)} if world.cdi.is_dir() else set()
-    assert with_files == {f"{holder.removeprefix('claim/')}.json" for holder in held}
+    await world.end(grace=0.0)
+    await asyncio.gather(*calls, return_exceptions=True)
+    await world.begin()
+    assert {lease.phase for lease in world.ledger.leases()} <= {"done"}
+    with_leases = {lease.owner.removeprefix("claim/") for lease in world.ledger.leases()}
+    with_files = {path.split("~")[-1].removesuffix(".json") for path in os.listdir(world.cdi)}
+    assert with_files == with_leases
     await world.prepare(claim(result("misc-fuse")))
-    assert await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2))) == first
+    assert await world.prepare(other) == first
 
 
 @pytest.fixture
@@ -188,7 +176,7 @@ async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) 
     (database,) = world.state.glob("*.sqlite3")
     with sqlite3.connect(database, isolation_level=None) as intruder:
         intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
-        assert "no lease can be recorded" in await world.refusal(WANTED)
+        assert "cannot write the lease database" in await world.refusal(WANTED)
         intruder.execute("rollback")
     assert (world.units(), world.files()) == ([], [])
     await world.prepare(WANTED)
@@ -202,7 +190,7 @@ async def test_leases_that_could_not_be_read_at_start_are_read_before_anything_i
         state.rename(hidden)
         state.write_text("a disk that is not mounted yet")
         await world.begin()
-        assert "no lease can be recorded" in await world.refusal(WANTED)
+        assert "cannot open the lease database" in await world.refusal(WANTED)
         (failed,) = (await world.preparer.unprepare([ref(WANTED)])).values()
         assert failed is not None
         assert world.files() == FILES

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_plugin.device_config import Configs, DeviceConfig, InvalidConfig, read, read_configs
-from hostdevices.resource import Mount, NodeAccess, Resource
-from hostdevices.selector import Kinds
+from dra_plugin.preparing.device_config import Configs, DeviceConfig, InvalidConfig, read, read_configs
 from resourceapi.objects import v1
+from resources.resource import Mount, NodeAccess, Resource
+from resources.selector import Kinds
 from tests.dra_plugin.preparing.world import CONFIG, DRIVER, config, result
 from tests.dra_scenarios import scenario
 

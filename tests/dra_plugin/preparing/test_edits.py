@@ -1,4 +1,4 @@
-"""What a claim's CDI spec says, without a ledger or a host."""
+"""What a claim's CDI spec says, without a ledger."""
 
 import json
 from collections.abc import Mapping
@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import cdi
-from dra_plugin.device_config import Settings
-from dra_plugin.edits import Given, claim_edits, variable
-from dra_plugin.metadata_files import POD_CLAIM_NAME
-from dra_plugin.offers import Offered
-from hostdevices import AttributeValue, Device, Devnode
-from hostdevices.resource import Mount, NodeAccess, Resource
-from hostdevices.selector import Kinds
-from resourceapi.objects import v1
+from dra_plugin.preparing.claim_record import AllocatedDevice, Record
+from dra_plugin.preparing.device_config import Settings
+from dra_plugin.preparing.edits import ClaimDevice, claim_spec, device_names, variable
+from dra_plugin.preparing.metadata_files import POD_CLAIM_NAME, pod_claim_name
+from hostdevices import AttributeValue, Device, Devnode, Host
+from hostdevices.presence import Presence, Seen
+from resources.resource import Mount, NodeAccess
 from tests.cdi.schema import CASES, validator
-from tests.dra_plugin.preparing.world import DRIVER, UID, Container, claim, result
+from tests.dra_plugin.preparing.world import DRIVER, UID, Container, claim, ref
 from tests.dra_scenarios import scenario
 
 PLAIN = Settings()
+MINE = ref(claim())
 
 
 def device(name: str, *paths: str, kind: str = "gpu", attributes: Mapping[str, AttributeValue] | None = None) -> Device:
@@ -29,22 +30,32 @@ def device(name: str, *paths: str, kind: str = "gpu", attributes: Mapping[str, A
     return Device(id=name, kind=kind, name=name, attributes=attributes or {}, devnodes=nodes)
 
 
-def given_device(what: Device, request: str = "gpu", settings: Settings = PLAIN, **options: Any) -> Given:
-    resource = Resource(f"example.com/{what.kind}", Kinds((what.kind,)), permissions="rw")
-    return Given(result(what.id, request, **options), Offered(what.id, resource, what), settings)
+def allocated(what: Device, request: str = "gpu", settings: Settings = PLAIN, **options: Any) -> ClaimDevice:
+    """A device that a claim got, and that is where it was."""
+    seen = Seen(replace(what, attributes={}), ())
+    resource = f"example.com/{what.kind}"
+    return ClaimDevice(AllocatedDevice(request, what.id, resource, seen, "rw", settings, **options), what)
 
 
-def containers(*devices: Given, of: v1.ResourceClaim | None = None) -> Container:
-    edits = claim_edits(DRIVER, of or claim(), devices)
-    assert edits.spec is not None
-    return Container([x.container_edits for x in edits.spec.devices])
+def described(*devices: ClaimDevice) -> cdi.Spec:
+    """What a runtime finds of a claim with these devices."""
+    presence = Presence(Host("/"))
+    presence.update({x.device.id: x.device for x in devices if x.device is not None}, ())
+    record = Record(claim=MINE, results=(), allocated_at="", devices=(), allocated=tuple(x.allocated for x in devices))
+    spec = claim_spec(DRIVER, record, presence)
+    assert spec is not None
+    return spec
+
+
+def edits(*devices: ClaimDevice) -> list[cdi.ContainerEdits]:
+    return [x.container_edits for x in described(*devices).devices]
 
 
 def test_nodes_belong_to_whom_the_configuration_says() -> None:
     link = Device("a", "tty", "a", devnodes=(Devnode("/dev/by-id/a", "c", 4, 64, target="/dev/ttyUSB0"),))
     moved = Device("b", "tty", "b", devnodes=(Devnode("/dev/ttyS0", "c", 4, 65, container_path="/dev/gps"),))
     settings = Settings(access=NodeAccess(uid=1000, mode=0o600))
-    nodes = containers(given_device(link, settings=settings), given_device(moved)).nodes
+    nodes = Container(edits(allocated(link, settings=settings), allocated(moved))).nodes
     assert nodes == {
         "/dev/by-id/a": cdi.DeviceNode(
             path="/dev/by-id/a", host_path="/dev/ttyUSB0", permissions="rw", uid=1000, file_mode=0o600
@@ -67,23 +78,19 @@ def test_nodes_belong_to_whom_the_configuration_says() -> None:
 def test_a_process_gets_the_nodes_group_where_only_that_opens_them(
     access: NodeAccess, gids: set[int], version: str
 ) -> None:
-    edits = claim_edits(DRIVER, claim(), [given_device(device("a"), settings=Settings(access=access))])
-    assert edits.spec is not None
-    assert edits.spec.cdi_version == version
-    assert Container([edits.spec.devices[0].container_edits]).gids == gids
+    spec = described(allocated(device("a"), settings=Settings(access=access)))
+    assert spec.cdi_version == version
+    assert Container([spec.devices[0].container_edits]).gids == gids
 
 
 def test_a_request_speaks_of_all_of_its_devices_once() -> None:
     env = {"MODELS": "{model}", "IDS": "{ids}", "NODES": "{devnodes}"}
     settings = Settings(env=env, mounts=(Mount("/opt/lib", "/usr/lib/vendor"), Mount("/opt/tmp", "/x", False)))
-    devices = [
-        given_device(device("a", attributes={"model": "M1"}), settings=settings),
-        given_device(device("b", attributes={"model": "M2"}), settings=settings),
-        given_device(device("c"), "other"),
-    ]
-    edits = claim_edits(DRIVER, claim(), devices)
-    assert edits.spec is not None
-    first, second, third = (x.container_edits for x in edits.spec.devices)
+    first, second, third = edits(
+        allocated(device("a", attributes={"model": "M1"}), settings=settings),
+        allocated(device("b", attributes={"model": "M2"}), settings=settings),
+        allocated(device("c"), "other"),
+    )
     assert Container([first]).env == {
         "MODELS": "M1,M2",
         "IDS": "a,b",
@@ -100,10 +107,9 @@ def test_a_request_speaks_of_all_of_its_devices_once() -> None:
 
 @scenario(56)
 def test_a_subrequest_is_known_by_its_request() -> None:
-    edits = claim_edits(DRIVER, claim(), [given_device(device("a"), "gpu/large")])
-    assert edits.spec is not None
-    assert edits.spec.devices[0].name.startswith(f"{UID}_gpu.large_a_")
-    assert list(Container([edits.spec.devices[0].container_edits]).env) == ["NODEPLUG_MINE__GPU"]
+    (found,) = described(allocated(device("a"), "gpu/large")).devices
+    assert found.name == f"{UID}_gpu.large_a"
+    assert list(Container([found.container_edits]).env) == ["NODEPLUG_MINE__GPU"]
 
 
 @pytest.mark.parametrize(
@@ -116,27 +122,32 @@ def test_a_subrequest_is_known_by_its_request() -> None:
     ],
 )
 def test_variables_are_named_after_what_the_pod_calls_the_claim(name: str, annotation: str, wanted: str) -> None:
-    assert variable(claim(name=name, annotations={POD_CLAIM_NAME: annotation}), "big-one") == wanted
+    named = claim(name=name, annotations={POD_CLAIM_NAME: annotation})
+    assert variable(pod_claim_name(named) or name, "big-one") == wanted
 
 
 def test_an_interface_stays_on_the_host() -> None:
     nic = Device("nic-1", "nic", "eth1", attributes={"mac": "02:00:00:00:00:01"})
-    edits = claim_edits(DRIVER, claim(), [given_device(nic)])
-    assert edits.spec is not None
-    assert edits.spec.devices[0].container_edits == cdi.ContainerEdits(env=("NODEPLUG_MINE__GPU=nic-1",))
+    assert edits(allocated(nic)) == [cdi.ContainerEdits(env=("NODEPLUG_MINE__GPU=nic-1",))]
 
 
-def test_a_name_never_stands_for_two_contents() -> None:
-    def name(of: Device) -> str:
-        return claim_edits(DRIVER, claim(), [given_device(of)]).device_ids[0]
+def test_a_name_stands_for_what_a_device_is_and_not_for_where_it_is() -> None:
+    """The kubelet repeats the names of an old answer; what stands behind them may be somewhere else by then."""
+    here, there = allocated(device("a")), allocated(device("a", "/dev/other"))
+    assert device_names(DRIVER, MINE, [here]) == device_names(DRIVER, MINE, [there])
+    assert edits(here) != edits(there)
 
-    assert name(device("a")) == name(device("a"))
-    assert name(device("a")) != name(device("a", "/dev/other"))
+
+def test_a_device_that_is_gone_is_not_described_and_those_beside_it_are() -> None:
+    there, gone = allocated(device("a")), replace(allocated(device("b")), device=None)
+    spec = described(there, gone)
+    assert [x.name for x in spec.devices] == [f"{UID}_gpu_a"]
+    assert Container([spec.devices[0].container_edits]).env == {"NODEPLUG_MINE__GPU": "a,b"}
 
 
 def test_control_characters_of_devices_do_not_reach_the_environment() -> None:
     stick = device("a", attributes={"serial": "x\nLD_PRELOAD=/evil\0"})
-    env = containers(given_device(stick, settings=Settings(env={"SERIAL": "{serial}"}))).env
+    env = Container(edits(allocated(stick, settings=Settings(env={"SERIAL": "{serial}"})))).env
     assert env["SERIAL"] == "xLD_PRELOAD=/evil"
 
 
@@ -154,22 +165,21 @@ some_settings = st.builds(
     mounts=st.sampled_from([(), (Mount("/opt/a", "/a"),)]),
 )
 some_devices = st.builds(
-    given_device,
+    allocated,
     st.builds(device, labels, attributes=st.dictionaries(st.just("model"), st.text(max_size=5))),
     st.builds(lambda a, b: f"{a}/{b}" if b else a, labels, labels | st.just("")),
     some_settings,
     share_id=st.none() | st.uuids().map(str),
-    admin_access=st.none() | st.booleans(),
+    is_admin=st.booleans(),
 )
 
 
 @given(devices=st.lists(some_devices, min_size=1, max_size=5))
-def test_every_claim_has_a_sound_spec_of_the_lowest_version(devices: list[Given]) -> None:
-    edits = claim_edits(DRIVER, claim(), devices)
-    assert edits.spec is not None
-    assert cdi.validate(edits.spec) == []
-    assert edits.spec.cdi_version == cdi.required_version(edits.spec)
-    names = {cdi.qualified_name(edits.spec.kind, x.name) for x in edits.spec.devices}
-    assert {name for name in edits.device_ids if name} == names
+def test_every_claim_has_a_sound_spec_of_the_lowest_version(devices: list[ClaimDevice]) -> None:
+    spec = described(*devices)
+    assert cdi.validate(spec) == []
+    assert spec.cdi_version == cdi.required_version(spec)
+    names = {cdi.qualified_name(spec.kind, x.name) for x in spec.devices}
+    assert set(device_names(DRIVER, MINE, devices)) == names
     if CASES.is_dir():
-        validator().validate(json.loads(cdi.encode(edits.spec)))
+        validator().validate(json.loads(cdi.encode(spec)))

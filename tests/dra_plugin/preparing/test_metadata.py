@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_plugin.metadata import (
+from dra_plugin.preparing.metadata import (
     DeviceEntry,
     DeviceMetadata,
     MetadataError,

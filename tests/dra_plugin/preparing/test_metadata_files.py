@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dra_plugin.driver import ClaimRef
-from dra_plugin.metadata import DeviceEntry, DeviceMetadata, MetadataError
-from dra_plugin.metadata_files import POD_CLAIM_NAME, MetadataFolder, describe
+from dra_plugin.preparing.metadata import DeviceEntry, DeviceMetadata, MetadataError
+from dra_plugin.preparing.metadata_files import POD_CLAIM_NAME, MetadataFolder, describe
 from hostdevices import Device
 from resourceapi.objects import from_dict, v1
 from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, ref, resource, result
@@ -151,34 +151,6 @@ async def test_unpreparing_removes_everything_and_can_be_repeated(world: World) 
         assert world.files() == []
         assert list(world.metadata.iterdir()) == []
     await world.preparer.unprepare([ClaimRef("default", "unknown", "u")])
-
-
-@scenario(31, 34, 35)
-async def test_an_update_replaces_the_devices_and_counts_up(world: World) -> None:
-    await world.prepare(claim(result("misc-fuse", "req/sub")))
-    for number in range(3):
-        await world.preparer.update_metadata(MINE, "req/sub", [entry(ip=f"10.0.0.{number}")])
-    folder = MetadataFolder(world.metadata, DRIVER)
-    found = folder.read(MINE, "req")
-    assert found is not None
-    assert found.metadata.generation == 4
-    assert (found.requests[0].name, found.requests[0].devices) == ("req/sub", (entry(ip="10.0.0.2"),))
-    await world.restart()
-    await world.prepare(claim(result("misc-fuse", "req/sub")))  # what was updated stays
-    assert folder.read(MINE, "req") == found
-
-
-@scenario(32, 33)
-async def test_what_is_not_prepared_cannot_be_updated(world: World) -> None:
-    with pytest.raises(MetadataError, match='request "gpu" not found in prepared claim default/mine'):
-        await world.preparer.update_metadata(MINE, "gpu", [])
-    await world.prepare(claim(result("misc-fuse")))
-    with pytest.raises(MetadataError, match='request "other" not found in prepared claim default/mine'):
-        await world.preparer.update_metadata(MINE, "other", [])
-    world.has_metadata = False
-    await world.restart()
-    with pytest.raises(MetadataError, match="device metadata is not enabled"):
-        await world.preparer.update_metadata(MINE, "gpu", [])
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", ".hidden"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from dra_plugin.device_config import DeviceConfig, read
+from dra_plugin.preparing.device_config import DeviceConfig, read
 from resourceapi.objects import v1
 from resourceapi.objects.decode import read_as
 

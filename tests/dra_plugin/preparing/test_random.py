@@ -8,8 +8,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint import Lease, LeaseRefused
+from checkpoint import LeaseRefused
 from dra_plugin.driver import ClaimFailed, PreparedDevice
+from tests.checkpoint.build import lease
 from tests.dra_plugin.preparing.world import World, claim, ref, resource, result, uid
 
 NAMES = ("one", "two", "many")
@@ -34,7 +35,7 @@ class Life:
 
     async def prepare(self, number: int) -> None:
         wanted = CLAIMS[number]
-        answer = (await self.world.preparer.prepare([wanted]))[wanted.metadata.uid]
+        answer = (await self.world.outcomes(wanted))[wanted.metadata.uid]
         known = self.answers.get(wanted.metadata.uid)
         if not isinstance(answer, ClaimFailed):
             assert known in (None, answer)
@@ -42,26 +43,21 @@ class Life:
 
     async def unprepare(self, number: int) -> None:
         wanted = CLAIMS[number]
-        assert await self.world.preparer.unprepare([ref(wanted)]) == {wanted.metadata.uid: None}
+        assert await self.world.failures(ref(wanted)) == {wanted.metadata.uid: None}
         self.answers.pop(wanted.metadata.uid, None)
 
     async def die(self, turns: int, numbers: Sequence[int], reboot: bool) -> None:
         """End in the middle of calls, and start again."""
         calls = [
-            asyncio.ensure_future(
-                self.world.preparer.prepare([CLAIMS[n]]) if n % 2 else self.world.preparer.unprepare([ref(CLAIMS[n])])
-            )
+            asyncio.ensure_future(self.world.outcomes(CLAIMS[n]) if n % 2 else self.world.failures(ref(CLAIMS[n])))
             for n in numbers
         ]
         for _ in range(turns):
             await asyncio.sleep(0)
-        working = [x for x in asyncio.all_tasks() if "Preparer" in getattr(x.get_coro(), "__qualname__", "")]
-        for task in working:
-            task.cancel()
-        await asyncio.gather(*calls, *working, return_exceptions=True)
+        await self.world.end(grace=0.0)
+        await asyncio.gather(*calls, return_exceptions=True)
         for number in numbers:  # nobody knows how far it went: the kubelet would ask again
             self.answers.pop(CLAIMS[number].metadata.uid, None)
-        await self.world.end()
         self.boots += reboot
         if reboot:
             for path in self.world.cdi.glob("*"):
@@ -70,23 +66,14 @@ class Life:
         self.scan()
 
     async def plugin_takes(self, name: str) -> None:
-        device = frozenset({f"misc-{name}"})
-        lease = Lease(
-            resource="example.com/other",
-            unit=f"misc-{name}",
-            api="device-plugin",
-            occupies=device,
-            holder="pod/default/a/c",
-            boot_id=self.world.ledger.boot_id,
-            since=0.0,
-        )
+        unit = f"misc-{name}"
         try:
-            await self.world.ledger.grant([lease])
+            await self.world.ledger.grant([lease(unit, "example.com/other", holder="pod/default/a/c")])
         except LeaseRefused:
-            assert any(device & (x.occupies | x.touches) for x in self.world.ledger.leases())
+            assert any(unit in x.devices for x in self.world.ledger.leases())
 
     async def plugin_lets_go(self) -> None:
-        await self.world.ledger.release(lambda lease: lease.api == "device-plugin")
+        await self.world.ledger.end(x for x in self.world.ledger.leases() if x.api == "device-plugin")
 
     def replug(self, name: str) -> None:
         if name in self.plugged:
@@ -104,13 +91,13 @@ class Life:
         leases = self.world.ledger.leases()
         assert {lease.phase for lease in leases} <= {"done"}
         for name in NAMES:
-            parties = {lease.party for lease in leases if f"misc-{name}" in lease.occupies}
-            touching = {lease.party for lease in leases if f"misc-{name}" in lease.touches}
-            assert len(parties) <= 1
-            assert not parties or touching <= parties
-        holders = {lease.holder.removeprefix("claim/") for lease in leases if lease.api == "dra"}
+            whole = {lease.owner for lease in leases if f"misc-{name}" in lease.exclusive}
+            parts = {lease.owner for lease in leases if f"misc-{name}" in lease.shared}
+            assert len(whole) <= 1
+            assert not whole or parts <= whole
+        holders = {lease.owner.removeprefix("claim/") for lease in leases if lease.api == "dra"}
         assert self.answers.keys() <= holders  # no prepared claim is lost
-        files = {path.name.rpartition("~")[2].removesuffix(".json") for path in self.world.cdi.glob("*")}
+        files = {path.name.rpartition("~")[2].removesuffix(".json") for path in self.world.cdi.glob("[!.]*")}
         folders = {path.name for path in self.world.metadata.glob("*")}
         assert files == holders  # no file is stale, none is missing
         assert folders == {f"default_{x.metadata.name}" for x in CLAIMS if x.metadata.uid in holders}
@@ -138,7 +125,7 @@ async def live(plan: Sequence[tuple[object, ...]], folder: Path) -> None:
             if name == "together":
                 (together,) = arguments
                 assert isinstance(together, list)
-                await asyncio.gather(*(life.prepare(n) for n in together))
+                await asyncio.gather(*(life.prepare(n) for n in together), world.preparer.repair())
             elif name == "replug":
                 life.replug(str(arguments[0]))
             else:

@@ -1,301 +1,366 @@
-"""Claims that nobody unprepares: they end when the cluster and the kubelet agree that they are over, and not before."""
+"""Claims that nobody unprepares: they end when all who could contradict have spoken (checkpoint/holdings.py)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
-from dra_plugin.driver import ClaimFailed
-from resourceapi.client import Client
-from resourceapi.client.credentials import Credentials
+from dra_plugin.driver import ClaimFailed, PreparedDevice
+from resourceapi.client import AsyncClient
 from resourceapi.objects import v1
-from tests.dra_plugin.kubelet_end import api_client
-from tests.dra_plugin.preparing.cluster import Cluster, PodResources, serve_claims, serving
-from tests.dra_plugin.preparing.world import World, claim, resource, result, uid
-from tests.dra_plugin.scripted import Scripted
+from tests.dra_plugin.preparing.cluster import Cluster, Road, serve_claims
+from tests.dra_plugin.preparing.node import Node
+from tests.dra_plugin.preparing.world import ref, resource, result
+from tests.running import until
+
+SHARES = [f"8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6{n}" for n in range(4)]
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    found = api_client(server, attempts=1)
-    yield found
-    found.close()
+async def gone(node: Node, cluster: Cluster) -> v1.ResourceClaim:
+    """A prepared claim of the fuse device that was deleted by force, and that nobody names any more."""
+    found = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(found)
+    await node.reconcile()  # the pass that a first lease has made is over
+    await cluster.delete("mine")
+    return found
 
 
-@pytest.fixture
-def cluster(client: Client) -> Cluster:
-    return Cluster(client)
+async def is_kept(node: Node) -> bool:
+    """Tell whether the claim of the fuse device outlives a pass; its files go with its lease."""
+    await node.reconcile()
+    assert bool(node.files()) == (node.units() == ["misc-fuse"])
+    return node.units() == ["misc-fuse"]
 
 
-SHARE = "8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6a"
+def devices_of(claim: v1.ResourceClaim) -> list[PreparedDevice]:
+    assert claim.status.allocation is not None
+    results = claim.status.allocation.devices.results
+    return [PreparedDevice((x.request,), x.pool, x.device, share_id=x.share_id) for x in results]
 
 
-@pytest.fixture
-async def pods(socket_dir: Path) -> AsyncIterator[PodResources]:
-    found = PodResources()
-    async with serving(found, socket_dir / "kubelet.sock"):
-        yield found
+# the rows of the table, in its order
 
 
-@pytest.fixture
-async def connected(tmp_path: Path, socket_dir: Path, client: Client, pods: PodResources) -> AsyncIterator[World]:
-    world = World(tmp_path)
-    world.resources = [resource("fuse"), resource("kvm", shares=4)]
-    world.pod_resources = socket_dir / "kubelet.sock"
-    world.claims = client.any_version(v1.ResourceClaim)
-    async with world:
-        yield world
+async def test_a_claim_whose_devices_pod_resources_names_is_held(node: Node, gone: v1.ResourceClaim) -> None:
+    node.kubelet.show("pod", "mine", devices_of(gone))
+    assert await is_kept(node)
+    node.kubelet.hide("pod")
+    assert not await is_kept(node)
+
+
+async def test_a_claim_whose_pod_has_a_cgroup_is_held(node: Node, gone: v1.ResourceClaim) -> None:
+    """Deleted by force: the kubelet has forgotten the pod, and its container runs."""
+    node.kubelet.run("pod", gone, devices_of(gone))
+    assert await is_kept(node)
+    node.kubelet.hide("pod")
+    node.kubelet.forget(gone)
+    assert await is_kept(node)
+    node.kubelet.remove_cgroup("pod")
+    assert not await is_kept(node)
+
+
+@pytest.mark.parametrize("kubelet", ["away", "started"])
+async def test_a_kubelet_that_does_not_know_its_pods_ends_no_claim(
+    node: Node, gone: v1.ResourceClaim, kubelet: str
+) -> None:
+    await node.kubelet.stop()
+    if kubelet == "started":
+        await node.kubelet.start()  # it lists nothing, and then what it found in files
+        assert await is_kept(node)
+        node.kubelet.show("etcd-worker-1")
+    assert await is_kept(node)
+    if kubelet == "away":
+        await node.kubelet.start()
+    node.kubelet.show("coredns")
+    assert not await is_kept(node)
+
+
+async def test_a_claim_in_the_kubelets_file_is_held(node: Node, gone: v1.ResourceClaim) -> None:
+    node.kubelet.record(gone, "pod")
+    assert await is_kept(node)
+    node.kubelet.forget(gone)
+    assert not await is_kept(node)
+
+
+async def test_while_the_kubelets_file_cannot_be_read_only_the_kernel_can_say_that_pods_are_gone(
+    node: Node, gone: v1.ResourceClaim
+) -> None:
+    node.kubelet.file.write_bytes(b"{")
+    assert await is_kept(node)
+    node.kubelet.run("pod", gone, devices_of(gone))
+    assert await is_kept(node)  # and its pods are known from now on
+    node.kubelet.end("pod", gone)
+    node.kubelet.file.write_bytes(b"{ ")
+    assert not await is_kept(node)
+
+
+async def test_a_claim_that_the_server_wants_prepared_is_held(node: Node, cluster: Cluster) -> None:
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    assert await is_kept(node)
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
-async def test_a_claim_that_is_over_is_unprepared(
-    connected: World, cluster: Cluster, pods: PodResources, how: str
-) -> None:
-    devices = await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    pods.run("pod", "mine", devices)
-    asked = pods.asked
-    await connected.reconcile()
-    assert (connected.units(), pods.asked) == (
-        ["misc-fuse"],
-        asked,
-    )  # it is wanted: there is nothing to ask the kubelet
-    await cluster.deallocate("mine")
-    if how != "deallocated":
+async def test_a_claim_that_is_over_is_unprepared(node: Node, cluster: Cluster, how: str) -> None:
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    if how == "deallocated":
+        await cluster.deallocate("mine")
+    else:
         await cluster.delete("mine")
     if how == "replaced":
         await cluster.allocate("mine", result("misc-fuse"))
-    await connected.reconcile()
-    assert connected.units() == ["misc-fuse"]  # deleted by force, and its container runs
-    pods.end("pod")
-    await connected.reconcile()
-    assert (connected.units(), connected.files()) == ([], [])
+    assert not await is_kept(node)
+
+
+async def test_while_the_server_does_not_answer_no_claim_ends(
+    node: Node, gone: v1.ResourceClaim, road: Road, server: Server
+) -> None:
+    await road.cut()
+    assert await is_kept(node)
+    await road.open()
+    kinds = [kind for kind in server.registry if kind.plural == "resourceclaims"]
+    serve_claims(server)
+    assert await is_kept(node)  # a server without the API has not said that claims are gone
+    for kind in kinds:
+        server.registry.add(kind)
+    assert not await is_kept(node)
+
+
+# which claim is meant
 
 
 async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
-    connected: World, cluster: Cluster, pods: PodResources
+    node: Node, cluster: Cluster, gone: v1.ResourceClaim
 ) -> None:
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await cluster.deallocate("mine")
-    await cluster.delete("mine")
-    later = await connected.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=SHARE)))
-    pods.run("pod", "mine", later)
-    await connected.reconcile()
-    assert connected.units() == [f"misc-kvm/{SHARE}"]
-
-
-async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(connected: World, cluster: Cluster) -> None:
-    await connected.prepare(await cluster.allocate("old", result("misc-fuse")))
-    new = await cluster.allocate("new", result("misc-fuse"))
-    assert "unprepare that claim first" in await connected.refusal(new)
-    await cluster.deallocate("old")
-    await connected.prepare(new)
-    assert [lease.holder for lease in connected.ledger.leases()] == [f"claim/{new.metadata.uid}"]
-
-
-async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_another_for_ever(
-    connected: World, cluster: Cluster
-) -> None:
-    """Each of them looks, and each look unprepares what others are preparing just now."""
-    shares = [f"8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6{n}" for n in range(4)]
-    old = [await cluster.allocate(f"old-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(shares)]
-    for each in old:
-        await connected.prepare(each)
-        await cluster.deallocate(each.metadata.name)
-    new = [await cluster.allocate(f"new-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(shares)]
-    async with asyncio.timeout(30):
-        await asyncio.gather(*(connected.preparer.prepare([x]) for x in (*new, *old)))
-        for each in new:
-            await connected.prepare(each)  # some may have been told to come back
-    assert len(connected.units()) == 4
-
-
-async def test_while_the_kubelet_does_not_answer_nothing_is_over(
-    connected: World, cluster: Cluster, socket_dir: Path
-) -> None:
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await cluster.deallocate("mine")
-    connected.pod_resources = socket_dir / "nobody.sock"
-    await connected.restart()
-    await connected.reconcile()
-    (socket_dir / "nobody.sock").write_text("")
-    await connected.reconcile()
-    connected.pod_resources = socket_dir / ("longer-than-names-can-be" * 20)
-    await connected.restart()
-    await connected.reconcile()
-    assert connected.units() == ["misc-fuse"]
-
-
-async def test_while_the_server_does_not_answer_nothing_is_over(
-    connected: World, cluster: Cluster, pods: PodResources
-) -> None:
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await cluster.deallocate("mine")
-    away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
-    connected.claims = away.any_version(v1.ResourceClaim)
-    await connected.restart()
-    asked = pods.asked
-    await connected.reconcile()
-    assert (connected.units(), pods.asked) == (["misc-fuse"], asked)
-    away.close()
-
-
-async def test_a_claim_that_is_called_for_during_the_look_is_left_to_the_next_one(
-    connected: World, cluster: Cluster, pods: PodResources
-) -> None:
-    wanted = await cluster.allocate("mine", result("misc-fuse"))
-    await connected.prepare(wanted)
-    await cluster.deallocate("mine")
-    pods.gate.clear()
-    looking = asyncio.create_task(connected.reconcile())
-    await asyncio.wait_for(pods.is_asked.wait(), 30)
-    await connected.prepare(wanted)
-    pods.gate.set()
-    await looking
-    assert connected.units() == ["misc-fuse"]
-    await connected.reconcile()
-    assert connected.units() == []
+    later = await node.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=SHARES[0])))
+    node.kubelet.show("pod", "mine", later)
+    await node.reconcile()
+    assert node.units() == [f"misc-kvm/{SHARES[0]}"]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_servers_of_every_age_are_understood_from_the_start(
-    connected: World, server: Server, client: Client, version: str
+async def test_servers_of_every_age_are_understood(
+    node: Node, server: Server, client: AsyncClient, version: str
 ) -> None:
     serve_claims(server, version)
     cluster = Cluster(client, version)
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    assert await is_kept(node)
     await cluster.deallocate("mine")
-    connected.claims = client.any_version(v1.ResourceClaim)
-    await connected.restart()
-    await connected.reconcile()
-    assert connected.units() == []
+    assert not await is_kept(node)
 
 
-async def test_a_server_that_hangs_keeps_nobody_waiting(world: World) -> None:
-    with Scripted({}) as scripted:
-        scripted.gate.clear()
-        client = Client(lambda: Credentials(server=scripted.url), attempts=1)
-        world.claims, world.patience = client.any_version(v1.ResourceClaim), 0.01
-        await world.restart()
-        await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
-        assert f"claim/{uid(1)}" in await world.refusal(claim(result("misc-fuse")))
-        await world.unprepare(claim(name="first", uid=uid(1)))
-        await world.prepare(claim(result("misc-fuse")))
-        client.close()
+async def test_a_claim_with_the_longest_name_ends_as_any_other(node: Node, cluster: Cluster) -> None:
+    """What can be granted can be undone."""
+    name = ".".join(["a" * 62] * 4)
+    await node.prepare(await cluster.allocate(name, result("misc-fuse")))
+    await cluster.delete(name)
+    assert not await is_kept(node)
 
 
-async def test_a_server_without_the_api_is_no_word_that_claims_are_gone(connected: World, cluster: Cluster) -> None:
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    with Scripted({}) as scripted:
-        other = Client(lambda: Credentials(server=scripted.url), attempts=1)
-        connected.claims = other.any_version(v1.ResourceClaim)
-        await connected.restart()
-        await connected.reconcile()
-        assert (connected.units(), len(scripted.asked)) == (["misc-fuse"], 3)
-        other.close()
-
-
-async def test_it_looks_by_itself_after_the_start(connected: World, cluster: Cluster) -> None:
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await cluster.deallocate("mine")
-    ended = asyncio.Event()
-    connected.ledger.observe(lambda _: ended.set())
-    connected.preparer.start()
-    await asyncio.wait_for(ended.wait(), 30)
-    assert connected.units() == []
-
-
-async def test_what_pods_have_is_leased_again_when_the_record_was_lost(
-    connected: World, cluster: Cluster, pods: PodResources
-) -> None:
-    running = await cluster.allocate("running", result("misc-fuse"))
-    devices = await connected.prepare(running)
-    pods.run("pod", "running", devices)
-    files = connected.files()
-    await connected.prepare(await cluster.allocate("over", result("misc-kvm", share_id=SHARE)))
-    await connected.lose()
-    assert connected.files() == files  # and those of the claim that no pod names are gone
-    assert [(lease.unit, lease.holder) for lease in connected.ledger.leases()] == [
-        ("misc-fuse", f"claim/{running.metadata.uid}")
-    ]
-    assert await connected.prepare(running) == devices
-    assert "unprepare that claim first" in await connected.refusal(await cluster.allocate("new", result("misc-fuse")))
-
-
-async def test_files_stay_until_it_is_known_whose_they_are(
-    connected: World, cluster: Cluster, pods: PodResources
-) -> None:
-    running = await cluster.allocate("running", result("misc-fuse"))
-    pods.run("pod", "running", await connected.prepare(running))
-    files, known = connected.files(), connected.claims
-    away = Client(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
-    connected.claims = away.any_version(v1.ResourceClaim)
-    await connected.lose()
-    assert (connected.files(), connected.units()) == (files, [])
-    connected.claims = known
-    await connected.restart()
-    assert (connected.files(), connected.units()) == (files, ["misc-fuse"])
-    away.close()
-
-
-async def test_a_lost_record_is_made_good_at_the_first_look_that_the_server_answers(
-    connected: World, cluster: Cluster, pods: PodResources
-) -> None:
-    running = await cluster.allocate("running", result("misc-fuse"))
-    pods.run("pod", "running", await connected.prepare(running))
-    await cluster.deallocate("running")
-    await connected.lose()
-    assert connected.units() == []
-    assert connected.files() != []
-    pods.end("pod")
-    await connected.reconcile()
-    assert (connected.units(), connected.files()) == ([], [])
-
-
-@pytest.mark.parametrize("first", ["new", "running"])
-async def test_nobody_gets_what_a_lost_record_had_while_it_is_not_made_good(
-    connected: World, cluster: Cluster, pods: PodResources, first: str
-) -> None:
-    running = await cluster.allocate("running", result("misc-fuse"))
-    devices = await connected.prepare(running)
-    pods.run("pod", "running", devices)
-    await cluster.deallocate("running")
-    await connected.lose()
-    assert connected.units() == []
-    await cluster.allocate_again(running)
-    new = await cluster.allocate("new", result("misc-fuse"))
-    async with asyncio.timeout(10):  # a call that waits for the look is not waited for by it
-        if first == "running":
-            assert await connected.prepare(running) == devices
-        assert "unprepare that claim first" in await connected.refusal(new)
-    assert connected.units() == ["misc-fuse"]
-    assert await connected.prepare(running) == devices
-
-
-async def test_a_half_prepared_claim_that_is_over_is_undone(connected: World, cluster: Cluster) -> None:
-    """As a disk leaves it that refuses to have it undone; the kubelet has never heard that it was prepared."""
-    await connected.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await connected.ledger.grant([replace(lease, phase="intended") for lease in connected.ledger.leases()])
-    await connected.reconcile()
-    assert connected.units() == ["misc-fuse"]  # it is wanted, and will be tried again
+async def test_a_claim_whose_resource_left_the_configuration_is_looked_after(node: Node, cluster: Cluster) -> None:
+    wanted = await cluster.allocate("mine", result("misc-fuse"))
+    answer = await node.prepare(wanted)
+    node.resources = [resource("kvm")]
+    await node.restart()
+    assert await is_kept(node)
+    assert list(node.container(answer).nodes) == ["/dev/fuse"]
     await cluster.delete("mine")
-    await connected.reconcile()
-    assert (connected.units(), connected.files()) == ([], [])
+    assert not await is_kept(node)
 
 
-async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(
-    connected: World, cluster: Cluster, pods: PodResources
+async def test_a_half_prepared_claim_that_is_over_is_undone(node: Node, cluster: Cluster) -> None:
+    """As a disk leaves it that refuses to have it undone; the kubelet has never heard that it was prepared."""
+    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
+    await node.ledger.grant([replace(lease, phase="intended") for lease in node.ledger.leases()])
+    assert await is_kept(node)  # it is wanted, and will be tried again
+    await cluster.delete("mine")
+    assert not await is_kept(node)
+
+
+async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(node: Node, cluster: Cluster) -> None:
+    """Its leases do not name their claims, and nobody can read what it recorded."""
+    mine = await cluster.allocate("mine", result("misc-fuse"))
+    answer = await node.prepare(mine)
+    await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
+    files = node.files()
+    await node.restart()
+    assert await is_kept(node)
+    assert node.files() == files
+    assert await node.prepare(mine) == answer
+    assert await is_kept(node)
+    await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
+    await cluster.delete("mine")
+    assert await is_kept(node)  # the server cannot be asked about a claim without a name; the kubelet can undo it
+    await node.unprepare(mine)
+    assert (node.units(), node.files()) == ([], [])
+
+
+# who comes at the same time
+
+
+async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(node: Node, cluster: Cluster) -> None:
+    await node.prepare(await cluster.allocate("old", result("misc-fuse")))
+    new = await cluster.allocate("new", result("misc-fuse"))
+    assert "wait until that claim is unprepared" in await node.refusal(new)
+    await cluster.deallocate("old")
+    await node.prepare(new)
+    assert [lease.owner for lease in node.ledger.leases()] == [f"claim/{new.metadata.uid}"]
+
+
+async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_another_for_ever(
+    node: Node, cluster: Cluster
 ) -> None:
-    """No pod has it before the answer. The other claim of the call has the look made: its device is somebody else's."""
-    pods.run("pod", "earlier", await connected.prepare(await cluster.allocate("earlier", result("misc-fuse"))))
-    mine = await cluster.allocate("mine", result("misc-kvm"))
+    """Each of them has a pass made, and each pass unprepares what others are preparing just now."""
+    old = [await cluster.allocate(f"old-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(SHARES)]
+    for each in old:
+        await node.prepare(each)
+        await cluster.deallocate(each.metadata.name)
+    new = [await cluster.allocate(f"new-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(SHARES)]
+    await asyncio.gather(*(node.outcomes(x) for x in (*new, *old)))
+    for each in new:
+        await node.prepare(each)  # some may have been told to come back
+    assert len(node.units()) == len(SHARES)
+
+
+async def test_a_claim_that_is_answered_during_a_pass_is_left_to_the_next_one(
+    node: Node, gone: v1.ResourceClaim
+) -> None:
+    node.kubelet.gate.clear()
+    node.kubelet.is_asked.clear()
+    looking = asyncio.create_task(node.reconcile())
+    await asyncio.wait_for(node.kubelet.is_asked.wait(), 30)
+    [lease] = node.ledger.leases()
+    node.ledger.answered([lease])  # as for a call that came before the claim was deleted
+    node.kubelet.gate.set()
+    await looking
+    assert node.units() == ["misc-fuse"]
+    assert not await is_kept(node)
+
+
+async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(node: Node, cluster: Cluster) -> None:
+    """No pod has it before the answer. The other claim of the call has a pass made: its device is somebody else's."""
+    earlier = await cluster.allocate("earlier", result("misc-fuse"))
+    node.kubelet.run("pod", earlier, await node.prepare(earlier))
+    mine = await cluster.allocate("mine", result("misc-kvm", share_id=SHARES[0]))
     other = await cluster.allocate("other", result("misc-fuse"))
-    await cluster.deallocate("mine")
-    outcomes = await connected.preparer.prepare([mine, other])
+    outcomes = await node.outcomes(mine, other)
     assert isinstance(outcomes[other.metadata.uid], ClaimFailed)
     assert not isinstance(outcomes[mine.metadata.uid], ClaimFailed)
-    assert connected.units() == ["misc-fuse", "misc-kvm"]
-    await connected.reconcile()
-    assert connected.units() == ["misc-fuse"]
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
+
+
+# a ledger that was lost
+
+
+async def test_what_pods_have_is_leased_again_and_what_is_over_leaves_no_file(node: Node, cluster: Cluster) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    files = node.files()
+    await node.prepare(await cluster.allocate("over", result("misc-kvm", share_id=SHARES[0])))
+    await node.lose()
+    await node.reconcile()
+    assert [lease.holder for lease in node.ledger.leases()] == [f"claim/default/running/{running.metadata.uid}"]
+    await until(lambda: node.files() == files)
+    assert await node.prepare(running) == devices
+    assert "wait until that claim is unprepared" in await node.refusal(
+        await cluster.allocate("new", result("misc-fuse"))
+    )
+
+
+@pytest.mark.parametrize(("first", "patience"), [("running", 30.0), ("new", 30.0)])
+async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pods_hold(
+    node: Node, cluster: Cluster, first: str, patience: float
+) -> None:
+    running, new = [await cluster.allocate(name, result("misc-fuse")) for name in ("running", "new")]
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    await node.kubelet.stop()
+    await node.kubelet.start()
+    node.kubelet.remove_cgroup("pod")  # as where none can be seen
+    node.patience = patience
+    await node.lose()
+    for wanted in (running, new):
+        assert "it is not known yet what pods hold" in await node.refusal(wanted)
+    assert node.units() == []
+    node.kubelet.show("pod", "running", devices)
+    if first == "running":
+        assert await node.prepare(running) == devices  # the call waits until its claim is restored
+    assert "wait until that claim is unprepared" in await node.refusal(new)
+    assert await node.prepare(running) == devices
+    assert node.units() == ["misc-fuse"]
+
+
+async def test_while_the_server_is_away_a_lost_ledger_is_not_restored_and_no_file_is_lost(
+    node: Node, cluster: Cluster, road: Road
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    files = node.files()
+    await road.cut()
+    await node.lose()
+    await node.reconcile()
+    assert (node.units(), node.files()) == ([], files)
+    assert not node.ledger.is_complete
+    await road.open()
+    await node.reconcile()
+    assert (node.units(), node.files()) == (["misc-fuse"], files)
+    assert await node.prepare(running) == devices
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
+@pytest.mark.parametrize("seen", [True, False])
+async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(
+    node: Node, cluster: Cluster, how: str, seen: bool
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    if not seen:  # as where only the kubelet may look
+        node.kubelet.file.unlink()
+    await cluster.deallocate("running") if how == "deallocated" else await cluster.delete("running")
+    if how == "replaced":
+        await cluster.allocate("running")
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == ["misc-fuse"]
+    new = await cluster.allocate("new", result("misc-fuse"))
+    assert "wait until that claim is unprepared" in await node.refusal(new)
+    if seen:
+        node.kubelet.end("pod", running)
+        await node.reconcile()
+    else:
+        await node.unprepare(running)
+    assert node.units() == []
+    await node.prepare(new)
+
+
+async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_devices(
+    node: Node, cluster: Cluster
+) -> None:
+    """Pod-resources does not tell the one from the other."""
+    mine = await cluster.allocate("mine", result("misc-kvm"))
+    assert mine.status.allocation is not None
+    node.kubelet.run("pod", mine, await node.prepare(mine))
+    other = await cluster.allocate("other", result("misc-fuse"))
+    seen = PreparedDevice(("look",), mine.status.allocation.devices.results[0].pool, "misc-kvm")
+    node.kubelet.run("other", other, [*await node.prepare(other), seen])
+    await cluster.delete("other")
+    await node.lose()
+    await node.reconcile()
+    assert "has given misc-fuse to claim/default/other" in await node.refusal(
+        await cluster.allocate("new", result("misc-fuse"))
+    )
+
+
+async def test_a_claim_that_is_unprepared_while_the_ledger_is_lost_leaves_nothing(node: Node, cluster: Cluster) -> None:
+    mine = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(mine)
+    await node.kubelet.stop()
+    await node.lose()
+    assert await node.failures(ref(mine)) == {mine.metadata.uid: None}
+    assert node.files() == []
+    await node.kubelet.start()

@@ -1,22 +1,30 @@
 """A node that prepares claims: a made-up host, a real ledger, real files; and claims as an allocator leaves them."""
 
 import json
-import shutil
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 import cdi
-from checkpoint import Ledger
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
-from dra_plugin.offers import Offers
-from dra_plugin.prepare import Paths, Preparer
+from dra_plugin.preparing.device_status import StatusWriter
+from dra_plugin.preparing.prepare import Paths, Preparer
+from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.publishing.offers import Offers
+from dra_plugin.serving.calls import ClaimCalls
 from hostdevices import Device
-from hostdevices.resource import Resource
-from hostdevices.selector import Ids
-from resourceapi.client import AnyVersion
+from hostdevices.presence import Presence
 from resourceapi.objects import ObjectMeta, Quantity, v1
+from resources.resource import Resource
+from resources.selector import Ids
+from tests.checkpoint.build import opened
 from tests.deviceplugin.host import MadeUpHost
+from tests.dra_plugin.kubelet_end import PATIENCE
+from tests.running import running
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 UID = "0f8e2a10-0000-4000-8000-000000000001"
@@ -72,7 +80,7 @@ def ref(of: v1.ResourceClaim) -> ClaimRef:
 
 
 class World:
-    """One node's preparing side; entered, it runs."""
+    """One node's preparing side, with no API server: a claim is what the last call said of it. Entered, it runs."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
@@ -80,12 +88,11 @@ class World:
         self.resources: list[Resource] = [resource(name) for name in (names or ("fuse", "kvm"))]
         self.metadata = folder / "plugin/dra-device-metadata"
         self.has_metadata = True
-        self.pod_resources = folder / "kubelet.sock"
-        self.claims: AnyVersion[v1.ResourceClaim] | None = None
         self.allowed_mounts: tuple[str, ...] = ()
-        self.patience = 30.0
         self.cdi = folder / "cdi"
         self.state = folder / "state"
+        self.statuses: StatusWriter | None = None
+        self._claims: dict[str, v1.ResourceClaim] = {}
 
     async def __aenter__(self) -> "World":
         await self.begin()
@@ -96,30 +103,40 @@ class World:
 
     async def begin(self, boot_id: str = "this-boot") -> None:
         """Start as the daemon does."""
-        self.ledger = await Ledger.open(self.state, boot_id)
+        self.ledger = await opened(self.state, boot_id)
+        self.ledger.is_complete = True
+        self.presence = Presence(self.made_up.host)
         self.offers = Offers(self.resources)
+        turns = ClaimTurns()
         self.preparer = Preparer(
             DRIVER,
             NODE,
             self.made_up.host,
+            self.presence,
             self.ledger,
-            Paths(
-                cdi=self.cdi, pod_resources=self.pod_resources, metadata=self.metadata if self.has_metadata else None
-            ),
+            Paths(cdi=self.cdi, metadata=self.metadata if self.has_metadata else None),
             self.offers.find,
             self.offers.attributes,
-            claims=self.claims,
+            turns,
+            statuses=self.statuses,
             allowed_mounts=self.allowed_mounts,
-            patience=self.patience,
         )
-        self.ledger.ask_before_refusing(self.preparer.reconcile)
+        self.calls = ClaimCalls(self.preparer, self, turns)
         await self.preparer.repair()
         self.scan()
-        await self.preparer.recall()
+        await self.run(self.preparer.run(), *([self.statuses.run()] if self.statuses else []))
 
-    async def end(self) -> None:
-        """Stop as the daemon does."""
-        await self.preparer.stop()
+    async def run(self, *parts: Coroutine[Any, Any, None]) -> None:
+        """Run these parts until the end."""
+        self._parts = AsyncExitStack()
+        await self._parts.enter_async_context(running(*parts))
+
+    async def end(self, grace: float = PATIENCE) -> None:
+        """Stop as the daemon does; what is under way is cancelled after `grace` seconds."""
+        self.calls.close()
+        await self._parts.aclose()
+        await self.calls.finish(grace)
+        await self.preparer.close()
         await self.ledger.close()
 
     async def restart(self, boot_id: str = "this-boot") -> None:
@@ -127,42 +144,57 @@ class World:
         await self.end()
         await self.begin(boot_id)
 
-    async def lose(self) -> None:
-        """Be another process whose state directory was lost."""
-        await self.end()
-        shutil.rmtree(self.state)
-        await self.begin()
-
     def scan(self, **devices: Device) -> None:
         """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
         found = self.made_up.devices() | {f"misc-{name}": device for name, device in devices.items()}
-        self.offer({r.name: [x for x in found.values() if not r.selector.why_not(x)] for r in self.resources})
+        assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
+        self.presence.update(found, [device for offered in assigned.values() for device in offered])
+        self.offer(assigned)
 
-    def offer(self, assigned: Mapping[str, Sequence[Device]]) -> None:
-        """Offer these devices."""
+    def hold_reset(self, name: str) -> Path:
+        """Put a device on a PCI bus; its reset takes until somebody reads the pipe that is returned."""
+        address = "0000:00:05.0"
+        pipe = self.made_up.root / "sys/bus/pci/devices" / address / "reset"
+        pipe.parent.mkdir(parents=True)
+        os.mkfifo(pipe)
+        attributes = {"resource.kubernetes.io/pciBusID": address}
+        self.scan(**{name: replace(self.made_up.devices()[f"misc-{name}"], attributes=attributes)})
+        return pipe
+
+    def offer(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
+        """Offer what a scan has found."""
         leased = {x.unit.partition("@")[0].partition("/")[0] for x in self.ledger.leases()}
-        self.offers.update(assigned, leased=leased)
-        self.preparer.update(assigned)
+        self.offers.update(assigned, leased)
+        self.preparer.update()
+
+    async def fetch(self, named: ClaimRef) -> v1.ResourceClaim:
+        """Return a claim as it is (`serving.claims.ClaimSource`)."""
+        return self._claims[named.uid]
+
+    async def outcomes(self, *wanted: v1.ResourceClaim) -> Mapping[str, Prepared]:
+        """Prepare claims in one call."""
+        self._claims.update((claim.metadata.uid, claim) for claim in wanted)
+        return await self.calls.prepare([*map(ref, wanted)])
+
+    async def failures(self, *done: ClaimRef) -> Mapping[str, ClaimFailed | None]:
+        """Unprepare claims in one call."""
+        return await self.calls.unprepare(done)
 
     async def prepare(self, wanted: v1.ResourceClaim) -> tuple[PreparedDevice, ...]:
         """Prepare a claim, which must succeed."""
-        outcome = (await self.preparer.prepare([wanted]))[wanted.metadata.uid]
+        outcome = (await self.outcomes(wanted))[wanted.metadata.uid]
         assert not isinstance(outcome, ClaimFailed), outcome.reason
         return outcome
 
     async def refusal(self, wanted: v1.ResourceClaim) -> str:
         """Prepare a claim, which must fail, and return why."""
-        outcome: Prepared = (await self.preparer.prepare([wanted]))[wanted.metadata.uid]
+        outcome = (await self.outcomes(wanted))[wanted.metadata.uid]
         assert isinstance(outcome, ClaimFailed)
         return outcome.reason
 
     async def unprepare(self, done: v1.ResourceClaim) -> None:
         """Unprepare a claim, which must succeed."""
-        assert await self.preparer.unprepare([ref(done)]) == {done.metadata.uid: None}
-
-    async def reconcile(self) -> None:
-        """Look for claims that are over."""
-        await self.preparer.reconcile()
+        assert await self.failures(ref(done)) == {done.metadata.uid: None}
 
     def units(self) -> list[str]:
         """The leased units."""

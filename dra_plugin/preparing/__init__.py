@@ -1,0 +1,1 @@
+"""Claims made ready: planned, leased, described to the runtime, and undone."""

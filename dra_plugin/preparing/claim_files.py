@@ -1,0 +1,107 @@
+"""The files of a prepared claim: its CDI specs and its metadata. Blocking: call from a thread.
+
+Rule: what a container mounts is there before the spec that mounts it, and goes after it.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import cdi
+from dra_plugin.driver import ClaimRef
+from dra_plugin.preparing.claim_record import Record
+from dra_plugin.preparing.metadata import DeviceMetadata, MetadataError
+from dra_plugin.preparing.metadata_files import MetadataFolder
+from resourceapi.objects import from_dict
+
+_OWNER = "dra"  # of the files in the CDI directory
+Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
+
+
+class ClaimFiles:
+    """What the claims of one driver have on this host."""
+
+    def __init__(self, driver: str, cdi_directory: Path, metadata: MetadataFolder | None, describe: Describe) -> None:
+        """Prepare; nothing is touched yet. `describe` says how a runtime finds a claim's devices now."""
+        self._metadata = metadata
+        self._driver = driver
+        self._cdi = cdi.CdiDirectory(cdi_directory, _OWNER)
+        self._describe = describe
+
+    def check(self, claim: ClaimRef) -> None:
+        """Raise OSError, `MetadataError` or `CdiError` for a claim whose files could be neither made nor removed."""
+        paths = [self._cdi.file(name) for name in self._names(claim.uid)]
+        for path in [*paths, self._metadata.file(claim, "any")] if self._metadata is not None else paths:
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+    def write(self, record: Record, *, anew: bool = False) -> None:
+        """Put a claim's files in place. Raises OSError, `MetadataError` or `CdiError`.
+
+        Metadata that is there stays; with `anew` it is what the record says.
+        """
+        self._write_metadata(record, anew)
+        for name, spec in self._specs(record).items():
+            self._cdi.write(name, spec)
+        self.describe(record)
+
+    def describe(self, record: Record) -> None:
+        """Make the description of a claim's devices true again after one of them has moved, come or gone.
+
+        As `write`.
+        """
+        name, spec = self._names(record.claim.uid)[0], self._describe(record)
+        if spec is None:
+            self._cdi.remove(name)
+        else:
+            self._cdi.write(name, spec)
+
+    def remove(self, claim: ClaimRef) -> None:
+        """Remove a claim's files; none is fine. Raises OSError, `MetadataError` or `CdiError`.
+
+        Of a claim without a name only the CDI specs are found.
+        """
+        for name in self._names(claim.uid):
+            self._cdi.remove(name)
+        if self._metadata is not None and claim.name:
+            self._metadata.remove(claim)
+
+    def sync(self, records: Sequence[Record], kept: Sequence[ClaimRef] | None) -> list[str]:
+        """Put the files of these claims in place, and remove those of all but `kept`; None: of nobody.
+
+        Returns what went wrong, in words; the rest is done all the same.
+        """
+        problems: list[str] = []
+        for record in records:
+            try:
+                self.write(record)
+            except (OSError, MetadataError, cdi.CdiError) as error:
+                problems.append(f"claim {record.claim}: its files cannot be put back: {error}")
+        if kept is None:
+            return problems
+        try:
+            self._cdi.keep([name for claim in kept for name in self._names(claim.uid)])
+            if self._metadata is not None:
+                self._metadata.keep(kept)
+        except (OSError, MetadataError, cdi.CdiError) as error:
+            problems.append(f"files of claims that are over cannot be removed: {error}")
+        return problems
+
+    def _write_metadata(self, record: Record, anew: bool) -> None:
+        if self._metadata is None:
+            return
+        for each in record.metadata:
+            if anew or self._metadata.read(record.claim, each.request) is None:
+                self._metadata.write(record.claim, each.request, from_dict(DeviceMetadata, dict(each.content)))
+
+    def _specs(self, record: Record) -> dict[str, cdi.Spec]:
+        """Return the specs that do not depend on where devices are now."""
+        if self._metadata is None or not record.metadata:
+            return {}
+        return {self._names(record.claim.uid)[1]: self._metadata.cdi_spec(record.claim, record.metadata)}
+
+    def _names(self, uid: str) -> tuple[str, str]:
+        return cdi.file_name(f"{self._driver}/claim", uid), cdi.file_name(f"{self._driver}/metadata", uid)

@@ -1,0 +1,256 @@
+"""What preparing a claim comes to: which devices, with what configuration, and what will be on record.
+
+Checks everything that can be checked without changing anything. Every refusal names the request and the device.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from checkpoint.holdings import claim_holder
+from checkpoint.lease import claim_owner
+from dra_plugin.driver import ClaimRef, PreparedDevice
+from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_record import AllocatedDevice, Holding, Record, allocated_at, encode, identity
+from dra_plugin.preparing.device_config import Settings, read_configs
+from dra_plugin.preparing.device_status import device_status, network_data
+from dra_plugin.preparing.edits import ClaimDevice, device_names
+from dra_plugin.preparing.metadata import DeviceEntry
+from dra_plugin.preparing.metadata_files import base_request, cdi_device_id, describe, pod_claim_name
+from dra_plugin.publishing.attributes import SHARES
+from dra_plugin.publishing.offers import Offered
+from hostdevices import Device
+from hostdevices.presence import Presence
+from resourceapi.objects import Quantity, v1
+
+Find: TypeAlias = Callable[[str], Offered | None]
+Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
+
+
+class ClaimRefused(DraPluginError):
+    """A claim's devices cannot be had as it asks for them; says which one, why, and what to do."""
+
+
+class _Choice(Struct, frozen=True):
+    """An allocation's result, what it names here, and what holds for it."""
+
+    result: v1.DeviceRequestAllocationResult
+    offered: Offered
+    settings: Settings
+
+    @property
+    def is_admin(self) -> bool:
+        return bool(self.result.admin_access)
+
+
+class Plan(Struct, frozen=True):
+    """What is to be done for a claim; `resets` are the devices to reset first, `pods` the uids of those that use it."""
+
+    record: Record
+    devices: Mapping[str, tuple[str, frozenset[str], frozenset[str]]]  # by unit: resource, exclusive, shared
+    resets: tuple[Device, ...]
+    pods: frozenset[str]
+
+    def leases(self, phase: Literal["intended", "done"], boot_id: str, now: float) -> list[Lease]:
+        """Return the claim's leases, one for each unit; `now` in seconds of the Unix clock."""
+        claim, record = self.record.claim, encode(self.record)
+        return [
+            Lease(
+                resource=resource,
+                unit=unit,
+                api="dra",
+                owner=claim_owner(claim.uid),
+                exclusive=exclusive,
+                shared=shared,
+                holder=claim_holder(claim.namespace, claim.name, claim.uid),
+                pods=self.pods,
+                record=record,
+                phase=phase,
+                boot_id=boot_id,
+                granted_at=now,
+            )
+            for unit, (resource, exclusive, shared) in self.devices.items()
+        ]
+
+
+class Planner:
+    """Plans claims against what is offered now."""
+
+    def __init__(
+        self,
+        driver: str,
+        pool: str,
+        presence: Presence,
+        find: Find,
+        attributes: Attributes,
+        *,
+        has_metadata: bool,
+        allowed_mounts: Sequence[str],
+    ) -> None:
+        """Prepare; the arguments are those of `Preparer`."""
+        self._driver = driver
+        self._pool = pool
+        self._presence = presence
+        self._find = find
+        self._attributes = attributes
+        self._has_metadata = has_metadata
+        self._allowed_mounts = allowed_mounts
+
+    def results(self, claim: v1.ResourceClaim) -> list[v1.DeviceRequestAllocationResult]:
+        """Return what the claim got from our driver. Raises `ClaimRefused` for what is not this node's."""
+        if claim.status.allocation is None:
+            raise ClaimRefused(f"claim {claim.metadata.namespace}/{claim.metadata.name} is not allocated")
+        found = [x for x in claim.status.allocation.devices.results if x.driver == self._driver]
+        for result in found:
+            if result.pool != self._pool:
+                raise ClaimRefused(
+                    f"request {result.request}: device {result.device} is in the pool {result.pool}, this node's is"
+                    f" {self._pool}; the claim is for another node"
+                )
+        return found
+
+    def plan(
+        self,
+        claim: v1.ResourceClaim,
+        results: Sequence[v1.DeviceRequestAllocationResult],
+        now: float,
+        *,
+        in_use: bool = False,
+    ) -> Plan:
+        """Return what to do for the claim's `results`; a device that is `in_use` already need not be healthy.
+
+        Raises `DraPluginError` or `CdiError` for what cannot be.
+        """
+        assert claim.status.allocation is not None, "or it would have no results"
+        configs = read_configs(claim.status.allocation.devices, self._driver, self._allowed_mounts)
+        choices = []
+        for result in results:
+            offered = self._offered(result, in_use)
+            choices.append(_Choice(result, offered, configs.settings(offered.resource, result)))
+        units = {unit_of(x.result, claim.metadata.uid): _leased(x) for x in choices}
+        pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
+        return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
+
+    def _offered(self, result: v1.DeviceRequestAllocationResult, in_use: bool) -> Offered:
+        offered = self._find(result.device)
+        where = f"request {result.request}: device {result.device}"
+        if offered is None:
+            raise ClaimRefused(f"{where} is not offered on this node any more; delete the pod to get another one")
+        if not (result.admin_access or in_use) and not offered.device.health.healthy:
+            raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
+        if changed := self._presence.why_changed(offered.device):
+            raise ClaimRefused(f"{where} changed since it was published: {changed}; it is tried again")
+        return offered
+
+    def _record(self, claim: v1.ResourceClaim, choices: Sequence[_Choice], now: float) -> Record:
+        ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        chosen = [ClaimDevice(self._allocated(x), x.offered.device) for x in choices]
+        entries = [(x.result.request, self._entry(x)) for x in choices]
+        metadata = describe(claim, entries) if self._has_metadata else ()
+        mounted = {x.request: cdi_device_id(self._driver, ref.uid, x.request) for x in metadata}
+        devices = []
+        for choice, name in zip(choices, device_names(self._driver, ref, chosen), strict=True):
+            # the first device of a request brings its metadata: a file must not be mounted twice
+            names = (name, mounted.pop(base_request(choice.result.request), ""))
+            devices.append(
+                PreparedDevice(
+                    requests=(choice.result.request,),
+                    pool=choice.result.pool,
+                    device=choice.result.device,
+                    cdi_device_ids=tuple(filter(None, names)),
+                    share_id=choice.result.share_id,
+                )
+            )
+        return Record(
+            claim=ref,
+            pod_claim=pod_claim_name(claim),
+            results=identity([x.result for x in choices]),
+            allocated_at=allocated_at(claim),
+            devices=tuple(devices),
+            allocated=tuple(each.allocated for each in chosen),
+            shared=_holdings(choices),
+            metadata=metadata,
+            status=device_status(self._driver, self._pool, chosen, now),
+        )
+
+    def _allocated(self, choice: _Choice) -> AllocatedDevice:
+        return AllocatedDevice(
+            request=choice.result.request,
+            name=choice.offered.name,
+            resource=choice.offered.resource.name,
+            seen=self._presence.seen(choice.offered.device),  # as it is now: it was checked
+            permissions=choice.offered.resource.permissions,
+            settings=choice.settings,
+            partition=choice.offered.partition,
+            share_id=choice.result.share_id,
+            is_admin=choice.is_admin,
+            consumed={name: str(amount) for name, amount in choice.result.consumed_capacity.items()},
+        )
+
+    def _entry(self, choice: _Choice) -> DeviceEntry:
+        return DeviceEntry(
+            driver=self._driver,
+            pool=self._pool,
+            name=choice.result.device,
+            attributes=self._attributes(choice.offered),
+            network_data=network_data(choice.offered.device),
+        )
+
+
+def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
+    """Return how a lease names what a result gives: a device, a share of it, or an administrator's access to it."""
+    if result.admin_access:
+        return f"{result.device}@{uid}"
+    return f"{result.device}/{result.share_id}" if result.share_id else result.device
+
+
+def _leased(choice: _Choice) -> tuple[str, frozenset[str], frozenset[str]]:
+    offered, nothing = choice.offered, frozenset[str]()
+    if choice.is_admin:
+        return offered.resource.name, nothing, nothing
+    if offered.resource.shares > 1 and not choice.result.share_id:  # allocated whole, before it was offered in shares
+        return offered.resource.name, offered.device.ids, offered.shared - offered.device.ids
+    return offered.resource.name, offered.exclusive, offered.shared
+
+
+def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
+    """Return what the claim takes of devices that others can have a part of, by the devices' ids."""
+    found: dict[str, Holding] = {}
+    for each in choices:
+        layout, resource = each.offered.layout, each.offered.resource
+        if each.is_admin or (layout is None and resource.shares == 1):
+            continue
+        if layout is None:
+            has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
+            consumed = {name: str(x) for name, x in each.result.consumed_capacity.items() if name in has}
+            takes: Mapping[str, str] = {SHARES: "1", **consumed}
+        else:
+            has, takes = dict(resource.dra.counters), layout.consumes
+        device = each.offered.device.id
+        before = found.get(device, Holding(has, {}))
+        limit = min(filter(None, (before.maximum, each.settings.maximum)), default=0)
+        found[device] = Holding(has, _sum(before.takes, takes), limit)
+    return found
+
+
+def _sum(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Add quantities by their names."""
+    both = {name: str(Quantity.parse(one[name]) + Quantity.parse(other[name])) for name in one.keys() & other.keys()}
+    return {**one, **other, **both}
+
+
+def _resets(choices: Sequence[_Choice]) -> list[Device]:
+    """Return the devices to reset. Raises `ClaimRefused` where that would hit somebody else."""
+    found: dict[str, Device] = {}
+    for each in choices:
+        if each.is_admin or not each.settings.reset:
+            continue
+        if each.offered.resource.shares > 1 or each.offered.partition:
+            raise ClaimRefused(
+                f"request {each.result.request}: device {each.result.device} is shared, a reset would hit its other"
+                " holders; remove `reset` from the configuration of the class or claim"
+            )
+        found[each.offered.device.id] = each.offered.device
+    return list(found.values())

@@ -1,0 +1,323 @@
+"""DeviceConfig: what a DeviceClass or a claim can say about how containers get our devices.
+
+    apiVersion: nodeplug.dev/v1
+    kind: DeviceConfig
+    env: {MODEL: "{model}"}              values may name facts of the devices of a request (resources/template.py)
+    access: {gid: 44, mode: "0660"}      who owns the device nodes inside the container
+    reset: true                          reset PCI devices before they are used
+    sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
+    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (true without)
+
+Rules:
+1. A claim is written by anybody, so it is read strictly: what is unknown, double, of the wrong type, deep or large is
+   refused, with the field's path.
+2. Classes are the administrator's: only they can mount, below the folders that the node allows, and only they can say
+   with how many a device is shared, for that concerns other claims. A claim's own variables are fewer
+   (resources/template.py), and what it says of owners is said of its device nodes only: no process gets a group by it.
+3. Class before claim, and in the order of the list: a later value of a field or a variable replaces an earlier one.
+   A reset that anybody asked for takes place.
+4. All variables of a device together have a limit: the claim's lease keeps them.
+
+Source: DRA specification 5.2, 5.3; what users can harm: threat model, opaque configuration.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from dra_plugin.errors import DraPluginError
+from resourceapi.objects import DecodeError, config_for_result, parse_json, v1
+from resourceapi.objects.strict import Members, parse_members
+from resources import template
+from resources.mounts import is_below, is_plain, is_taken
+from resources.resource import Mount, NodeAccess, Resource
+
+API_VERSION, KIND = "nodeplug.dev/v1", "DeviceConfig"
+MOST_BYTES = 10 * 1024  # the API's own limit for parameters
+MOST_ENV = 32 * 1024
+"""Bytes of all variables of a device, as they are written."""
+_DEEPEST = 16  # levels; ours has four
+_LONGEST_WORDS = 300
+_GROUP_BITS = 0o060
+_MODE = re.compile(r"0?[0-7]{3}")
+_PLACE = re.compile(r"(?s)(.*) - at `\$(.*)`")
+
+_Owner = Annotated[int, Meta(ge=0, le=2**32 - 2)]
+
+
+class InvalidConfig(DraPluginError):
+    """Configuration that we refuse; `problems` has everything that is wrong with it, each with the field's path."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """Keep what is wrong."""
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class _Object(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """An object of the configuration."""
+
+
+class Access(_Object, frozen=True, kw_only=True):
+    """Who owns the device nodes inside the container; `mode` is octal text. What is not said stays as it is."""
+
+    uid: _Owner | UnsetType = UNSET
+    gid: _Owner | UnsetType = UNSET
+    mode: str | UnsetType = UNSET
+
+
+class Sharing(_Object, frozen=True, kw_only=True):
+    """How a shared device is shared: `maximum` is the most holders at once while this claim is one of them."""
+
+    maximum: Annotated[int, Meta(ge=1)]
+
+
+class MountConfig(_Object, frozen=True, kw_only=True):
+    """A host path that containers see, at the same path unless another is given."""
+
+    host_path: str
+    container_path: str = ""
+    read_only: bool = True
+
+
+class DeviceConfig(_Object, frozen=True, kw_only=True):
+    """See the module."""
+
+    api_version: str
+    kind: str
+    env: Mapping[str, str] = {}
+    access: Access = Access()
+    reset: bool = False
+    sharing: Sharing | UnsetType = UNSET
+    mounts: tuple[MountConfig, ...] = ()
+
+
+class Settings(Struct, frozen=True):
+    """What holds for one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
+
+    `grants_group`: processes get the group that owns the nodes, for the administrator has said so.
+    """
+
+    env: Mapping[str, str] = {}
+    access: NodeAccess = NodeAccess()
+    reset: bool = False
+    maximum: int = 0
+    mounts: tuple[Mount, ...] = ()
+    grants_group: bool = True
+
+
+class Configs(Struct, frozen=True):
+    """The configuration of an allocation that is ours, each with where it applies, in the order of precedence."""
+
+    items: tuple[tuple[v1.DeviceAllocationConfiguration, DeviceConfig], ...] = ()
+
+    def settings(self, resource: Resource, result: v1.DeviceRequestAllocationResult) -> Settings:
+        """Return what holds for a device of `resource` that a request got: the resource's own word, then ours.
+
+        Raises `InvalidConfig` for too many variables.
+        """
+        access = granted = resource.access or NodeAccess()  # the second without what claims say
+        env, reset, maximum = dict(resource.env), resource.reset, 0
+        mounts = {mount.container_path: mount for mount in resource.mounts}
+        for where, config in self.items:
+            if not config_for_result((where,), result):
+                continue
+            env.update(config.env)
+            access = _changed(access, config.access)
+            if where.source == v1.FROM_CLASS:
+                granted = access
+            reset = reset or config.reset
+            if config.sharing is not UNSET:
+                maximum = config.sharing.maximum
+            mounts.update({mount.container_path: mount for mount in map(_mount, config.mounts)})
+        if (size := sum(len(name) + len(text) for name, text in env.items())) > MOST_ENV:
+            largest = max(env, key=lambda name: len(env[name]))
+            raise InvalidConfig(
+                [f"request {result.request}: {size} bytes of variables, the limit is {MOST_ENV}; shorten {largest}"]
+            )
+        grants_group = process_group(access) == process_group(granted)
+        return Settings(env, access, reset, maximum, tuple(mounts.values()), grants_group)
+
+
+def process_group(access: NodeAccess) -> int:
+    """Return the group that a process needs to open nodes with this owner; 0 for none.
+
+    Without an owner the runtime gives the nodes to the process's own user, so the group only matters with one.
+    """
+    opens = access.mode is None or access.mode & _GROUP_BITS
+    return access.gid if access.uid is not None and access.gid and opens else 0
+
+
+def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mounts: Sequence[str]) -> Configs:
+    """Return the configuration for `driver`; other drivers' is not ours to judge.
+
+    Raises `InvalidConfig`, which names each one by its place in `status.allocation.devices.config`.
+    """
+    found: list[tuple[v1.DeviceAllocationConfiguration, DeviceConfig]] = []
+    problems: list[str] = []
+    ours = [result for result in allocation.results if result.driver == driver]
+    for i, where in enumerate(allocation.config):
+        from_class = where.source == v1.FROM_CLASS
+        place = f"config[{i}] (from the {'class' if from_class else 'claim'}): "
+        if where.opaque is None:
+            if any(_concerns(where, result) for result in ours):
+                problems.append(f"{place}only opaque parameters are understood")
+        elif where.opaque.driver == driver:
+            try:
+                config = read(where.opaque.parameters, from_class=from_class, allowed_mounts=allowed_mounts)
+                found.append((where, config))
+            except InvalidConfig as error:
+                problems += [place + problem for problem in error.problems]
+    if problems:
+        raise InvalidConfig(problems)
+    return Configs(tuple(sorted(found, key=lambda item: item[0].source != v1.FROM_CLASS)))
+
+
+def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = ()) -> DeviceConfig:
+    """Return a configuration from a plain JSON value, or from JSON text, where members that come twice are seen.
+
+    Env values come back with the attributes' full names. Raises `InvalidConfig`.
+    """
+    if isinstance(parameters, bytes | str):
+        parameters = _parsed(parameters)
+    _check_form(parameters)
+    if not isinstance(parameters, dict):
+        raise InvalidConfig([f"parameters: must be an object with apiVersion {API_VERSION} and kind {KIND}"])
+    said = (parameters.get("apiVersion"), parameters.get("kind"))
+    if said != (API_VERSION, KIND):
+        shown = " ".join(_shown(str(each)) for each in said if each is not None) or "nothing"
+        raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {shown}"])
+    if twice := list(_twice(parameters, "parameters")):
+        raise InvalidConfig([f"{_shown(path)}: comes twice" for path in twice])
+    config = _converted(parameters)
+    problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
+    if config.sharing is not UNSET and not from_class:
+        problems.append("parameters.sharing: concerns other claims, so only a DeviceClass can set it")
+    if config.mounts and not from_class:
+        problems.append("parameters.mounts: only a DeviceClass can mount; ask your administrator for one")
+    problems += _mount_problems(config.mounts, allowed_mounts) if from_class else []
+    if problems:
+        raise InvalidConfig(problems)
+    return msgspec.structs.replace(config, env={name: template.read(text).text for name, text in config.env.items()})
+
+
+def _parsed(text: bytes | str) -> Any:
+    if len(text) > MOST_BYTES:
+        raise InvalidConfig([f"parameters: more than {MOST_BYTES} bytes"])
+    try:
+        parse_json(text)
+        return parse_members(text)
+    except (DecodeError, RecursionError) as error:
+        raise InvalidConfig([f"parameters: {_shown(str(error))}"]) from None
+
+
+def _check_form(value: Any) -> None:
+    """Refuse what is deep or large, before anything recurses into it."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            x
+            for each in level
+            for x in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            break
+    else:
+        raise InvalidConfig([f"parameters: more than {_DEEPEST} levels deep"])
+    try:
+        size = len(msgspec.json.encode(value))
+    except (TypeError, ValueError, UnicodeError) as error:
+        raise InvalidConfig([f"parameters: not JSON: {_shown(str(error))}"]) from None
+    if size > MOST_BYTES:
+        raise InvalidConfig([f"parameters: {size} bytes, the limit is {MOST_BYTES}"])
+
+
+def _twice(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths of members that come twice; only `Members` know of them."""
+    if isinstance(value, dict):
+        seen = set()
+        for name, item in value.pairs if isinstance(value, Members) else value.items():
+            if name in seen:
+                yield f"{path}.{name}"
+            seen.add(name)
+            yield from _twice(item, f"{path}.{name}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _twice(item, f"{path}[{i}]")
+
+
+def _converted(value: dict[str, Any]) -> DeviceConfig:
+    env = value.get("env")
+    if isinstance(env, dict):  # the library would not say which one
+        wrong = [name for name, text in env.items() if not isinstance(text, str)]
+        if wrong:
+            raise InvalidConfig([f"parameters.env.{_shown(str(name))}: must be text in quotes" for name in wrong])
+    try:
+        return msgspec.convert(value, DeviceConfig)
+    except msgspec.ValidationError as error:
+        found = _PLACE.fullmatch(str(error))
+        words, place = (found[1], found[2]) if found else (str(error), "")
+        raise InvalidConfig([f"parameters{place}: {_shown(words)}"]) from None
+
+
+def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
+    for name, text in env.items():
+        place = f"parameters.env.{_shown(name)}: "
+        if not template.is_variable(name):
+            yield f"{place}cannot be the name of a variable; use letters, digits and underscores"
+        elif template.is_reserved(name):
+            yield f"{place}is not for a configuration to set; choose another name"
+        elif not from_class and template.is_reserved(name, for_claim=True):
+            yield f"{place}is not for a claim to set; ask your administrator for a DeviceClass that does"
+        found = template.read(text)
+        if found.unknown:
+            yield f"{place}no device has {{{_shown(found.unknown[0])}}}"
+        if found.is_unbalanced:
+            yield f"{place}a brace without its other; write {{{{ or }}}} for a brace"
+
+
+def _access_problems(access: Access) -> Iterator[str]:
+    if isinstance(access.mode, str) and not _MODE.fullmatch(access.mode):
+        yield 'parameters.access.mode: must be permission bits in octal, as in "0660"'
+
+
+def _mount_problems(mounts: Sequence[MountConfig], allowed: Sequence[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for i, mount in enumerate(mounts):
+        place, inside = f"parameters.mounts[{i}]", mount.container_path or mount.host_path
+        for name, path in (("hostPath", mount.host_path), ("containerPath", inside)):
+            if not is_plain(path) or "\0" in path:
+                yield f"{place}.{name}: {_shown(path)} is not an absolute path without empty, `.` or `..` components"
+        if not any(is_below(mount.host_path, folder) for folder in allowed):
+            yield f"{place}.hostPath: {_shown(mount.host_path)} is not below any of the node's allowedMounts"
+        if is_taken(inside):
+            yield f"{place}.containerPath: nothing can be mounted at {_shown(inside)}"
+        if inside in seen:
+            yield f"{place}: two mounts at {_shown(inside)}"
+        seen.add(inside)
+
+
+def _changed(access: NodeAccess, said: Access) -> NodeAccess:
+    return NodeAccess(
+        access.uid if said.uid is UNSET else said.uid,
+        access.gid if said.gid is UNSET else said.gid,
+        access.mode if said.mode is UNSET else int(said.mode, 8),
+    )
+
+
+def _mount(config: MountConfig) -> Mount:
+    return Mount(config.host_path, config.container_path or config.host_path, config.read_only)
+
+
+def _concerns(where: v1.DeviceAllocationConfiguration, result: v1.DeviceRequestAllocationResult) -> bool:
+    opaque = msgspec.structs.replace(where, opaque=v1.OpaqueDeviceConfiguration())
+    return bool(config_for_result((opaque,), result))
+
+
+def _shown(text: str) -> str:
+    """Return text for an event: printable, and not as long as whoever wrote it liked."""
+    visible = "".join(x if x.isprintable() else repr(x)[1:-1] for x in text[:_LONGEST_WORDS])
+    return f"{visible}..." if len(text) > _LONGEST_WORDS else visible

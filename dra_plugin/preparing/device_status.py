@@ -1,0 +1,170 @@
+"""status.devices of a claim: that its devices are ready, what they are, and where a NIC is on the network.
+
+Written by server-side apply, so that each driver owns its own entries and nobody's are lost; the server removes them
+when the claim is deallocated. In the background: people look at it, pods do not wait for it. Source: DRA
+specification 5.5.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from dra_plugin.driver import ClaimRef
+from dra_plugin.preparing.edits import ClaimDevice
+from hostdevices import Device
+from resourceapi.client import AsyncAnyVersion, ClientError, Refused
+from resourceapi.client.patience import pause
+from resourceapi.objects import Condition, DecodeError, to_dict, v1
+
+READY, REASON = "Ready", "Prepared"
+MOST_BYTES = 10 * 1024  # of an entry's data
+LATER = 0.5  # seconds; what waits for its claims comes first, and a claim that is over by then needs no status
+ATTEMPTS = 8
+_AT_ONCE = 2  # requests: claims that wait to be prepared come first
+_NOT_OURS_TO_CHANGE = (403, 404, 409, 422)  # asking again gives the same answer
+log = logging.getLogger("nodeplug.dra")
+
+
+def device_status(driver: str, pool: str, devices: Sequence[ClaimDevice], now: float) -> tuple[dict[str, Any], ...]:
+    """Return the entries for a claim's devices, one for each device and share. `now` in seconds of the Unix clock."""
+    moment = datetime.fromtimestamp(now, UTC)
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for each in devices:
+        allocated = each.allocated
+        ready = Condition(
+            type=READY,
+            status="True",
+            last_transition_time=moment,
+            reason=REASON,
+            message="the device is ready for containers",
+        )
+        status = v1.AllocatedDeviceStatus(
+            driver=driver,
+            pool=pool,
+            device=allocated.name,
+            share_id=allocated.share_id,
+            conditions=(ready,),
+            data=_data(each),
+            network_data=network_data(each.device),
+        )
+        found[allocated.name, allocated.share_id] = to_dict(status)
+    return tuple(found.values())
+
+
+def network_data(device: Device | None) -> v1.NetworkDeviceData | None:
+    """Return how a NIC is known on the network; None for other devices."""
+    if device is None or device.kind != "nic":
+        return None
+    return v1.NetworkDeviceData(interface_name=device.name, hardware_address=str(device.attributes.get("mac", "")))
+
+
+class StatusWriter:
+    """Writes status.devices in the background while `run` runs."""
+
+    def __init__(
+        self,
+        driver: str,
+        claims: AsyncAnyVersion[v1.ResourceClaim],
+        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """Prepare. `driver` owns what is written to `claims`; `wait` lets seconds pass."""
+        self._driver = driver
+        self._claims = claims
+        self._wait = wait
+        self._waiting: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # before `run`
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        """Write what is asked for; what is not written when this is cancelled is written by the next instance."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for uid, work in self._waiting.items():
+                    self._start(uid, work)
+                self._waiting.clear()
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+
+    def write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Begin to write the entries of a claim's devices."""
+        self._begin(claim, partial(self._write, claim, devices))
+
+    def write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Begin to write them where the server has none of ours: a crash came between."""
+        if devices:
+            self._begin(claim, partial(self._write_missing, claim, devices))
+
+    def forget(self, uid: str) -> None:
+        """Give up what is not written yet of a claim."""
+        self._waiting.pop(uid, None)
+        task = self._writing.pop(uid, None)
+        if task is not None:
+            task.cancel()
+
+    def _begin(self, claim: ClaimRef, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.forget(claim.uid)
+        if self._group is None:
+            self._waiting[claim.uid] = work
+        else:
+            self._start(claim.uid, work)
+
+    def _start(self, uid: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        assert self._group is not None
+        task = self._writing[uid] = self._group.create_task(work(), name=f"status of claim {uid}")
+        task.add_done_callback(lambda done: self._ended(uid, done))
+
+    def _ended(self, uid: str, task: "asyncio.Task[None]") -> None:
+        if self._writing.get(uid) is task:
+            del self._writing[uid]
+
+    async def _write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            async with self._at_once:
+                found = await self._claims.get(claim.name, claim.namespace)
+        except (ClientError, DecodeError) as error:
+            log.debug("status.devices is not known: %s", error, extra={"claim": str(claim)})
+            return
+        if found.metadata.uid == claim.uid and all(status.driver != self._driver for status in found.status.devices):
+            await self._write(claim, devices)
+
+    async def _write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        await self._wait(LATER)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                async with self._at_once:
+                    await self._apply(claim, devices)
+                return
+            except (ClientError, DecodeError) as error:
+                last = isinstance(error, Refused) and error.code in _NOT_OURS_TO_CHANGE
+                if last or attempt == ATTEMPTS:
+                    log.warning("status.devices was not written: %s", error, extra={"claim": str(claim)})
+                    return
+            await self._wait(pause(attempt))
+
+    async def _apply(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        value = {
+            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},  # no later one
+            "status": {"devices": [dict(each) for each in devices]},
+        }
+        await self._claims.apply(value, self._driver, force=True, subresource="status")
+
+
+def _data(each: ClaimDevice) -> dict[str, Any]:
+    device, allocated = each.device or each.allocated.seen.device, each.allocated
+    data: dict[str, Any] = {
+        "resource": allocated.resource,
+        "kind": device.kind,
+        "id": device.id,
+        "name": device.name,
+    }
+    if allocated.partition:
+        data["partition"] = allocated.partition
+    full = data | {"nodes": [node.path for node in device.devnodes]}
+    return full if len(msgspec.json.encode(full)) <= MOST_BYTES else data

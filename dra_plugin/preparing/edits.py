@@ -1,0 +1,169 @@
+"""What containers get of a claim's devices, as one CDI spec per claim with a CDI device per allocation result.
+
+Every device brings its nodes. The first one of each request brings what concerns the request as a whole: mounts and
+environment, which are the configured variables and ours:
+
+    NODEPLUG_<CLAIM>__<REQUEST>                     the devices, joined by commas
+    NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    how much of a capacity each of them gives, in the same order
+    NODEPLUG_<CLAIM>__<REQUEST>__ADMIN_ACCESS       `true` for an administrator's access
+
+CLAIM is the name by which the pod knows the claim: its own, or the pod's for a claim from a template. REQUEST is the
+base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters. Interfaces do not
+move into containers: `netDevices` needs CDI 1.1.0, which runtimes of today refuse a file for.
+
+Source: DRA specification 6.1, 6.4, 6.5.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+import cdi
+from dra_plugin.driver import ClaimRef
+from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_record import AllocatedDevice, Record
+from dra_plugin.preparing.device_config import process_group
+from dra_plugin.preparing.metadata_files import base_request
+from hostdevices import Device
+from hostdevices.presence import Presence
+from resources.resource import Mount
+from resources.template import render
+
+MOST_ENVIRONMENT = 256 * 1024
+"""Bytes of all variables that a claim's devices bring: an eighth of what a program can be started with (ARG_MAX)."""
+
+
+class TooManyVariables(DraPluginError):
+    """The variables of a claim's devices have more bytes together than a container can be given."""
+
+
+class ClaimDevice(Struct, frozen=True):
+    """A device that a claim got, and what it is now; None where it is not there."""
+
+    allocated: AllocatedDevice
+    device: Device | None
+
+
+def device_names(driver: str, claim: ClaimRef, devices: Sequence[ClaimDevice]) -> tuple[str, ...]:
+    """Return the CDI device of each: a name for what it is, never for where its nodes are; empty without any edits.
+
+    Raises `CdiError` for what can have no CDI name.
+    """
+    names: list[str] = []
+    requests: set[str] = set()
+    for each in devices:
+        request = base_request(each.allocated.request)
+        has_edits = request not in requests or (each.device is not None and each.device.devnodes)
+        requests.add(request)
+        names.append(cdi.qualified_name(_kind(driver), _unit(claim, each.allocated)) if has_edits else "")
+    return tuple(names)
+
+
+def claim_spec(driver: str, record: Record, presence: Presence) -> cdi.Spec | None:
+    """Describe the devices of a prepared claim as they are now; None where nothing is there to describe.
+
+    A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
+    whatever has taken its place. Raises `ValueTooLong` for a variable, `TooManyVariables` for all of them together.
+    """
+    devices = [ClaimDevice(each, presence.find(each.seen)) for each in record.allocated]
+    edits: dict[str, cdi.Device] = {}
+    described: set[str] = set()
+    for each in devices:
+        request = base_request(each.allocated.request)
+        is_first = request not in described
+        described.add(request)
+        if each.device is None:
+            continue
+        found = _node_edits(each.allocated, each.device)
+        if is_first:
+            together = [x for x in devices if base_request(x.allocated.request) == request]
+            found = _with_request(found, record, request, together)
+        name = _unit(record.claim, each.allocated)
+        edits[name] = cdi.Device.of(name, found)  # two results may name the same thing: an administrator's, twice
+    size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
+    if size > MOST_ENVIRONMENT:
+        raise TooManyVariables(
+            f"claim {record.claim}: its devices bring {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
+            " name fewer facts in them"
+        )
+    with_edits = [x for x in edits.values() if x.container_edits != cdi.ContainerEdits()]
+    return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None
+
+
+def variable(claim: str, request: str) -> str:
+    """Return the variable that tells a container which devices a base request of a claim got."""
+    return f"NODEPLUG_{_capitals(claim)}__{_capitals(request)}"
+
+
+def _kind(driver: str) -> str:
+    return f"{driver}/claim"
+
+
+def _unit(claim: ClaimRef, allocated: AllocatedDevice) -> str:
+    parts = [claim.uid, allocated.request.replace("/", "."), allocated.name]
+    return "_".join((*parts, allocated.share_id) if allocated.share_id else parts)
+
+
+def _node_edits(allocated: AllocatedDevice, device: Device) -> cdi.ContainerEdits:
+    settings = allocated.settings
+    access, group = settings.access, process_group(settings.access) if settings.grants_group else 0
+    nodes = tuple(
+        cdi.DeviceNode.of(
+            node.path,
+            container_path=node.container_path,
+            target=node.target,
+            permissions=allocated.permissions,
+            uid=access.uid,
+            gid=access.gid,
+            file_mode=access.mode,
+        )
+        for node in device.devnodes
+    )
+    return cdi.ContainerEdits(device_nodes=nodes, additional_gids=(group,) if nodes and group else ())
+
+
+def _with_request(
+    edits: cdi.ContainerEdits, record: Record, request: str, devices: Sequence[ClaimDevice]
+) -> cdi.ContainerEdits:
+    """Add what concerns all devices of a request."""
+    env = _configured(request, devices) | _facts(variable(record.pod_claim or record.claim.name, request), devices)
+    mounts = {mount.container_path: mount for each in devices for mount in each.allocated.settings.mounts}
+    return cdi.ContainerEdits(
+        env=tuple(f"{name}={value}" for name, value in env.items()),
+        device_nodes=edits.device_nodes,
+        mounts=tuple(map(_mount, mounts.values())),
+        additional_gids=edits.additional_gids,
+    )
+
+
+def _configured(request: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
+    """Fill the configured variables with the facts of the devices that they are for."""
+    templates = {name: template for each in devices for name, template in each.allocated.settings.env.items()}
+    env = {}
+    for name, template in templates.items():
+        meant = [x for x in devices if x.allocated.settings.env.get(name) == template]
+        there = {x.device.id: x.device for x in meant if x.device is not None}
+        names = [x.allocated.name for x in meant]
+        env[name] = render(template, names, list(there.values()), of=f"variable {name} of request {request}")
+    return env
+
+
+def _facts(name: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
+    allocated = [each.allocated for each in devices]
+    env = {name: ",".join(each.name for each in allocated)}
+    for capacity in sorted({capacity for each in allocated for capacity in each.consumed}):
+        amounts = (each.consumed.get(capacity, "") for each in allocated)
+        env[f"{name}__CAPACITY_{_capitals(capacity)}"] = ",".join(amounts)
+    if any(each.is_admin for each in allocated):
+        env[f"{name}__ADMIN_ACCESS"] = "true"
+    return env
+
+
+def _capitals(text: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", text.upper())
+
+
+def _mount(mount: Mount) -> cdi.Mount:
+    options = ("ro" if mount.read_only else "rw", "bind")
+    return cdi.Mount(host_path=mount.host_path, container_path=mount.container_path, options=options)

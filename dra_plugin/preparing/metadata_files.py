@@ -1,0 +1,193 @@
+"""The metadata files of claims on the host, and the CDI devices that mount them into containers.
+
+One file per claim and base request, in `<namespace>_<claim>/<request>`; a folder's name that would be longer than the
+255 bytes that a file system takes ends in a digest instead. Containers see the paths of KEP-5304 all the same. A CDI
+spec per claim has the devices of all its requests. Blocking: call from a thread.
+
+Rule: removing what could not have been written is done at once. Nothing that was granted may be impossible to undo.
+
+Source: DRA specification 7.2 to 7.5.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import cdi
+from dra_plugin.driver import ClaimRef
+from dra_plugin.preparing.metadata import DeviceEntry, DeviceMetadata, MetadataError, RequestEntry, encode, read_file
+from resourceapi.objects import ObjectMeta, to_dict, v1
+from resourceapi.objects.names import dns_label
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of generated claims: the name that the pod has for the claim."""
+
+_IN_CONTAINERS = "/var/run/kubernetes.io/dra-device-attributes"
+_FILE = "metadata.json"
+_LONGEST_NAME = 255  # bytes of a name in a folder
+
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+
+
+class RequestMetadata(Struct, frozen=True):
+    """What is said of the devices of one base request, for a claim's lease to keep: `content` is a `DeviceMetadata`."""
+
+    request: str
+    content: Mapping[str, Any]
+
+
+def pod_claim_name(claim: v1.ResourceClaim) -> str:
+    """Return the name that the pod has for a generated claim; empty for others.
+
+    Anybody may annotate a claim: what cannot be the name of a pod's claim is none.
+    """
+    name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+    return name if name and not dns_label(name) else ""
+
+
+def describe(claim: v1.ResourceClaim, devices: Sequence[tuple[str, DeviceEntry]]) -> tuple[RequestMetadata, ...]:
+    """Return what is said of a claim's `devices`, which come with the names of their requests."""
+    metadata = ObjectMeta(
+        name=claim.metadata.name, namespace=claim.metadata.namespace, uid=claim.metadata.uid, generation=1
+    )
+    entries: dict[str, RequestEntry] = {}
+    for request, device in devices:
+        base = base_request(request)
+        entry = entries.get(base, RequestEntry(name=request))
+        entries[base] = replace(entry, devices=(*entry.devices, device))
+    return tuple(
+        RequestMetadata(
+            base,
+            to_dict(DeviceMetadata(metadata=metadata, pod_claim_name=pod_claim_name(claim), requests=(entry,))),
+        )
+        for base, entry in entries.items()
+    )
+
+
+def base_request(request: str) -> str:
+    """Return the name of the request that containers refer to: `gpu` for `gpu/large`."""
+    return request.partition("/")[0]
+
+
+def cdi_device_id(driver: str, uid: str, request: str) -> str:
+    """Return the CDI device that mounts the file of a base request. Raises `CdiError` for what can have no name."""
+    return cdi.qualified_name(_kind(driver), _device_name(uid, request))
+
+
+class MetadataFolder:
+    """The metadata files of one driver below `<plugin data folder>/dra-device-metadata`."""
+
+    def __init__(self, path: Path, driver: str) -> None:
+        """Prepare; nothing is touched yet."""
+        self.path = path
+        self._driver = driver
+
+    def file(self, claim: ClaimRef, request: str) -> Path:
+        """Return where the metadata of a base request lies. Raises `MetadataError` for names that are none."""
+        for name in (claim.namespace, claim.name, request):
+            if not name or "/" in name or "\0" in name or name.startswith("."):
+                raise MetadataError(f"claim {claim}: {name!r} cannot be a part of a path")
+        return self.path / _folder_name(claim) / request / _FILE
+
+    def write(self, claim: ClaimRef, request: str, metadata: DeviceMetadata) -> None:
+        """Put a file in place. Raises `MetadataError` with the request and the cause."""
+        try:
+            # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
+            cdi.replace_file(self.file(claim, request), encode(metadata), synced=False)
+        except OSError as error:
+            raise MetadataError(f'write metadata for request "{request}": {error}') from error
+
+    def read(self, claim: ClaimRef, request: str) -> DeviceMetadata | None:
+        """Return what a file of this very claim says; None where there is none or it cannot be read."""
+        try:
+            found = read_file(self.file(claim, request), validate=False)
+        except MetadataError:
+            return None
+        return found if found.metadata.uid == claim.uid else None
+
+    def remove(self, claim: ClaimRef) -> None:
+        """Remove a claim's files; none is fine. Those of a later claim of the same name stay. Raises OSError."""
+        try:
+            folder = self.file(claim, "any").parent.parent
+        except MetadataError:
+            return  # it cannot have any
+        requests = _names(folder)
+        others = {x for x in requests if self._is_of_another(claim, x)}
+        for path in [folder / x for x in requests if x not in others] if others else [folder]:
+            _remove(path)
+
+    def keep(self, claims: Sequence[ClaimRef]) -> None:
+        """Remove the files of all claims but these. Raises OSError."""
+        kept = set(map(_folder_name, claims))
+        for name in _names(self.path):
+            if name not in kept:
+                _remove(self.path / name)
+
+    def cdi_spec(self, claim: ClaimRef, metadata: Sequence[RequestMetadata]) -> cdi.Spec:
+        """Describe to the runtime where containers find the files of a claim."""
+        devices = []
+        for each in metadata:
+            mount = cdi.Mount(
+                host_path=str(self.file(claim, each.request)),
+                container_path=self._in_container(claim, each),
+                options=("ro", "bind"),
+            )
+            edits = cdi.ContainerEdits(mounts=(mount,))
+            devices.append(cdi.Device(name=_device_name(claim.uid, each.request), container_edits=edits))
+        return cdi.Spec.of(_kind(self._driver), devices)
+
+    def _in_container(self, claim: ClaimRef, metadata: RequestMetadata) -> str:
+        pod_claim = metadata.content.get("podClaimName", "")
+        folder = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
+        return f"{_IN_CONTAINERS}/{folder}/{metadata.request}/{self._driver}-metadata.json"
+
+    def _is_of_another(self, claim: ClaimRef, request: str) -> bool:
+        try:
+            return read_file(self.file(claim, request), validate=False).metadata.uid != claim.uid
+        except MetadataError:
+            return False
+
+
+def _folder_name(claim: ClaimRef) -> str:
+    name = os.fsencode(f"{claim.namespace}_{claim.name}")
+    if len(name) > _LONGEST_NAME:
+        digest = b"~" + blake2b(name, digest_size=8).hexdigest().encode()  # a `~` is in no name of Kubernetes
+        name = name[: _LONGEST_NAME - len(digest)] + digest
+    return os.fsdecode(name)
+
+
+def _kind(driver: str) -> str:
+    return f"{driver}/metadata"
+
+
+def _device_name(uid: str, request: str) -> str:
+    return f"{uid}_{request}"
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return []
+        raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or whatever is in its place. Raises OSError."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError as error:
+        if error.errno not in _NOTHING_THERE:
+            raise

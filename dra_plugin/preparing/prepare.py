@@ -1,0 +1,451 @@
+"""Preparing claims: check, lease (intended), change the host, lease (done), answer; and undoing it all.
+
+    nothing -- grant --> intended -- files, resets --> done -- answer
+       ^                     |                           |
+       +------ files go, then the leases go -------------+
+
+Rules:
+1. A claim's devices are leased on disk before the host is changed for them, and again before the answer leaves. What
+   could not be undone is not begun.
+2. Both calls can be repeated at any moment, after any crash: what is done gives the same answer again, what is half
+   done is undone first. Undoing removes the files, then the leases: a lease without files is found again, a file
+   without a lease would be nobody's.
+3. Never another device: what is unknown, unhealthy, changed or held by somebody else is refused with words. An
+   administrator's access may look at what is unhealthy or somebody else's.
+4. After a reboot, and where another device has taken a node's place, a claim is prepared again. What its devices are
+   called stays, so the answer is the same when the devices are; what the runtime finds under these names is where they
+   are now (`describe`).
+5. Whoever works for a claim has its turn (turns.py).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+from cdi import CdiError
+from checkpoint import Api, CheckpointError, Lease, LeaseRefused, Ledger
+from checkpoint.holdings import ClaimName, claim_holder, claim_of
+from checkpoint.lease import claim_owner
+from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
+from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_files import ClaimFiles
+from dra_plugin.preparing.claim_plan import Attributes, Find, Plan, Planner
+from dra_plugin.preparing.claim_record import Record, record_of
+from dra_plugin.preparing.device_status import StatusWriter
+from dra_plugin.preparing.edits import claim_spec
+from dra_plugin.preparing.metadata_files import MetadataFolder
+from dra_plugin.preparing.sharing import check_shares
+from dra_plugin.preparing.turns import ClaimTurns
+from hostdevices import Device, Host, HostDevicesError
+from hostdevices.presence import Presence
+from resourceapi.objects import v1
+from resources.reset import reset
+
+API: Api = "dra"
+_AT_ONCE = 8  # claims whose files are written or whose devices are reset: that is mostly waiting for the disk
+_REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
+
+T = TypeVar("T")
+log = logging.getLogger("nodeplug.dra")
+
+
+class Paths(Struct, frozen=True):
+    """Where files go, on this host."""
+
+    cdi: Path
+    metadata: Path | None = None  # the folder `dra-device-metadata` in the plugin's data folder; None: no metadata
+
+
+class Preparer:
+    """Prepares claims (`driver.Driver`). Belongs to the loop."""
+
+    def __init__(
+        self,
+        driver: str,
+        pool: str,
+        host: Host,
+        presence: Presence,
+        ledger: Ledger,
+        paths: Paths,
+        find: Find,
+        attributes: Attributes,
+        turns: ClaimTurns,
+        *,
+        statuses: StatusWriter | None = None,
+        allowed_mounts: Sequence[str] = (),
+    ) -> None:
+        """Prepare. `driver` is the driver's name, `pool` its pool on this node.
+
+        `find` says what is offered under a name, `attributes` what slices say of it. Mounts from device classes must
+        lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims.
+        """
+        self._host = host
+        self._presence = presence
+        self._ledger = ledger
+        self._find = find
+        self._planner = Planner(
+            driver,
+            pool,
+            presence,
+            find,
+            attributes,
+            has_metadata=paths.metadata is not None,
+            allowed_mounts=allowed_mounts,
+        )
+        metadata = MetadataFolder(paths.metadata, driver) if paths.metadata else None
+        self._files = ClaimFiles(driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence))
+        self._turns = turns
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "claim-files")
+        self._slots = asyncio.Semaphore(_AT_ONCE)  # who has them all is alone with the files
+        self._statuses = statuses
+        self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
+        self._moved = asyncio.Event()
+        self._problems: list[str] = []  # of the last repair, in words
+
+    async def run(self) -> None:
+        """Keep what runtimes find of prepared claims true, whenever devices have moved (`update`)."""
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            for record in self._records():
+                if self._described.get(record.claim.uid) != self._where(record):
+                    await self._describe(record)
+
+    async def close(self) -> None:
+        """Return when no file is written any more, also for callers that are gone: they may be another instance's."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def update(self) -> None:
+        """Take note of a scan: devices of claims may be somewhere else now."""
+        self._moved.set()
+
+    async def repair(self) -> bool:
+        """Undo what is half done, put back the files of what is done, remove others; tell whether all of it worked.
+
+        At start, and while calls come once a lost ledger is restored or a disk has refused; one at a time. A disk that
+        refuses is logged. While the ledger cannot be read nobody knows whose files these are.
+        """
+        try:
+            await self._ledger.load()
+        except CheckpointError as error:
+            log.error("claims are repaired later: %s", error)
+            return True  # whoever reads it at last is told (`Ledger.observe`)
+        is_done = True
+        for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
+            async with self._turns.take([uid]):
+                is_done = await self._repair(uid) and is_done
+        # in the order of their leases: of two claims of one name the later has the metadata
+        problems = await self._sync()
+        for problem in problems:
+            if problem not in self._problems:
+                log.error("%s; it is tried again", problem)
+        self._problems = problems
+        return is_done and not problems and not any(_is_without_uid(x) for x in self._dra_leases())
+
+    async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
+        """Make the devices of allocated claims ready; return every claim's outcome by uid."""
+        wanted = {claim.metadata.uid: claim for claim in claims}
+        outcomes = await asyncio.gather(*map(self._prepare, wanted.values()))
+        return dict(zip(wanted, outcomes, strict=True))
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
+        """Undo `prepare`, without the claim objects; return every claim's outcome by uid. Unknown claims are done."""
+        wanted = {claim.uid: claim for claim in claims}
+        outcomes = await asyncio.gather(*map(self._unprepare, wanted.values()))
+        return dict(zip(wanted, outcomes, strict=True))
+
+    def has(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
+        """Tell whether this is the claim from which pods have the units; `uid` is empty where it is not known."""
+        if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
+            return False
+        return {_device_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
+
+    async def known(self) -> None:
+        """Return once leases that were lost are there again, or cannot be in time (`Driver.known`).
+
+        Who would wait for that with a claim's turn would keep the claim from being restored.
+        """
+        with suppress(CheckpointError):
+            await self._ledger.known()
+
+    async def restore(self, claim: v1.ResourceClaim) -> None:
+        """Lease again what a claim has and was lost, as it is: it is in use, so nothing is reset.
+
+        Raises what `prepare` says in words.
+        """
+        async with self._turns.take([claim.metadata.uid]):
+            if self._ledger.of_owner(claim_owner(claim.metadata.uid)):
+                return
+            plan = self._planner.plan(claim, self._planner.results(claim), time.time(), in_use=True)
+            await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
+            text = "lease restored: a pod has the device, our record was lost"
+            log.warning(text, extra={"claim": str(plan.record.claim)})
+            await self._on_host(self._files.write, plan.record)
+
+    async def keep(self, claim: ClaimName, units: Set[str]) -> None:
+        """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
+
+        What else the claim had nobody can tell. Raises `LeaseRefused` and `LedgerUnavailable`.
+        """
+        uid = claim.uid or _uid_by_name(claim)
+        shared = {_device_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
+        found = [(unit, self._find(_device_of(unit))) for unit in sorted(units - shared)]
+        leases = [
+            Lease(
+                resource=offered.resource.name,
+                unit=unit,
+                api=API,
+                owner=claim_owner(uid),
+                holder=claim_holder(claim.namespace, claim.name, uid),
+                exclusive=offered.exclusive,
+                shared=offered.shared,
+                boot_id=self._ledger.boot_id,
+                granted_at=time.time(),
+            )
+            for unit, offered in found
+            if offered is not None
+        ]
+        if len(leases) < len(found) or not found:
+            raise LeaseRefused(f"pods have {', '.join(sorted(units))} of it, of which not all is offered any more", "")
+        refusal: LeaseRefused | None = None
+        async with self._turns.take([uid]):
+            for lease in leases:  # an administrator's access looks like any: it must not cost the claim its others
+                try:
+                    await self._ledger.grant([lease], guarded=False)
+                except LeaseRefused as error:
+                    refusal = error
+        if refusal is not None:
+            raise refusal
+        text = "lease restored: pods have devices of a claim that the API server does not know, our record was lost"
+        log.warning(text, extra={"claim": f"{claim.namespace}/{claim.name}"})
+
+    async def end(self, claim: ClaimName, unless_answered_since: float) -> None:
+        """Unprepare a claim that is over, unless somebody works for it, or was answered since then."""
+        if self._turns.is_busy(claim.uid):
+            return
+        async with self._turns.take([claim.uid]):
+            leases = self._ledger.of_owner(claim_owner(claim.uid))
+            now = asyncio.get_running_loop().time()
+            if all(now - self._ledger.age(lease) < unless_answered_since for lease in leases):
+                log.info(
+                    "unpreparing a stale claim: deleted or deallocated, and no pod uses it", extra={"claim": claim.uid}
+                )
+                await self._unprepare(ClaimRef(claim.namespace, claim.name, claim.uid))
+
+    async def _repair(self, uid: str) -> bool:
+        leases = self._ledger.of_owner(claim_owner(uid))
+        record = record_of(leases[0]) if leases else None
+        if any(lease.phase == "intended" for lease in leases):
+            log.warning("claim was half prepared, it is undone", extra={"claim": uid})
+            return await self._unprepare(_ref(leases[0])) is None
+        if leases and leases[0].record and record is None:
+            log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
+        elif record is not None and self._statuses is not None:
+            self._statuses.write_missing(record.claim, record.status)
+        return True
+
+    async def _sync(self) -> list[str]:
+        """Have the files that leases say, while nobody writes any; return what went wrong, in words.
+
+        Who has a claim's turn cares for its files. Leases come before files: what has none by now has no file to keep.
+        """
+        async with AsyncExitStack() as slots:
+            for _ in range(_AT_ONCE):
+                await slots.enter_async_context(self._slots)
+            leases, kept = self._dra_leases(), None
+            if self._ledger.is_complete and not any(map(_has_other_files, leases)):
+                kept = list(dict.fromkeys(map(_ref, leases)))
+            idle = [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
+            return await self._in_thread(self._files.sync, idle, kept)
+
+    async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
+        ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        outcome = await self._outcome_of(ref, "prepared", self._ready(claim, ref))
+        if not isinstance(outcome, ClaimFailed):
+            log.info("claim is prepared", extra={"claim": str(ref), "device": ",".join(x.device for x in outcome)})
+        return outcome
+
+    async def _unprepare(self, claim: ClaimRef) -> ClaimFailed | None:
+        return await self._outcome_of(claim, "unprepared", self._undo(claim))
+
+    async def _outcome_of(self, claim: ClaimRef, done: str, work: Awaitable[T]) -> T | ClaimFailed:
+        """Return what comes of `work`; what goes wrong is said in words, and concerns this claim alone."""
+        try:
+            return await work
+        except _REFUSALS as error:
+            reason = _in_words(error)
+            log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
+            return ClaimFailed(reason)
+        except Exception as error:  # a defect of ours: the other claims of the call must not suffer from it
+            log.exception("claim is not %s", done, extra={"claim": str(claim)})
+            return ClaimFailed(f"nodeplug failed: {error!r}; its log says where")
+
+    async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+        """Return a claim's devices once they can be used."""
+        results = self._planner.results(claim)
+        before, leases = await self._prepared_before(claim, ref, results)
+        untouched: Set[str] = frozenset()
+        if before is not None and all(lease.boot_id == self._ledger.boot_id for lease in leases):
+            seen = [each.seen for each in before.allocated]
+            untouched = {x.device.id for x in seen if self._presence.is_same(x)}
+            if len(untouched) == len({x.device.id for x in seen}):
+                await self._write(before)
+                self._ledger.answered(leases)
+                self._write_status(before)
+                return before.devices
+        plan = self._planner.plan(claim, results, time.time())
+        if plan.devices:
+            await self._carry_out(plan, before, untouched)
+            self._write_status(plan.record)
+        return plan.record.devices
+
+    async def _prepared_before(
+        self, claim: v1.ResourceClaim, ref: ClaimRef, results: Sequence[v1.DeviceRequestAllocationResult]
+    ) -> tuple[Record | None, tuple[Lease, ...]]:
+        """Return what is done for the claim already, once everything else of it is undone."""
+        await self._ledger.load()
+        leases = self._ledger.of_owner(claim_owner(ref.uid))
+        if not leases:
+            return None, ()
+        record = record_of(leases[0])
+        is_done = all(lease.phase == "done" for lease in leases)
+        if record is not None and is_done and record.answers(claim, results):
+            return record, leases
+        await self._undo(ref)  # half done, or what the claim had before it was allocated again
+        return None, ()
+
+    async def _carry_out(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
+        """Lease and change the host. `before` is what the claim has already; its devices `in_use` are not reset."""
+        claim, boot_id = plan.record.claim, self._ledger.boot_id
+        check = partial(check_shares, uid=claim.uid, holdings=plan.record.shared)
+        self._files.check(claim)
+        try:
+            if before is None:
+                await self._ledger.grant(plan.leases("intended", boot_id, time.time()), check=check)
+            resets = [device for device in plan.resets if device.id not in in_use]
+            await self._on_host(self._change_host, resets, plan.record)
+            self._described[claim.uid] = self._where(plan.record)
+            done = plan.leases("done", boot_id, time.time())
+            await self._ledger.grant(done, check=check)
+            if before is not None:  # a device may belong to another resource now
+                kept = {lease.key for lease in done}
+                await self._ledger.end(x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept)
+        except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
+            await self._put_back(claim, before)
+            raise
+
+    def _change_host(self, resets: Sequence[Device], record: Record) -> None:
+        """Do what containers will see. Blocks."""
+        if resets:
+            reset(self._host, resets)
+        self._files.write(record, anew=True)
+
+    async def _put_back(self, claim: ClaimRef, before: Record | None) -> None:
+        try:
+            if before is None:
+                await self._undo(claim)
+            else:
+                await self._on_host(partial(self._files.write, before, anew=True))
+        except _REFUSALS as error:
+            reason = _in_words(error)
+            log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
+
+    async def _undo(self, claim: ClaimRef) -> None:
+        """Remove what a claim has: files, then leases."""
+        await self._ledger.load()
+        if self._statuses is not None:
+            self._statuses.forget(claim.uid)
+        leases = self._ledger.of_owner(claim_owner(claim.uid))
+        record = record_of(leases[0]) if leases else None
+        await self._on_host(self._files.remove, record.claim if record else claim)
+        self._described.pop(claim.uid, None)
+        kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
+        if leases or kept:
+            await self._ledger.end((*leases, *kept))
+            log.info("claim is unprepared", extra={"claim": str(claim)})
+
+    async def _describe(self, record: Record) -> None:
+        """Have a runtime find the devices of a prepared claim where they are now."""
+        async with self._turns.take([record.claim.uid]):
+            leases = self._ledger.of_owner(claim_owner(record.claim.uid))
+            if not leases or record_of(leases[0]) != record:
+                return  # it is over, or was prepared again meanwhile
+            where = self._where(record)
+            try:
+                await self._on_host(self._files.describe, record)
+            except _REFUSALS as error:
+                log.error(
+                    "cannot describe devices of a claim: %s", _in_words(error), extra={"claim": str(record.claim)}
+                )
+            else:
+                self._described[record.claim.uid] = where
+
+    async def _write(self, record: Record) -> None:
+        where = self._where(record)
+        await self._on_host(self._files.write, record)
+        self._described[record.claim.uid] = where
+
+    def _write_status(self, record: Record) -> None:
+        if self._statuses is not None:
+            self._statuses.write(record.claim, record.status)
+
+    def _where(self, record: Record) -> object:
+        """Return what the description of a claim's devices depends on."""
+        found = (self._presence.find(each.seen) for each in record.allocated)
+        return tuple(device.devnodes if device is not None else None for device in found)
+
+    def _records(self) -> list[Record]:
+        """Return what is done."""
+        done = {lease.owner: lease for lease in self._dra_leases() if lease.phase == "done"}
+        return [record for record in map(record_of, done.values()) if record is not None]
+
+    def _dra_leases(self) -> list[Lease]:
+        return [lease for lease in self._ledger.leases() if lease.api == API]
+
+    async def _on_host(self, call: Callable[..., T], *arguments: object) -> T:
+        async with self._slots:
+            return await self._in_thread(call, *arguments)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _ref(lease: Lease) -> ClaimRef:
+    """Return the claim that holds a lease."""
+    record, claim = record_of(lease), claim_of(lease)
+    return record.claim if record else ClaimRef(claim.namespace, claim.name, claim.uid)
+
+
+def _is_without_uid(lease: Lease) -> bool:
+    """Tell whether a lease is of a claim of which the witnesses told the name alone."""
+    claim = claim_of(lease)
+    return claim.uid == _uid_by_name(claim)
+
+
+def _has_other_files(lease: Lease) -> bool:
+    """Tell whether the files of a lease's claim may have other names than we would give them."""
+    return _is_without_uid(lease) or (bool(lease.record) and record_of(lease) is None)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; the claim is tried again"
+    return str(error)
+
+
+def _device_of(unit: str) -> str:
+    """Return the device of which a unit is a share, or the whole."""
+    return unit.partition("/")[0]
+
+
+def _uid_by_name(claim: ClaimName | ClaimRef) -> str:
+    """Return what stands for the uid of a claim of which the witnesses tell the name alone (`Preparer.keep`)."""
+    return f"{claim.namespace}.{claim.name}"

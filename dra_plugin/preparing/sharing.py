@@ -1,0 +1,67 @@
+"""Who has how much of a device that several can have: never more than it has, nor more holders than a class allows.
+
+The scheduler sees to the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
+was deleted by force, and whose container may still run. Of a class's limit it knows nothing: what is refused here is
+tried again by the kubelet until somebody else lets go. A claim's limit holds for as long as the claim has the device,
+also for those that come later without one. Who has what is in the leases, and nowhere else.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
+
+from checkpoint import LeaseRefused
+from checkpoint.lease import Book, claim_owner
+from dra_plugin.preparing.claim_record import Holding, record_of
+from resourceapi.objects import Quantity
+
+_NAMED = 5  # holders
+
+
+def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
+    """Raise `LeaseRefused` where a claim cannot have parts of devices, by their ids; what it has already it keeps."""
+    owner = claim_owner(uid)
+    for device, own in holdings.items():
+        others: dict[str, Holding] = {}
+        pods = 0
+        for lease in book.of_device(device):
+            if lease.api != "dra":
+                pods += 1
+            elif lease.owner != owner and (record := record_of(lease)) is not None and device in record.shared:
+                others[lease.owner] = record.shared[device]
+        if not book.of_owner(owner):  # or it has what it has, though there may be less now
+            _check_amounts(device, own, others)
+        _check_limits(device, owner, own, others, pods)
+
+
+def _check_amounts(device: str, own: Holding, others: Mapping[str, Holding]) -> None:
+    for name, wanted in own.takes.items():
+        holders = {each: held.takes[name] for each, held in others.items() if name in held.takes}
+        taken = reduce(add, map(Quantity.parse, holders.values()), Quantity.of(0))
+        if holders and taken + Quantity.parse(wanted) > Quantity.parse(own.has[name]):
+            raise LeaseRefused(
+                f"device {device}: of {own.has[name]} {name} {taken} are taken by {_some(holders)}, and this claim"
+                f" needs {wanted}; end one of them first",
+                device,
+            )
+
+
+def _check_limits(device: str, owner: str, own: Holding, others: Mapping[str, Holding], pods: int) -> None:
+    limits = {each: held.maximum for each, held in {**others, owner: own}.items() if held.maximum}
+    if not limits:
+        return
+    whose = min(limits, key=lambda each: (limits[each], each != owner))
+    holders = len(others) + pods
+    if holders + 1 > limits[whose]:
+        by = "this claim" if whose == owner else whose
+        raise LeaseRefused(
+            f"device {device}: {holders} use it already and the configuration of {by} allows {limits[whose]} at once"
+            " (sharing.maximum); end one of them first",
+            device,
+        )
+
+
+def _some(claims: Iterable[str]) -> str:
+    named = list(claims)
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return f"{', '.join(named[:_NAMED])}{more}"

@@ -1,0 +1,109 @@
+"""What a ResourceSlice says of a device itself: attributes, capacities and options, within the API's limits.
+
+Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
+device has `partitionType`, too. A value that the API would refuse is left out. Where a device has more than the API
+takes, those that nobody configured are left out from the end of the alphabet; the standard ones stay.
+"""
+
+import re
+from functools import lru_cache
+
+from hostdevices import AttributeValue, Device, Version
+from hostdevices.attributes import STANDARD
+from hostdevices.readers.sysfs import TEXT_LIMIT
+from resourceapi.objects import ErrorList, Quantity, v1
+from resourceapi.objects.field_rules import qualified_name
+from resources.resource import Capacity, Partition, Resource
+
+MOST_TOGETHER = 32
+"""Attributes and capacities of one device."""
+
+RESOURCE, KIND, PARTITION_TYPE, SHARES = "resource", "kind", "partitionType", "shares"
+OWN_ATTRIBUTES = frozenset({RESOURCE, KIND, PARTITION_TYPE})
+"""What a configuration cannot say of a partition."""
+
+MEMORY = "memory"  # an attribute of readers in bytes, which is what DRA calls a capacity
+
+_VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")  # as readers write them
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_STANDARD = frozenset(STANDARD.values())
+
+
+def describe(name: str, resource: Resource, device: Device, partition: Partition | None = None) -> v1.Device:
+    """Return a device of `resource`, or the part of it that `partition` is, as a slice has it under `name`.
+
+    Taints and counters are not of the device alone: pool.py adds them.
+    """
+    capacities = partition.capacity if partition is not None else _capacities(resource, device)
+    return v1.Device(
+        name=name,
+        attributes=_attributes(resource, device, partition, MOST_TOGETHER - len(capacities)),
+        capacity={key: capacity(said) for key, said in capacities.items()},
+        binding_conditions=resource.dra.binding_conditions,
+        binding_failure_conditions=resource.dra.binding_failure_conditions,
+        allow_multiple_allocations=True if resource.shares > 1 else None,
+    )
+
+
+def _attributes(
+    resource: Resource, device: Device, partition: Partition | None, most: int
+) -> dict[str, v1.DeviceAttribute]:
+    wanted: dict[str, AttributeValue] = {RESOURCE: resource.name, KIND: device.kind}
+    if partition is not None:
+        wanted = {**wanted, PARTITION_TYPE: partition.name, **partition.attributes}
+    for name in sorted(device.attributes, key=lambda name: (name not in _STANDARD, name)):
+        wanted.setdefault(name, device.attributes[name])
+    found = ((name, _attribute(value)) for name, value in wanted.items() if is_name(name))
+    return dict([(name, value) for name, value in found if value is not None][:most])
+
+
+def _capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
+    found = dict(resource.dra.capacity)
+    if resource.shares > 1:
+        return {**found, SHARES: Capacity(str(resource.shares), default="1", minimum="1", step="1")}
+    memory = device.attributes.get(MEMORY)
+    if isinstance(memory, int) and memory > 0:  # of a device with shares the first claim would take all of it
+        found.setdefault(MEMORY, Capacity(str(memory)))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def capacity(said: Capacity) -> v1.DeviceCapacity:
+    """Return a capacity as a slice has it. Raises `QuantityError`."""
+    policy = None
+    if said.default or said.valid_values or said.minimum or said.maximum or said.step:
+        valid_range = None
+        if said.minimum or said.maximum or said.step:
+            bounds = (Quantity.parse(x) if x else None for x in (said.minimum, said.maximum, said.step))
+            valid_range = v1.CapacityRequestPolicyRange(*bounds)
+        policy = v1.CapacityRequestPolicy(
+            default=Quantity.parse(said.default) if said.default else None,
+            valid_values=tuple(map(Quantity.parse, said.valid_values)),
+            valid_range=valid_range,
+        )
+    return v1.DeviceCapacity(value=Quantity.parse(said.value), request_policy=policy)
+
+
+@lru_cache(maxsize=1024)
+def is_name(name: str) -> bool:
+    """Tell whether attributes and capacities can have this name: an identifier, also with a domain in front."""
+    errors = ErrorList()
+    qualified_name(errors, "", name)
+    return not errors and name.count("/") <= 1  # the API takes more slashes, and nobody could select by them
+
+
+def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
+    match value:
+        case bool():
+            return v1.DeviceAttribute(bool_value=value)
+        case int():
+            return v1.DeviceAttribute(int_value=value) if _LEAST <= value <= _MOST else None
+        case Version(text):
+            return v1.DeviceAttribute(version_value=text) if _VERSION.fullmatch(text) and fits(text) else None
+        case str():
+            return v1.DeviceAttribute(string_value=value) if fits(value) else None
+
+
+def fits(text: str) -> bool:
+    """Tell whether an attribute can hold a text; what readers give is cut already."""
+    return len(text.encode()) <= TEXT_LIMIT

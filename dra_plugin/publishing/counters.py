@@ -1,0 +1,110 @@
+"""Shared counters: what keeps the scheduler from giving out two devices that exclude each other.
+
+The rule is that of leases (checkpoint/lease.py): who exclusive an id excludes everyone else who exclusive or shared it,
+and those who touch it go together. As a counter: who exclusive takes all of it, who shared takes one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hostdevices import device_id
+from resourceapi.objects import Quantity, v1
+
+MOST_SETS = 2  # that one device draws on
+MOST_COUNTERS = 32  # of one set
+ALL = 65536
+"""The value of a counter for an id: more than anything has parts."""
+
+_ALL, _ONE = v1.Counter(value=Quantity.of(ALL)), v1.Counter(value=Quantity.of(1))
+_Pair: TypeAlias = frozenset[str]
+
+
+class Excluding(Protocol):
+    """A device as far as counters are concerned."""
+
+    @property
+    def exclusive(self) -> frozenset[str]:
+        """Return the ids that it takes whole."""
+        ...
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Return the ids that it takes a part of."""
+        ...
+
+    @property
+    def partition(self) -> str:
+        """Return which part of a device it is, which draws on the counters of its layout, too; empty for a whole."""
+        ...
+
+
+class Counters(Struct, frozen=True):
+    """Sets of counters by name, and what each device takes from them. `left_out` are devices beyond the limits."""
+
+    sets: Mapping[str, v1.CounterSet] = {}
+    taken: Mapping[str, tuple[v1.DeviceCounterConsumption, ...]] = {}
+    left_out: Mapping[str, str] = {}
+
+
+def exclusion(devices: Mapping[str, Excluding]) -> Counters:
+    """Return the counters for all devices, by name, that exclude each other; most have none."""
+    takers, sharers = _by_id(devices)
+    contested = {
+        i: [*names, *sharers.get(i, ())] for i, names in takers.items() if len(names) + len(sharers.get(i, ())) > 1
+    }
+    if not contested:
+        return Counters()
+    taken: dict[str, list[v1.DeviceCounterConsumption]] = {}
+    sets: dict[str, v1.CounterSet] = {}
+    for ids in _sets(_needed(contested, takers), contested):
+        name = device_id("shared", ids[0])
+        sets[name] = v1.CounterSet(name=name, counters=dict.fromkeys(ids, _ALL))
+        for device in sorted({device for i in ids for device in contested[i]}):
+            amounts = {i: _ALL if device in takers[i] else _ONE for i in ids if device in contested[i]}
+            taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
+    left_out = {
+        device: f"it excludes devices by {len(drawn)} sets of counters, and a device may draw on {MOST_SETS}"
+        for device, drawn in taken.items()
+        if len(drawn) + bool(devices[device].partition) > MOST_SETS
+    }
+    return Counters(sets, {x: tuple(drawn) for x, drawn in taken.items() if x not in left_out}, left_out)
+
+
+def _by_id(devices: Mapping[str, Excluding]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    takers: dict[str, list[str]] = {}
+    sharers: dict[str, list[str]] = {}
+    for name in sorted(devices):
+        occupied = devices[name].exclusive
+        for i in occupied:
+            takers.setdefault(i, []).append(name)
+        for i in devices[name].shared - occupied:
+            sharers.setdefault(i, []).append(name)
+    return takers, sharers
+
+
+def _needed(contested: Mapping[str, Sequence[str]], takers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the ids that are enough to keep all apart: two devices need one counter, however many ids they share."""
+    apart: set[_Pair] = set()
+    needed: list[str] = []
+    for i in sorted(contested, key=lambda i: (-len(contested[i]), i)):
+        pairs = {frozenset((x, y)) for x in takers[i] for y in contested[i] if x != y}
+        if not pairs <= apart:
+            apart |= pairs
+            needed.append(i)
+    return needed
+
+
+def _sets(ids: Iterable[str], contested: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Yield the ids in sets, those together that have a device in common."""
+    groups: dict[str, list[str]] = {}  # by device; a list that several devices have is one and the same
+    for i in ids:
+        joined = [i]
+        for group in {id(group): group for device in contested[i] if (group := groups.get(device))}.values():
+            joined += group
+        groups.update((device, joined) for j in joined for device in contested[j])
+    for group in {id(group): group for group in groups.values()}.values():
+        ordered = sorted(group)
+        for start in range(0, len(ordered), MOST_COUNTERS):
+            yield ordered[start : start + MOST_COUNTERS]

@@ -1,0 +1,246 @@
+"""What is offered through DRA: the devices that ResourceSlices name, and where they come from.
+
+Rules:
+1. A device is offered under its id, or in parts under `<device>-<partition>`.
+2. A leased device that is gone stays offered, as unhealthy, until its lease ends: its claim still names it.
+3. A physical function and its virtual functions are never both given out (`Device.sriov_peers`).
+4. A device keeps its slice (slice_layout.py) while it is offered: its coming, going or falling ill changes one.
+5. What cannot be offered is left out, and the reason is logged once.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+
+from msgspec import Struct, structs
+
+from checkpoint import Lease
+from dra_plugin.publishing.attributes import describe
+from dra_plugin.publishing.counters import Counters, exclusion
+from dra_plugin.publishing.slice_layout import SliceLayout
+from hostdevices import Device, Health, device_id
+from resourceapi.objects import Quantity, v1
+from resources.resource import Partition, Resource
+
+MOST_DEVICES = 64  # of one slice, because of their taints and counters; 128 without any
+MOST_COUNTER_SETS = 8
+
+_GONE = "it is gone, or not offered any more"
+
+log = logging.getLogger(__name__)
+
+
+class Offered(Struct, frozen=True):
+    """One device under the name that ResourceSlices give it.
+
+    `partition` names the layout's partition when this is a part of the device; empty for the whole of it.
+    """
+
+    name: str
+    resource: Resource
+    device: Device
+    partition: str = ""
+
+    @property
+    def exclusive(self) -> frozenset[str]:
+        """Return the ids that a lease of it takes whole; a share of a device takes none (see `shared`)."""
+        if self.resource.shares > 1:
+            return frozenset()
+        return frozenset((self.name,)) if self.partition else self.device.ids
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Return the ids that a lease of it takes a part of, or that nobody else may have whole beside it."""
+        parts = self.device.ids if self.partition or self.resource.shares > 1 else frozenset[str]()
+        return parts | frozenset((*self.device.parents, *self.device.sriov_peers))
+
+    @property
+    def layout(self) -> Partition | None:
+        """Return what the configuration says of the partition; None for a whole device."""
+        return next((x for x in self.resource.dra.partitions if x.name == self.partition), None)
+
+
+class Offers:
+    """What is offered now, by name. It belongs to the loop."""
+
+    def __init__(
+        self, resources: Iterable[Resource], holder: Callable[[Offered], Lease | None] = lambda _: None
+    ) -> None:
+        """Offer nothing yet; of `resources` those count that are offered through DRA.
+
+        `holder` says which lease keeps a device from claims although the scheduler thinks that it is free.
+        """
+        self._resources = [resource for resource in resources if resource.api != "device-plugin"]
+        self._holder = holder
+        self._offered: dict[str, Offered] = {}
+        self._present: Set[str] = frozenset()
+        self._seen: tuple[object, ...] = ()
+        self._in_use: dict[str, Lease] = {}
+        self._names: Mapping[str, Sequence[str]] = {}  # of what needs an id
+        self._gone: Set[str] = frozenset()
+        self._left_out: dict[str, str] = {}
+        self._described: dict[str, v1.Device] = {}
+        self._counters = Counters()
+        self._layout, self._counter_layout = SliceLayout(MOST_DEVICES), SliceLayout(MOST_COUNTER_SETS)
+        self.slices: tuple[tuple[Offered, ...], ...] = ()
+        self.counter_slices: tuple[tuple[v1.CounterSet, ...], ...] = ()
+
+    def __iter__(self) -> Iterator[Offered]:
+        """Iterate over what is offered at this moment, in the order of the names; any thread may."""
+        offered = self._offered  # which is replaced, and never changed
+        return (offered[name] for name in sorted(offered))
+
+    def __len__(self) -> int:
+        """Count what is offered."""
+        return len(self._offered)
+
+    def find(self, name: str) -> Offered | None:
+        """Return what is offered under `name`; None where nothing is."""
+        return self._offered.get(name)
+
+    def in_use(self, name: str) -> Lease | None:
+        """Return the lease that keeps the device from claims although the scheduler thinks that it is free."""
+        return self._in_use.get(name)
+
+    def is_gone(self, name: str) -> bool:
+        """Tell whether the device is offered only because a claim holds it: nobody else must get it, in no case."""
+        return name in self._gone
+
+    def described(self, offered: Offered) -> v1.Device:
+        """Return what slices say of the device itself, which is the same whatever its health and whoever has it."""
+        return self._described[offered.name]
+
+    def attributes(self, offered: Offered) -> Mapping[str, v1.DeviceAttribute]:
+        """Return the attributes that slices give the device, or gave it when it was offered."""
+        described = self._described.get(offered.name) or self._description(offered)
+        return described.attributes
+
+    def counters_of(self, name: str) -> tuple[v1.DeviceCounterConsumption, ...]:
+        """Return what the device takes from the pool's shared counters."""
+        return self._counters.taken.get(name, ())
+
+    def update(
+        self,
+        assigned: Mapping[str, Sequence[Device]],
+        leased: Set[str] = frozenset(),
+        changed_ids: Iterable[str] | None = None,
+    ) -> bool:
+        """Take over which devices each resource has now; tell whether that changed anything.
+
+        `assigned` has the devices of all resources, also of those that are not offered here. `leased` are names that
+        claims hold: they stay when their devices are gone. `changed_ids` are the devices whose leases changed, if it
+        is only leases that may have changed since the last time.
+        """
+        devices = {name: tuple(found) for name, found in assigned.items()}
+        seen = (devices, leased - self._present)
+        changed = False
+        if seen != self._seen:  # every lease leads here, and most of them change none of this
+            changed = self._renew(devices, leased)
+            self._seen = (devices, leased - self._present)
+        return self.find_in_use(None if changed else changed_ids) or changed
+
+    def find_in_use(self, ids: Iterable[str] | None) -> bool:
+        """Ask again who keeps devices from claims, of these ids or of all; tell whether that changed anything."""
+        near = self._offered if ids is None else dict.fromkeys(x for i in ids for x in self._names.get(i, ()))
+        before = self._in_use
+        kept = {} if ids is None else {name: held for name, held in before.items() if name not in near}
+        self._in_use = kept | {name: held for name in near if (held := self._holder(self._offered[name]))}
+        return self._in_use != before
+
+    def _renew(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str]) -> bool:
+        """Work out what is offered; tell whether that changed anything."""
+        offered, left_out = self._candidates(assigned)
+        self._present = frozenset(offered)
+        gone = self._kept(offered, leased)
+        excluding = exclusion(offered)
+        for name in excluding.left_out:
+            del offered[name]
+        self._report({**left_out, **excluding.left_out})
+        if offered == self._offered and gone == self._gone:
+            return False
+        self._described = {x.name: self._description(x) for x in offered.values()}
+        self._offered, self._gone = offered, gone
+        self._counters = _with_layouts(excluding, offered.values())
+        self._names = _by_id(offered.values())
+        self.slices = tuple(tuple(offered[name] for name in names) for names in self._layout.settle(offered))
+        sets = self._counters.sets
+        self.counter_slices = tuple(tuple(sets[x] for x in names) for names in self._counter_layout.settle(sets))
+        return True
+
+    def _candidates(self, assigned: Mapping[str, Sequence[Device]]) -> tuple[dict[str, Offered], dict[str, str]]:
+        """Return what the devices that are there are offered as, and what is left out, with the reason."""
+        offered: dict[str, Offered] = {}
+        left_out: dict[str, str] = {}
+        for resource in self._resources:
+            for device in assigned.get(resource.name, ()):
+                for name, partition in _names(resource, device):
+                    if (other := offered.get(name)) is not None:
+                        left_out[name] = (
+                            f"{name} is the name of a part of {device.id} and of {other.device.id};"
+                            f" give a partition of {resource.name} another name"
+                        )
+                        continue
+                    offered[name] = Offered(name, resource, device, partition)
+        return offered, left_out
+
+    def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
+        """Add what claims hold and is there no more, as unhealthy; return its names."""
+        gone = {name: before for name in leased - offered.keys() if (before := self._offered.get(name)) is not None}
+        offered.update((name, _unhealthy(before, _GONE)) for name, before in gone.items())
+        return gone.keys()
+
+    def _description(self, offered: Offered) -> v1.Device:
+        """Return what slices say of the device itself; it takes a while to find out, and it rarely changes."""
+        before = self._offered.get(offered.name)
+        if (
+            before is not None
+            and before.resource is offered.resource
+            and structs.replace(before.device, health=offered.device.health) == offered.device
+        ):
+            return self._described[offered.name]
+        return describe(offered.name, offered.resource, offered.device, offered.layout)
+
+    def _report(self, left_out: Mapping[str, str]) -> None:
+        for name, reason in left_out.items():
+            if self._left_out.get(name) != reason:
+                log.error("not offered through DRA: %s", reason, extra={"device": name})
+        self._left_out = dict(left_out)
+
+
+def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:
+    """Return for each id the names of what occupies or touches it."""
+    found: dict[str, list[str]] = {}
+    for x in offered:
+        for i in x.exclusive | x.shared:
+            found.setdefault(i, []).append(x.name)
+    return found
+
+
+def _unhealthy(offered: Offered, reason: str) -> Offered:
+    return structs.replace(offered, device=structs.replace(offered.device, health=Health(False, reason)))
+
+
+def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
+    """Yield the names under which a device is offered, each with its partition."""
+    if not resource.dra.partitions:
+        yield device.id, ""
+    for partition in resource.dra.partitions:
+        if partition.count == 1:
+            yield device_id(device.id, partition.name), partition.name
+        else:
+            yield from ((device_id(device.id, partition.name, str(i)), partition.name) for i in range(partition.count))
+
+
+def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:
+    """Add the counters of devices that are offered in parts, a set for each, named like the device."""
+    sets, taken = dict(excluding.sets), dict(excluding.taken)
+    for x in offered:
+        if (layout := x.layout) is not None:
+            if x.device.id not in sets:
+                sets[x.device.id] = v1.CounterSet(name=x.device.id, counters=_counters(x.resource.dra.counters))
+            own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=_counters(layout.consumes))
+            taken[x.name] = (own, *taken.get(x.name, ()))
+    return Counters(sets, taken, excluding.left_out)
+
+
+def _counters(amounts: Mapping[str, str]) -> dict[str, v1.Counter]:
+    return {name: v1.Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}

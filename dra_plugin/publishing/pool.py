@@ -1,0 +1,62 @@
+"""The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
+
+One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
+driver's name: `unhealthy` with the effect that the resource wants, `in-use` while somebody has the device whom the
+scheduler does not know: the other API, or a claim of another configuration.
+"""
+
+import re
+from collections.abc import Set
+
+from msgspec import structs
+
+from dra_plugin.publishing.offers import Offered, Offers
+from dra_plugin.publishing.slices.desired import DriverResources, Pool, Slice
+from resourceapi.objects import v1
+
+_LONGEST_VALUE = 63  # of a taint, as of a label
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]+")
+
+
+def driver_resources(
+    offers: Offers, node: str, driver: str, leased: Set[str] = frozenset(), *, without_taints: bool = False
+) -> DriverResources:
+    """Return what `driver` publishes for `node`; a pool without devices has one slice without any.
+
+    Where the server drops taints (`without_taints`), what they would keep from claims is left out, but for what claims
+    hold, by the names in `leased`: the scheduler looks for it.
+    """
+    counters = tuple(Slice(shared_counters=sets) for sets in offers.counter_slices)
+    published = [[_device(x, offers, driver) for x in group] for group in offers.slices]
+    devices = tuple(
+        Slice(devices=tuple(x for x in group if not (without_taints and x.taints and x.name not in leased)))
+        for group in published
+    )
+    return DriverResources({node: Pool(slices=(*counters, *devices) or (Slice(),))})
+
+
+def _device(offered: Offered, offers: Offers, driver: str) -> v1.Device:
+    described, counters = offers.described(offered), offers.counters_of(offered.name)
+    taints = _taints(offered, offers, driver)
+    return structs.replace(described, consumes_counters=counters, taints=taints) if counters or taints else described
+
+
+def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTaint, ...]:
+    """Return the taints of a device. Without a time: the server sets it, once."""
+    taints: list[v1.DeviceTaint] = []
+    health, policy = offered.device.health, offered.resource.dra.taint
+    if not health.healthy and (policy != "none" or offers.is_gone(offered.name)):
+        effect = v1.NO_SCHEDULE if policy == "none" else policy
+        taints.append(v1.DeviceTaint(key=f"{driver}/unhealthy", value=label_value(health.reason), effect=effect))
+    if (held := offers.in_use(offered.name)) is not None:
+        taints.append(v1.DeviceTaint(key=f"{driver}/in-use", value=held.api, effect=v1.NO_SCHEDULE))
+    return tuple(taints)
+
+
+def label_value(text: str) -> str:
+    """Return the beginning of a text as a label's value can hold it, without what is in brackets, in whole words."""
+    words = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
+    if len(words) <= _LONGEST_VALUE:
+        return words
+    kept, dash, _ = words[: _LONGEST_VALUE + 1].rpartition("-")
+    return kept if dash else words[:_LONGEST_VALUE]

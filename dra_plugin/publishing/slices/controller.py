@@ -1,0 +1,177 @@
+"""Publishes ResourceSlices: what the driver wants is on the API server, and stays there whatever others do to it.
+
+One task looks at one pool after the other (`publisher`), when it is time to (`queue`), once another one, which follows
+the slices on the server, has said what there is (`view`). Source: DRA node specification, section 3.
+"""
+
+import asyncio
+import logging
+import time
+
+from dra_plugin.publishing.slices.compare import comparable
+from dra_plugin.publishing.slices.desired import DriverResources
+from dra_plugin.publishing.slices.owner import Owner
+from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
+from dra_plugin.publishing.slices.queue import Limits, Queue
+from dra_plugin.publishing.slices.storage import ApiStorage
+from dra_plugin.publishing.slices.view import Noticed
+from resourceapi.client import AsyncClient, Event, Follower
+from resourceapi.objects import v1
+
+_LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
+_LATELY = 120.0  # seconds; a watch that stays away fails more often than that
+log = logging.getLogger("nodeplug.dra")
+
+
+class Controller:
+    """Keeps one driver's slices as they are desired; all methods are for the loop's thread.
+
+    `owner` is normally the Node: then only slices of that node are looked at and written. With `reconcile_pool` the
+    slices of exactly that pool are, and they carry no node name. `sync_delay` is the time in seconds from an event of
+    the watch to the look at its pool; slices that others deleted come back at once. `mutation_ttl` is how long own
+    writes count more than an older view of the server, in seconds. Raises ValueError for an empty driver name.
+
+    Nothing is written or deleted before something is desired, be it nothing.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        driver: str,
+        owner: Owner | None,
+        *,
+        resources: DriverResources | None = None,
+        reconcile_pool: str = "",
+        sync_delay: float = 30.0,
+        mutation_ttl: float = 60.0,
+        on_error: ErrorHandler | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if not driver:
+            raise ValueError("DRA driver name is empty")
+        storage = ApiStorage(client)
+        self._on_error = on_error or _log
+        self._publisher = Publisher(
+            storage, driver, owner, reconcile_pool=reconcile_pool, mutation_ttl=mutation_ttl, on_error=self._on_error
+        )
+        selector = f"spec.driver={driver},spec.nodeName={self._publisher.node_name}"
+        self._follower = Follower(storage.slices, self._heard, self._watch_failed, field_selector=selector)
+        self._queue = Queue(limits or Limits())
+        self._sync_delay = sync_delay
+        self._wished = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._problems: dict[str, str] = {}  # by the pool
+        self._watch_problem, self._watch_failed_at = "", 0.0
+        if resources is not None:
+            self.update(resources)
+
+    async def run(self) -> None:
+        """Publish until cancelled, whether a server can be reached or not. What is published stays."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follower.run())
+            group.create_task(self._work())
+
+    def update(self, resources: DriverResources) -> None:
+        """Replace the desired state; it is stored in the background."""
+        now = time.monotonic()
+        for name in self._publisher.desire(resources):
+            self._queue.add(name, now)
+            self._idle.clear()
+        self._wished.set()
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Return when everything desired so far has been looked at: it is stored, or a problem was told."""
+        await self._idle.wait()
+
+    @property
+    def statistics(self) -> Statistics:
+        """How much was written."""
+        return self._publisher.statistics
+
+    @property
+    def problem(self) -> str:
+        """What keeps the slices from being as desired now, in words; empty when nothing does.
+
+        While `on_error` is told of a problem this is what was known before.
+        """
+        is_watch_lost = time.monotonic() - self._watch_failed_at < _LATELY  # it comes back without a word
+        problems = (self._watch_problem if is_watch_lost else "", *self._problems.values())
+        return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
+
+    async def _work(self) -> None:
+        await self._wished.wait()  # what another life has published stays until it is known what is wanted
+        while True:
+            await self._listed.wait()
+            name = self._queue.pop(time.monotonic())
+            if name is None:
+                self._idle.set()
+                await self._rest()
+            else:
+                self._idle.clear()
+                await self._look(name)
+
+    async def _rest(self) -> None:
+        """Wait until a pool is due."""
+        self._wake.clear()
+        due = self._queue.next_due()
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - time.monotonic())):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self, name: str) -> None:
+        try:
+            await self._publisher.sync(name)
+        except SyncFailed as error:
+            self._failed(name, error, error.retry_after)
+            if error.is_doubtful:
+                self._listed.clear()
+                self._follower.relist()
+        except Exception as error:  # a server's nonsense must not end the publishing of everything else
+            self._failed(name, error, 0.0)
+        else:
+            self._problems.pop(name, None)
+            self._queue.succeeded(name)
+        moment = self._publisher.recheck_at(name)
+        if moment is not None:
+            self._queue.add(name, moment)
+
+    def _failed(self, name: str, error: Exception, retry_after: float) -> None:
+        self._queue.failed(name, time.monotonic(), retry_after)
+        self._on_error(error, _LOOKING)
+        self._problems[name] = f"{_LOOKING}: {error}"
+
+    def _heard(self, event: Event[v1.ResourceSlice]) -> None:
+        self._watch_problem = ""
+        found = tuple(map(comparable, event.items))
+        match event.type:
+            case "LISTED":
+                noticed = self._publisher.listed(found, event.version)
+                self._listed.set()
+            case "DELETED":
+                noticed = self._publisher.removed(found[0])
+            case _:
+                noticed = self._publisher.changed(found[0])
+        self._plan(noticed)
+
+    def _plan(self, noticed: Noticed) -> None:
+        """Own writes come back as events: only what others took away is urgent."""
+        now = time.monotonic()
+        for name in noticed.touched:
+            self._queue.add(name, now + self._sync_delay)
+        for name in noticed.wiped:
+            if self._publisher.wants(name):
+                self._queue.wiped(name, now)
+        self._wake.set()
+
+    def _watch_failed(self, error: Exception) -> None:
+        self._on_error(error, _WATCHING)
+        self._watch_problem, self._watch_failed_at = f"{_WATCHING}: {error}", time.monotonic()
+
+
+def _log(error: Exception, message: str) -> None:
+    log.warning("%s: %s; it is tried again", message, error)

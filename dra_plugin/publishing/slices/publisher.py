@@ -1,0 +1,306 @@
+"""One look at one pool: compare, write, and learn from the answers. Knows nothing of time-tables and connections.
+
+Source: DRA node specification, 3.4 to 3.9. Texts of errors are those of the reference library.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NoReturn, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dra_plugin.publishing.slices.compare import is_as_desired
+from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool, Slice, normalized, validate
+from dra_plugin.publishing.slices.dropped import DroppedFieldsError, content, is_dropped
+from dra_plugin.publishing.slices.owner import Owner
+from dra_plugin.publishing.slices.slice_plan import Origin, plan
+from dra_plugin.publishing.slices.view import Noticed, View
+from resourceapi.client import ClientError, Refused, Unreachable
+from resourceapi.objects import v1
+from resourceapi.objects.meta import OwnerReference
+
+ErrorHandler = Callable[[Exception, str], None]
+"""Told of problems in the background, with a short message. All of them are retried: none is a reason to stop."""
+
+_PATIENCE = 4  # looks at a pool whose slices others change at the same time
+
+
+class Statistics(Struct, frozen=True):
+    """Successful writes since the start; a deletion of what was gone already is none."""
+
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+
+
+class Storage(Protocol):
+    """The API server. Every call raises ClientError; slices that it returns are comparable ones (see `compare`)."""
+
+    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """Return the new slice as it was stored."""
+        ...
+
+    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """Return the changed slice as it was stored."""
+        ...
+
+    async def delete(self, stored: v1.ResourceSlice) -> None:
+        """Delete this very version of this very slice."""
+        ...
+
+    async def get(self, name: str) -> v1.ResourceSlice:
+        """Return a slice as it is now."""
+        ...
+
+    async def node_uid(self, name: str) -> str:
+        """Return the uid of a Node."""
+        ...
+
+
+class SyncFailed(Exception):
+    """A look at a pool ended early; says with which step, the cause says why.
+
+    `retry_after` is what the server asked for, in seconds. `is_doubtful` when something may have been created.
+    """
+
+    def __init__(self, step: str, cause: ClientError, *, is_doubtful: bool = False) -> None:
+        super().__init__(f"{step}: {cause}")
+        self.retry_after = (isinstance(cause, Refused) and cause.retry_after) or 0.0
+        self.is_doubtful = is_doubtful
+
+
+class _Outdated(Exception):
+    """Somebody changed a slice meanwhile; what we know of it was renewed."""
+
+    def __init__(self, failure: SyncFailed) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class _Curtailed(Struct, frozen=True):
+    """What the server made of a slice, and what it dropped to do so, if it was not just filling in defaults."""
+
+    desired: Slice
+    stored: Slice
+    dropped: DroppedFieldsError | None = None
+
+
+class Publisher:
+    """What one driver wants published, what is, and the writes between the two."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        driver: str,
+        owner: Owner | None,
+        *,
+        reconcile_pool: str,
+        mutation_ttl: float,
+        on_error: ErrorHandler,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._storage = storage
+        self._owner = owner
+        is_local = owner is not None and owner.is_node and not reconcile_pool
+        self._origin = Origin(driver, owner, owner.name if owner and is_local else "")
+        self._only = reconcile_pool
+        self._on_error = on_error
+        self._clock = clock
+        self._ttl = mutation_ttl
+        self._created: dict[str, float] = {}  # when a slice of a pool was created last
+        self._node_uid = ""
+        self._desired = DriverResources()
+        self._curtailed: dict[tuple[str, int], _Curtailed] = {}  # by pool and index
+        self.view = View(mutation_ttl)
+        self.statistics = Statistics()
+
+    @property
+    def node_name(self) -> str:
+        """The node that the slices are local to; empty if there is none."""
+        return self._origin.node_name
+
+    @property
+    def dropped(self) -> list[DroppedFieldsError]:
+        """What the server does not store now, slice by slice; any thread may ask."""
+        return [each.dropped for each in list(self._curtailed.values()) if each.dropped is not None]
+
+    def wants(self, pool: str) -> bool:
+        """Whether a pool is desired."""
+        return pool in self._desired.pools
+
+    def desire(self, resources: DriverResources) -> frozenset[str]:
+        """Replace the desired state; returns the pools to look at."""
+        if self._only and resources.pools.keys() not in (set(), {self._only}):
+            error = ValueError(
+                f'ReconcilePoolWithName="{self._only}", but found {len(resources.pools)} pools;'
+                " expected exactly one pool with this name"
+            )
+            self._on_error(error, "processing update DriverResources")
+            return frozenset()
+        before, self._desired = self._desired, normalized(resources)
+        wanted = {(name, i): each for name, pool in self._desired.pools.items() for i, each in enumerate(pool.slices)}
+        self._curtailed = {place: x for place, x in self._curtailed.items() if wanted.get(place) == x.desired}
+        return frozenset(before.pools.keys() | self._desired.pools.keys())
+
+    def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
+        """The watch lists everything. The server may be a new one: what it cuts down is found out anew."""
+        self._curtailed.clear()
+        return self._noticed(self.view.listed(filter(self._is_mine, slices), version, self._clock()))
+
+    def changed(self, stored: v1.ResourceSlice) -> Noticed:
+        """The watch brings a slice."""
+        return self._noticed(self.view.changed(stored)) if self._is_mine(stored) else Noticed()
+
+    def removed(self, stored: v1.ResourceSlice) -> Noticed:
+        """The watch says that a slice is deleted."""
+        return self._noticed(self.view.removed(stored, self._clock())) if self._is_mine(stored) else Noticed()
+
+    async def sync(self, name: str) -> None:
+        """Look at a pool and write what is needed. Raises SyncFailed."""
+        for _ in range(_PATIENCE):
+            try:
+                validate(self._desired)
+            except InvalidPool as error:
+                self._on_error(error, "pool validation failed")
+                return
+            try:
+                await self._sync(name)
+            except _Outdated as outdated:
+                failure = outdated.failure
+            else:
+                return
+        raise failure from failure.__cause__
+
+    def recheck_at(self, name: str) -> float | None:
+        """Return when to look at a pool again: once the watch must have seen what we created there, if it lives."""
+        moment = self._created.get(name, 0.0) + self._ttl
+        return moment if moment > self._clock() else None
+
+    async def _sync(self, name: str) -> None:
+        wanted = self._desired.pools.get(name)
+        pool = wanted and replace(
+            wanted, slices=tuple(self._as_storable(name, *each) for each in enumerate(wanted.slices))
+        )
+        todo = plan(self._origin, name, pool, self.view.pool(name, self._clock()))
+        for stored in todo.delete:
+            await self._delete(stored)
+        if pool is None or wanted is None:
+            return
+        for index, changed in todo.update:
+            stored = await self._update(changed)
+            self._learn(name, index, wanted.slices[index], changed, stored, "update ResourceSlice")
+        for index, new in todo.create:
+            stored = await self._create(new)
+            self._created[name] = self._clock()
+            self._learn(name, index, wanted.slices[index], new, stored, "create ResourceSlice")
+
+    async def _delete(self, stored: v1.ResourceSlice) -> None:
+        self.view.deleting(stored)
+        try:
+            await self._storage.delete(stored)
+        except ClientError as error:
+            self.view.kept(stored)
+            if isinstance(error, Refused) and error.is_missing:
+                self.view.deleted(stored, self._clock())
+                return
+            await self._give_up("remove slices", error, stored)
+        self.view.deleted(stored, self._clock())
+        self._count(deletes=1)
+
+    async def _update(self, changed: v1.ResourceSlice) -> v1.ResourceSlice:
+        try:
+            stored = await self._storage.update(changed)
+        except ClientError as error:
+            await self._give_up("update resource slice", error, changed)
+        self._count(updates=1)
+        return stored
+
+    async def _create(self, new: v1.ResourceSlice) -> v1.ResourceSlice:
+        metadata = replace(new.metadata, owner_references=await self._owner_references())
+        try:
+            stored = await self._storage.create(replace(new, metadata=metadata))
+        except ClientError as error:
+            is_doubtful = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.code >= 500)
+            raise SyncFailed("create resource slice", error, is_doubtful=is_doubtful) from error
+        self._count(creates=1)
+        return stored
+
+    async def _give_up(self, step: str, error: ClientError, about: v1.ResourceSlice) -> NoReturn:
+        """Raise SyncFailed; or _Outdated, if others changed the slice, after a look at what it is now."""
+        failure = SyncFailed(step, error)
+        failure.__cause__ = error
+        if not isinstance(error, Refused) or not (error.is_conflict or error.is_missing):
+            raise failure
+        try:
+            now = await self._storage.get(about.metadata.name)
+        except Refused as refused:
+            if not refused.is_missing:
+                raise failure from error
+            self._wiped(about)
+        except ClientError:
+            raise failure from error
+        else:
+            if now.metadata.uid != about.metadata.uid:
+                self._wiped(about)
+            self.view.changed(now)
+        raise _Outdated(failure)
+
+    def _wiped(self, stored: v1.ResourceSlice) -> None:
+        self.view.deleted(stored, self._clock())
+        self._node_uid = ""
+
+    def _learn(
+        self,
+        pool: str,
+        index: int,
+        desired: Slice,
+        sent: v1.ResourceSlice,
+        stored: v1.ResourceSlice,
+        message: str,
+    ) -> None:
+        """Remember what the server made of a slice."""
+        if not self.view.wrote(stored, self._clock()):
+            raise _Outdated(SyncFailed(message, ClientError(f"{stored.metadata.name} was deleted at once")))
+        if is_as_desired(desired, stored.spec):
+            self._curtailed.pop((pool, index), None)
+            return
+        became, dropped = content(stored.spec), None
+        if is_dropped(sent, stored, datetime.now(UTC)):
+            dropped = DroppedFieldsError(pool, index, desired, became)
+            self._on_error(dropped, message)
+        self._curtailed[pool, index] = _Curtailed(desired, became, dropped)
+
+    def _as_storable(self, pool: str, index: int, desired: Slice) -> Slice:
+        """The slice, or what the server made of it when it was written last: writing it again would change nothing."""
+        curtailed = self._curtailed.get((pool, index))
+        return curtailed.stored if curtailed is not None and curtailed.desired == desired else desired
+
+    async def _owner_references(self) -> tuple[OwnerReference, ...]:
+        owner = self._owner
+        if owner is None:
+            return ()
+        uid = owner.uid or self._node_uid
+        if owner.is_node and not uid:
+            try:
+                uid = self._node_uid = await self._storage.node_uid(owner.name)
+            except ClientError as error:
+                raise SyncFailed(f'retrieve node "{owner.name}"', error) from error
+        reference = OwnerReference(
+            api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=uid, controller=True
+        )
+        return (reference,)
+
+    def _is_mine(self, stored: v1.ResourceSlice) -> bool:
+        return not self._only or stored.spec.pool.name == self._only
+
+    def _noticed(self, noticed: Noticed) -> Noticed:
+        """Slices that vanished may have gone with their Node: if there is a new one, it has another uid."""
+        if noticed.wiped:
+            self._node_uid = ""
+        return noticed
+
+    def _count(self, creates: int = 0, updates: int = 0, deletes: int = 0) -> None:
+        now = self.statistics
+        self.statistics = Statistics(now.creates + creates, now.updates + updates, now.deletes + deletes)

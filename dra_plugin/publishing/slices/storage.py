@@ -1,0 +1,34 @@
+"""The API server as the publisher sees it, in whichever version there is."""
+
+from dra_plugin.publishing.slices.compare import comparable
+from resourceapi.client import AsyncClient
+from resourceapi.objects import core, v1
+
+
+class ApiStorage:
+    """A `Storage` on a client."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.slices = client.any_version(v1.ResourceSlice)
+        self._nodes = client.resource(core.Node)
+
+    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """Return the new slice as it was stored."""
+        return comparable(await self.slices.create(wanted))
+
+    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """Return the changed slice as it was stored."""
+        return comparable(await self.slices.update(wanted))
+
+    async def delete(self, stored: v1.ResourceSlice) -> None:
+        """Delete this very version of this very slice."""
+        metadata = stored.metadata
+        await self.slices.delete(metadata.name, uid=metadata.uid, version=metadata.resource_version)
+
+    async def get(self, name: str) -> v1.ResourceSlice:
+        """Return a slice as it is now."""
+        return comparable(await self.slices.get(name))
+
+    async def node_uid(self, name: str) -> str:
+        """Return the uid of a Node."""
+        return (await self._nodes.get(name)).metadata.uid

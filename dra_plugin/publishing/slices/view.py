@@ -1,0 +1,131 @@
+"""What is stored on the API server, as far as we can know: what the watch says, and what we wrote since.
+
+The watch is late: until it has caught up, or `ttl` seconds have passed, the answers to our own writes count more.
+Deletions that were not ours are told apart, because what others took away has to come back soon.
+Source: DRA node specification, 3.6. Pure: every method that depends on time is given the time, in seconds.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from resourceapi.objects import v1
+
+
+class Noticed(Struct, frozen=True):
+    """Names of pools: those that something happened to, and those that somebody else took slices away from."""
+
+    touched: frozenset[str] = frozenset()
+    wiped: frozenset[str] = frozenset()
+
+
+class _Own(Struct, frozen=True):
+    """An object as one of our writes left it, and until when that counts."""
+
+    stored: v1.ResourceSlice
+    until: float
+
+
+class View:
+    """The stored slices of one driver."""
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
+        self._seen: dict[str, v1.ResourceSlice] = {}
+        self._own: dict[str, _Own] = {}
+        self._gone: dict[str, float] = {}  # what is known to be deleted, until when an older word may still come
+        self._doomed: set[str] = set()  # what we are about to delete
+
+    def listed(self, slices: Iterable[v1.ResourceSlice], version: str, now: float) -> Noticed:
+        """The watch lists everything there is at a version of the server."""
+        before = dict(self._seen)
+        at = _number(version)
+        for name, own in list(self._own.items()):
+            if own.until <= now or (at is not None and (_version(own.stored) or 0) <= at):
+                before.setdefault(name, own.stored)
+                del self._own[name]
+        self._seen = {each.metadata.name: each for each in slices if _key(each) not in self._gone}
+        missing = [each for name, each in before.items() if name not in self._seen]
+        wiped = {each.spec.pool.name for each in missing if self._bury(each, now)}
+        touched = {each.spec.pool.name for each in (*before.values(), *self._seen.values())}
+        return Noticed(frozenset(touched), frozenset(wiped))
+
+    def changed(self, stored: v1.ResourceSlice) -> Noticed:
+        """The watch brings a slice that was created or changed."""
+        name, before = stored.metadata.name, self._seen.get(stored.metadata.name)
+        if _key(stored) in self._gone or (before is not None and _is_newer(before, stored)):
+            return Noticed()
+        self._seen[name] = stored
+        own = self._own.get(name)
+        if own is not None and not _is_newer(own.stored, stored):
+            del self._own[name]
+        pools = {stored.spec.pool.name} | ({before.spec.pool.name} if before else set())
+        return Noticed(frozenset(pools))
+
+    def removed(self, stored: v1.ResourceSlice, now: float) -> Noticed:
+        """The watch says that a slice is deleted."""
+        pool = frozenset({stored.spec.pool.name})
+        return Noticed(pool, pool if self._bury(stored, now) else frozenset())
+
+    def wrote(self, stored: v1.ResourceSlice, now: float) -> bool:
+        """We created or changed a slice, and this is what the server stored; returns whether it is still there."""
+        if _key(stored) in self._gone:  # the watch was faster with the end than the server with its answer
+            return False
+        seen = self._seen.get(stored.metadata.name)
+        if seen is None or _is_newer(stored, seen):
+            self._own[stored.metadata.name] = _Own(stored, now + self._ttl)
+        return True
+
+    def deleting(self, stored: v1.ResourceSlice) -> None:
+        """We are about to delete a slice: should the watch say so before the server answers, it was us."""
+        self._doomed.add(_key(stored))
+
+    def kept(self, stored: v1.ResourceSlice) -> None:
+        """We could not delete a slice."""
+        self._doomed.discard(_key(stored))
+
+    def deleted(self, stored: v1.ResourceSlice, now: float) -> None:
+        """We deleted a slice, or were told that it is not there."""
+        self._bury(stored, now)
+        self._doomed.discard(_key(stored))
+
+    def pool(self, name: str, now: float) -> list[v1.ResourceSlice]:
+        """Return the slices of a pool."""
+        return [each for each in self._all(now) if each.spec.pool.name == name]
+
+    def _all(self, now: float) -> Iterator[v1.ResourceSlice]:
+        own = {name: each.stored for name, each in self._own.items() if each.until > now}
+        yield from (self._seen | own).values()
+
+    def _bury(self, stored: v1.ResourceSlice, now: float) -> bool:
+        """Forget a slice; returns whether that is news."""
+        name, key = stored.metadata.name, _key(stored)
+        if name in self._seen and _key(self._seen[name]) == key:
+            del self._seen[name]
+        if name in self._own and _key(self._own[name].stored) == key:
+            del self._own[name]
+        is_news = key not in self._gone and key not in self._doomed
+        self._gone.pop(key, None)
+        self._gone[key] = now + self._ttl
+        while (first := next(iter(self._gone))) != key and self._gone[first] <= now:  # they are in the order of time
+            del self._gone[first]
+        return is_news
+
+
+def _key(stored: v1.ResourceSlice) -> str:
+    return stored.metadata.uid or stored.metadata.name
+
+
+def _is_newer(one: v1.ResourceSlice, other: v1.ResourceSlice) -> bool:
+    """Whether a version of an object is newer than another; not so if that cannot be told."""
+    first, second = _version(one), _version(other)
+    return first is not None and second is not None and first > second
+
+
+def _version(stored: v1.ResourceSlice) -> int | None:
+    return _number(stored.metadata.resource_version)
+
+
+def _number(version: str) -> int | None:
+    """A version as a number (none at all is before the first one), None for one that is no number of 64 bits."""
+    return int(version or 0) if not version or (version.isdecimal() and len(version) <= 20) else None

@@ -1,0 +1,195 @@
+"""The kubelet's calls, without their wire: who waits for whom, what is done to its end, and what each claim is told.
+
+Rules:
+1. Every claim of a call gets exactly one answer, and a claim that cannot be had or prepared fails alone: the others are
+   prepared and remembered, the kubelet's event names the one that failed, and the next call repeats them all anyway.
+2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
+3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
+   and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
+Source: DRA specification, sections 1.7 and 2.6.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+
+from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
+from dra_plugin.errors import NotAnsweredInTime
+from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.serving.claims import ClaimSource, why_malformed
+from resourceapi.objects import v1
+
+log = logging.getLogger("nodeplug.dra")
+T = TypeVar("T")
+_STOPPING = "the driver is stopping; its next instance will answer"
+
+
+class Call:
+    """One call under way: what it waits for, and whether the driver works for it."""
+
+    def __init__(self, timer: asyncio.Timeout) -> None:
+        """Begin; `timer` ends it."""
+        self.waits_for = "an earlier call for the same claim"
+        self.timer = timer
+        self.works = False
+
+
+class ClaimCalls:
+    """Prepares and unprepares claims for whoever calls."""
+
+    def __init__(
+        self, driver: Driver | asyncio.Future[Driver], claims: ClaimSource, turns: ClaimTurns | None = None
+    ) -> None:
+        """Call `driver`, which may be still to come, with claims from `claims`; `turns` are those of all who work."""
+        self._driver = driver
+        self._claims = claims
+        self._turns = turns or ClaimTurns()
+        self._calls: set[Call] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def prepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, Prepared]:
+        """Return every claim's outcome by uid within `limit` seconds.
+
+        Raises NotAnsweredInTime, and whatever the driver raises for the call as a whole.
+        """
+        wanted, refused = _well_formed(refs)
+        outcomes: dict[str, Prepared] = {**refused}
+        if not wanted:
+            return outcomes
+        async with self._call(limit) as call, AsyncExitStack() as turns:
+            driver = await self._ready(call)
+            call.waits_for = "what pods hold, of which the record was lost"
+            await driver.known()
+            call.waits_for = "an earlier call for the same claim"
+            turn = await turns.enter_async_context(self._turns.take(wanted))
+            call.waits_for = "the API server"
+            fetched = await asyncio.gather(*(self._claims.fetch(ref) for ref in wanted.values()))
+            claims: list[v1.ResourceClaim] = []
+            for ref, claim in zip(wanted.values(), fetched, strict=True):
+                if isinstance(claim, ClaimFailed):
+                    outcomes[ref.uid] = claim
+                    _log_refusal(ref, claim)
+                else:
+                    claims.append(claim)
+            if claims:
+                self._begin(call)
+                done = await self._to_the_end(turn, driver.prepare(claims))
+                outcomes |= _complete([claim.metadata.uid for claim in claims], done)
+        return outcomes
+
+    async def unprepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, ClaimFailed | None]:
+        """Like `prepare`, without the claims themselves; those that nobody knows are done."""
+        wanted, refused = _well_formed(refs)
+        outcomes: dict[str, ClaimFailed | None] = {**refused}
+        if not wanted:
+            return outcomes
+        async with self._call(limit) as call, self._turns.take(wanted) as turn:
+            driver = await self._ready(call)
+            self._begin(call)
+            done = await self._to_the_end(turn, driver.unprepare(tuple(wanted.values())))
+            outcomes |= _complete(wanted, done)
+        return outcomes
+
+    def close(self) -> None:
+        """End the calls that only wait, and those to come."""
+        self._closing = True
+        for call in self._calls:
+            if not call.works and not call.timer.expired():
+                call.timer.reschedule(asyncio.get_running_loop().time())
+
+    async def finish(self, grace: float) -> None:
+        """Return when the driver does nothing more for us; what takes longer than `grace` seconds is cancelled."""
+        if not self._work:
+            return
+        _, late = await asyncio.wait(self._work, timeout=grace)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    @asynccontextmanager
+    async def _call(self, limit: float | None) -> AsyncIterator[Call]:
+        if self._closing:
+            raise NotAnsweredInTime(_STOPPING)
+        timer = asyncio.timeout(limit)
+        call = Call(timer)
+        self._calls.add(call)
+        try:
+            async with timer:
+                yield call
+        except TimeoutError:
+            if not timer.expired():
+                raise  # the driver's own
+            if self._closing and not call.works:
+                raise NotAnsweredInTime(_STOPPING) from None
+            raise NotAnsweredInTime(f"still waiting for {call.waits_for}; the next call goes on from here") from None
+        finally:
+            self._calls.discard(call)
+
+    async def _ready(self, call: Call) -> Driver:
+        if not isinstance(self._driver, asyncio.Future):
+            return self._driver
+        call.waits_for = "this node's state, which another instance of the driver still owns"
+        return await asyncio.shield(self._driver)
+
+    def _begin(self, call: Call) -> None:
+        """Note that the driver works from now on; not for a call that was told to end and has not heard of it yet."""
+        if self._closing:
+            raise NotAnsweredInTime(_STOPPING)
+        call.works, call.waits_for = True, "the driver"
+
+    async def _to_the_end(self, turn: AsyncExitStack, work: Awaitable[T]) -> T:
+        """Let the driver work, whatever becomes of the caller; the turn ends with the work."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(_work(turn.pop_all(), work, result))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return await result
+
+
+async def _work(turn: AsyncExitStack, work: Awaitable[T], result: asyncio.Future[T]) -> None:
+    """Put the outcome of `work` into `result`, if anybody still waits for it."""
+    async with turn:
+        try:
+            outcome = await work
+        except Exception as error:
+            # a bug of the driver's: the caller is told, and if it has gone nobody else would say so
+            log.exception("the driver failed")
+            if not result.done():
+                result.set_exception(error)
+        except BaseException:
+            result.cancel()
+            raise
+        else:
+            if not result.done():
+                result.set_result(outcome)
+
+
+def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, ClaimFailed]]:
+    """Return the claims to deal with, and those that nobody need look at, both by uid."""
+    wanted: dict[str, ClaimRef] = {}
+    refused: dict[str, ClaimFailed] = {}
+    for ref in refs:
+        reason = why_malformed(ref)
+        if not reason and wanted.get(ref.uid, ref) != ref:
+            reason = f"claim uid {ref.uid} is named twice, with different names"
+        if reason:
+            refused[ref.uid] = ClaimFailed(reason)
+            _log_refusal(ref, refused[ref.uid])
+        else:
+            wanted[ref.uid] = ref
+    return {uid: ref for uid, ref in wanted.items() if uid not in refused}, refused
+
+
+def _log_refusal(ref: ClaimRef, failed: ClaimFailed) -> None:
+    """Log what the driver never hears of; the rest it logs itself."""
+    log.warning("claim is refused: %s", failed.reason, extra={"claim": str(ref)})
+
+
+def _complete(uids: Iterable[str], outcomes: Mapping[str, T]) -> dict[str, T | ClaimFailed]:
+    """Return an outcome for each of `uids`, and for no other: the kubelet would take another for a failed call."""
+    missing = ClaimFailed("the driver did not answer for this claim")
+    return {uid: outcomes.get(uid, missing) for uid in uids}

@@ -1,0 +1,116 @@
+"""Claims as the API server has them, checked: there, allocated, and the ones that the kubelet means.
+
+Source: DRA specification, sections 2.6 and 3.12.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+from checkpoint.holdings import ClaimName
+from dra_plugin.driver import ClaimFailed, ClaimRef
+from resourceapi.client import AsyncClient, ClientError, Refused
+from resourceapi.objects import DecodeError, v1
+from resourceapi.objects.names import dns_label, dns_subdomain
+
+CLAIM_TIMEOUT = 20.0  # seconds for a claim; the kubelet gives a call 45, and preparing takes some
+WITNESS_TIMEOUT = 5.0  # seconds for what the API server says of claims that nobody on the node names
+
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and what tests call one
+_SHOWN = 80  # characters of a name that is refused
+
+Fetched: TypeAlias = v1.ResourceClaim | ClaimFailed
+
+
+class ClaimSource(Protocol):
+    """Where claims come from."""
+
+    async def fetch(self, ref: ClaimRef) -> Fetched:
+        """Return the claim, allocated and with the same uid, or why there is none."""
+        ...
+
+
+class NoClaims:
+    """No API server: what is prepared can be undone, and nothing can be prepared."""
+
+    async def fetch(self, ref: ClaimRef) -> Fetched:
+        """Say so."""
+        return ClaimFailed(
+            f"claim {ref.namespace}/{ref.name}: no resource is offered through DRA here any more, and no API server is"
+            " configured; delete the pod"
+        )
+
+
+class ApiClaims:
+    """Claims from an API server."""
+
+    def __init__(self, client: AsyncClient, timeout: float = CLAIM_TIMEOUT) -> None:
+        """Read through `client`; `timeout` is how long a claim is waited for, in seconds."""
+        self.on_server = client.any_version(v1.ResourceClaim)
+        """All claims, in whichever version the server has."""
+        self._timeout = timeout
+
+    async def fetch(self, ref: ClaimRef) -> Fetched:
+        """Read a claim and check it (see `ClaimSource`)."""
+        named = f"{ref.namespace}/{ref.name}"
+        try:
+            async with asyncio.timeout(self._timeout):
+                claim = await self.on_server.get(ref.name, ref.namespace)
+        except Refused as refusal:
+            return ClaimFailed(f"retrieve claim {named}: {refusal.message}")
+        except (ClientError, DecodeError) as error:
+            return ClaimFailed(f"retrieve claim {named}: {error}")
+        except TimeoutError:
+            return ClaimFailed(f"retrieve claim {named}: no answer from the API server within {self._timeout:g} s")
+        if claim.status.allocation is None:
+            return ClaimFailed(f"claim {named} not allocated")
+        if claim.metadata.uid != ref.uid:
+            return ClaimFailed(f"claim {named} got replaced")
+        return claim
+
+    async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool]:
+        """Return by uid whether the API server wants claims prepared, without those for which it does not answer.
+
+        It does not want those that are gone, replaced or not allocated any more.
+        """
+        named = list(claims)
+        tasks = [asyncio.ensure_future(self._is_wanted(claim)) for claim in named]
+        try:
+            await asyncio.wait(tasks, timeout=WITNESS_TIMEOUT)
+            return {x.uid: found for x, task in zip(named, tasks, strict=True) if (found := _result(task)) is not None}
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _is_wanted(self, claim: ClaimName) -> bool | None:
+        try:
+            found = await self.on_server.get(claim.name, claim.namespace)
+        except Refused as error:
+            return False if error.is_missing else None
+        except (ClientError, DecodeError):
+            return None
+        return found.metadata.uid == claim.uid and found.status.allocation is not None
+
+
+def _result(task: "asyncio.Future[bool | None]") -> bool | None:
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+def why_malformed(ref: ClaimRef) -> str:
+    """Return why this cannot be a claim's name, namespace and uid: all three end up in paths. Empty if it can."""
+    if not _UID.fullmatch(ref.uid):
+        rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+        return f"claim uid {_shown(ref.uid)}: {rule}"
+    for what, name, complaints in (
+        ("namespace", ref.namespace, dns_label(ref.namespace)),
+        ("name", ref.name, dns_subdomain(ref.name)),
+    ):
+        if complaints:
+            return f"claim {what} {_shown(name)}: {complaints[0]}"
+    return ""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

@@ -1,0 +1,111 @@
+"""Device health for the kubelet: DRAResourceHealth, v1 and v1alpha1, which are the same on the wire.
+
+A stream begins with all devices and then sends all of them again after every change, and within the lease when nothing
+changes. What is sent is read when it is sent, so a slow reader gets the newest state and nothing piles up.
+Source: DRA specification, sections 1.4 and 2.9; observations 74-76.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from google.protobuf.message import Message
+from msgspec import Struct
+
+from grpcunix import Context
+from kubeletapi.dra_health.v1 import api_pb2 as api
+
+LEASE = 30  # seconds that a report is good for
+RESEND = 10.0  # seconds without a report, after which the last one is sent again
+LONGEST_MESSAGE = 1024  # characters; the kubelet cuts longer ones
+
+
+class DeviceHealth(Struct, frozen=True):
+    """How one published device is; `healthy` is None where nobody knows."""
+
+    pool: str
+    device: str
+    healthy: bool | None = True
+    message: str = ""
+
+
+class HealthBoard:
+    """The health of all published devices as it is now, and the streams that tell it.
+
+    Nothing is sent before the first `publish`. Publishing what is there already wakes nobody.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, resend: float = RESEND) -> None:
+        """Know nothing yet. `clock` tells the seconds since 1970, `resend` is in seconds."""
+        self._clock = clock
+        self._resend = resend
+        self._devices: tuple[DeviceHealth, ...] | None = None
+        self._streams: set[asyncio.Event] = set()
+        self._closed = False
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    def publish(self, devices: Sequence[DeviceHealth]) -> None:
+        """Take over the complete list, in any order; open streams send it if it differs from what they sent last."""
+        ordered = tuple(sorted(devices, key=lambda health: (health.pool, health.device)))
+        if ordered != self._devices:
+            self._devices = ordered
+            self._wake()
+
+    def close(self) -> None:
+        """End all streams, and those to come, without an error."""
+        self._closed = True
+        self._wake()
+
+    async def node_watch_resources(
+        self, request: api.NodeWatchResourcesRequest, context: Context
+    ) -> AsyncIterator[Message]:
+        """Send all devices at once, after every change, and within the lease."""
+        del request, context
+        wake = asyncio.Event()
+        self._streams.add(wake)
+        sent: tuple[DeviceHealth, ...] | None = None
+        try:
+            while not self._closed:
+                if self._devices is not None and self._devices != sent:
+                    sent = self._devices
+                    yield self._report(sent)
+                elif not await self._woken(wake):
+                    sent = None
+        finally:
+            self._streams.discard(wake)
+
+    async def _woken(self, wake: asyncio.Event) -> bool:
+        """Tell whether something was published within the time that the last report is left alone."""
+        try:
+            async with asyncio.timeout(self._resend):
+                await wake.wait()
+        except TimeoutError:
+            return False
+        wake.clear()
+        return True
+
+    def _wake(self) -> None:
+        for wake in self._streams:
+            wake.set()
+
+    def _report(self, devices: Sequence[DeviceHealth]) -> Message:
+        now = int(self._clock())
+        return api.NodeWatchResourcesResponse(devices=[_encode(device, now) for device in devices])
+
+
+def _encode(health: DeviceHealth, now: int) -> api.DeviceHealth:
+    status = {None: api.UNKNOWN, True: api.HEALTHY, False: api.UNHEALTHY}[health.healthy]
+    message = health.message
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 3] + "..."
+    return api.DeviceHealth(
+        device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
+        health=status,
+        last_updated_time=now,
+        health_check_timeout_seconds=LEASE,
+        message=message,
+    )

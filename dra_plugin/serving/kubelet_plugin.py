@@ -1,0 +1,143 @@
+"""The gRPC side of the driver as a whole: its two sockets, its services, and what the kubelet said.
+
+serve the driver's socket -> serve the registration socket -> the kubelet finds it, asks, and calls
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from dra_plugin.driver import Driver
+from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.serving.calls import ClaimCalls
+from dra_plugin.serving.claims import ClaimSource
+from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.registration import Registrar, Registration
+from dra_plugin.serving.server import services
+from dra_plugin.serving.sockets import plugin_socket, registration_socket, remove_dead_instances
+from folderwatch import FolderWatcher
+from grpcunix import LastingServer, Transport, handler
+from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+
+log = logging.getLogger("nodeplug.dra")
+
+GRACE = 5.0  # seconds for the driver's work when we stop
+MAX_BACKOFF = 2.0  # seconds between tries to serve where a folder is missing
+_REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
+
+
+class Folders(Struct, frozen=True):
+    """Where the sockets lie; the kubelet sees both folders at the same paths."""
+
+    registry: Path  # the kubelet's, /var/lib/kubelet/plugins_registry; it is waited for
+    data: Path  # the driver's own, /var/lib/kubelet/plugins/<driver>; it is made
+
+
+class KubeletPlugin:
+    """Serves a driver to the kubelet while `run` runs."""
+
+    def __init__(
+        self,
+        driver_name: str,
+        driver: Driver | asyncio.Future[Driver],
+        claims: ClaimSource,
+        health: HealthBoard,
+        folders: Folders,
+        watcher: FolderWatcher,
+        turns: ClaimTurns | None = None,
+        pod_uid: str = "",
+        transport: Transport = "builtin",
+    ) -> None:
+        """Prepare. With a `pod_uid` the sockets have names of their own, so that two instances can serve at once.
+
+        A `driver` that is still to come is waited for by each call, as long as the call's deadline lets it. Raises
+        ValueError for an empty `driver_name`.
+        """
+        if not driver_name:
+            raise ValueError("driver name must be set")
+        self.endpoint = plugin_socket(folders.data, driver_name, pod_uid)
+        """The driver's socket, as the kubelet is told."""
+        self._driver_name = driver_name
+        self._folders = folders
+        self._health = health
+        self._calls = ClaimCalls(driver, claims, turns)
+        self._registrar = Registrar(driver_name, self.endpoint)
+        self._plugin = LastingServer(
+            self._make_endpoint,
+            services(self._calls, health),
+            _cannot_serve("the driver"),
+            watcher,
+            patience=MAX_BACKOFF,
+            grace=GRACE,
+            transport=transport,
+        )
+        registered_at = registration_socket(folders.registry, driver_name, pod_uid)
+        self._registration = LastingServer(
+            lambda: registered_at,
+            [handler(_REGISTRATION, self._registrar)],
+            _cannot_serve("the registration"),
+            watcher,
+            patience=MAX_BACKOFF,
+            transport=transport,
+        )
+
+    @property
+    def registration_status(self) -> Registration | None:
+        """What the kubelet said last; None before it said anything."""
+        return self._registrar.status
+
+    @property
+    def registrations(self) -> int:
+        """How often a kubelet registered us."""
+        return self._registrar.registrations
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why a socket cannot be served now; empty when both are."""
+        return tuple(server.error for server in (self._plugin, self._registration) if server.error)
+
+    async def registered(self) -> None:
+        """Return once a kubelet has registered us."""
+        await self._registrar.registered.wait()
+
+    async def run(self) -> None:
+        """Serve, then offer for registration. What cannot be served yet is tried again until it can.
+
+        When this is cancelled the kubelet forgets us first and so sends no more calls; what the driver works for is
+        given a few seconds to be done and answered, what waits is told to come back.
+        """
+        try:
+            remove_dead_instances(self._folders.registry, self._folders.data, self._driver_name)
+        except OSError as error:
+            log.warning("cannot remove sockets of earlier instances: %s", error)
+        plugin = asyncio.create_task(self._plugin.run())
+        registration = asyncio.create_task(self._offer())
+        try:
+            done, _ = await asyncio.wait((plugin, registration), return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()  # raises what ended it
+        finally:
+            await _end(registration)
+            self._health.close()
+            self._calls.close()
+            await _end(plugin)
+            await self._calls.finish(GRACE)
+
+    async def _offer(self) -> None:
+        await self._plugin.served.wait()
+        await self._registration.run()
+
+    def _make_endpoint(self) -> Path:
+        self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return self.endpoint
+
+
+def _cannot_serve(what: str) -> Callable[[str], None]:
+    return lambda reason: log.error("cannot serve %s: %s", what, reason)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,60 @@
+"""The pluginregistration service: who we are, and what the kubelet made of it.
+
+Source: DRA specification, sections 1.3, 1.5 and 2.5.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from grpcunix import Context, RpcError, Status
+from kubeletapi.pluginregistration.v1 import api_pb2 as api
+
+PLUGIN_TYPE = "DRAPlugin"
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""What we serve; the kubelet takes the first DRAPlugin that it knows."""
+
+log = logging.getLogger("nodeplug.dra")
+
+
+class Registration(Struct, frozen=True):
+    """The kubelet's last word: registered, or why not."""
+
+    registered: bool
+    error: str = ""
+
+
+class Registrar:
+    """Answers the kubelet's plugin watcher, at any time and any number of times."""
+
+    def __init__(self, driver_name: str, endpoint: Path, services: Sequence[str] = SERVICES) -> None:
+        """Present the driver that serves `services` at the socket `endpoint`."""
+        self.status: Registration | None = None
+        self.registrations = 0
+        self.registered = asyncio.Event()  # once: a kubelet has taken us
+        self._info = api.PluginInfo(
+            type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
+        )
+
+    async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
+        """Say who we are."""
+        del request, context
+        return self._info
+
+    async def notify_registration_status(
+        self, request: api.RegistrationStatus, context: Context
+    ) -> api.RegistrationStatusResponse:
+        """Take the kubelet's verdict; a refusal is answered with an error, as the kubelet logs that beside its own."""
+        del context
+        before, self.status = self.status, Registration(request.plugin_registered, request.error)
+        if request.plugin_registered:
+            self.registrations += 1
+            self.registered.set()
+            log.info("registered as DRA driver %s", self._info.name)
+            return api.RegistrationStatusResponse()
+        if self.status != before:
+            log.error("the kubelet refused the DRA driver: %s", request.error)
+        raise RpcError(Status.FAILED_PRECONDITION, f"the kubelet refused the driver: {request.error}")

@@ -1,0 +1,93 @@
+"""The DRAPlugin services, v1 and v1beta1, to and from the wire. Only here do refusals of a whole call become statuses.
+
+v1beta1 is v1 without share ids; all else is the same on the wire. Source: DRA specification, sections 1.1, 1.2 and 2.6.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
+from dra_plugin.errors import NotAnsweredInTime
+from dra_plugin.serving.calls import ClaimCalls
+from dra_plugin.serving.health import HealthBoard
+from grpcunix import Context, Handler, RpcError, Status, handler
+from kubeletapi.dra.v1 import api_pb2 as v1
+from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
+from kubeletapi.dra_health.v1 import api_pb2 as health_v1
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
+
+log = logging.getLogger("nodeplug.dra")
+T = TypeVar("T")
+Ask: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
+
+_MARGIN = 1.0  # seconds before the kubelet's deadline, in which words can still reach it
+
+
+def services(calls: ClaimCalls, health: HealthBoard) -> list[Handler]:
+    """Return the handlers of all that a driver's socket serves (see `registration.SERVICES`)."""
+    return [
+        handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, share_ids=True)),
+        handler(v1beta1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, share_ids=False)),
+        handler(health_v1.DESCRIPTOR.services_by_name["DRAResourceHealth"], health),
+        handler(health_v1alpha1.DESCRIPTOR.services_by_name["DRAResourceHealth"], health),
+    ]
+
+
+class DRAPlugin:
+    """One version of the service."""
+
+    def __init__(self, calls: ClaimCalls, *, share_ids: bool) -> None:
+        """Serve `calls`, with or without `share_ids` in the answers."""
+        self._calls = calls
+        self._share_ids = share_ids
+
+    async def node_prepare_resources(
+        self, request: v1.NodePrepareResourcesRequest, context: Context
+    ) -> v1.NodePrepareResourcesResponse:
+        """Prepare claims; each one has its answer."""
+        outcomes = await _ask("prepare", self._calls.prepare, request.claims, context)
+        response = v1.NodePrepareResourcesResponse()
+        for uid, outcome in outcomes.items():
+            entry = response.claims[uid]
+            if isinstance(outcome, ClaimFailed):
+                entry.error = outcome.reason
+            else:
+                entry.devices.extend(self._device(device) for device in outcome)
+        return response
+
+    async def node_unprepare_resources(
+        self, request: v1.NodeUnprepareResourcesRequest, context: Context
+    ) -> v1.NodeUnprepareResourcesResponse:
+        """Undo what was prepared; each claim has its answer."""
+        outcomes = await _ask("unprepare", self._calls.unprepare, request.claims, context)
+        response = v1.NodeUnprepareResourcesResponse()
+        for uid, outcome in outcomes.items():
+            entry = response.claims[uid]
+            if outcome is not None:
+                entry.error = outcome.reason
+        return response
+
+    def _device(self, prepared: PreparedDevice) -> v1.Device:
+        """Encode a device. Pods name requests without what was chosen below them, so that is cut off."""
+        return v1.Device(
+            request_names=dict.fromkeys(request.partition("/")[0] for request in prepared.requests),
+            pool_name=prepared.pool,
+            device_name=prepared.device,
+            cdi_device_ids=prepared.cdi_device_ids,
+            share_id=prepared.share_id if self._share_ids else None,
+        )
+
+
+async def _ask(verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context) -> Mapping[str, T]:
+    """Ask for the outcome of every claim, in time for the kubelet to hear it. Raises `RpcError` where there is none."""
+    refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+    left = context.time_remaining()
+    try:
+        return await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
+    except NotAnsweredInTime as late:
+        code, reason = Status.UNAVAILABLE, str(late)
+    except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
+        code, reason = Status.INTERNAL, f"{verb} resource claims: {error}"
+    log.warning("cannot %s %s: %s", verb, ", ".join(map(str, refs)), reason)
+    raise RpcError(code, reason)

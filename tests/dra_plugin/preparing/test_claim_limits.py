@@ -1,0 +1,217 @@
+"""What a claim cannot do although anybody can write it: large specs, groups for processes, files that stay for ever."""
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_plugin.driver import ClaimRef
+from dra_plugin.preparing.claim_record import AllocatedDevice, Record, encode
+from dra_plugin.preparing.device_config import InvalidConfig, Settings, read, read_configs
+from dra_plugin.preparing.edits import MOST_ENVIRONMENT, TooManyVariables, claim_spec
+from dra_plugin.preparing.metadata import DeviceMetadata
+from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
+from hostdevices import Device, Devnode, Host
+from hostdevices.presence import Presence
+from resourceapi.objects import ObjectMeta, from_dict, to_dict, v1
+from resources.resource import NodeAccess, Resource
+from resources.selector import Kinds
+from resources.template import ValueTooLong
+
+DRIVER = "nodeplug.dev"
+CLAIM = ClaimRef("default", "mine", "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")
+COUNT = 32  # the most devices of a claim
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> tuple[Presence, list[Device]]:
+    """As many devices with long names as a claim can have."""
+    (tmp_path / "sys").mkdir()
+    presence = Presence(Host(tmp_path))
+    name = "gadget-with-a-rather-long-name-of-fifty-charact-{:02}"
+    found = [
+        Device(name.format(i), "misc", "x", devnodes=(Devnode(f"/dev/{name.format(i)}", "c", 240, i),))
+        for i in range(COUNT)
+    ]
+    presence.update({each.id: each for each in found}, found)
+    return presence, found
+
+
+def result(device: str, request: str = "r") -> v1.DeviceRequestAllocationResult:
+    return v1.DeviceRequestAllocationResult(request=request, driver=DRIVER, pool="n", device=device)
+
+
+def config(source: str = "FromClaim", **said: Any) -> v1.DeviceAllocationConfiguration:
+    parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", **said}
+    opaque = v1.OpaqueDeviceConfiguration(driver=DRIVER, parameters=parameters)
+    return v1.DeviceAllocationConfiguration(source=source, opaque=opaque)
+
+
+def settings(*configs: v1.DeviceAllocationConfiguration, access: NodeAccess | None = None) -> Settings:
+    """What holds for a device of a claim with these configurations."""
+    allocation = v1.DeviceAllocationResult(results=(result("d"),), config=configs)
+    resource = Resource("example.com/misc", Kinds(("misc",)), access=access)
+    return read_configs(allocation, DRIVER, ()).settings(resource, allocation.results[0])
+
+
+def record(presence: Presence, devices: list[Device], *held: Settings) -> Record:
+    """A claim with a request for each of `held`, of all devices."""
+    allocated = tuple(
+        AllocatedDevice(f"r{i}", device.id, "example.com/misc", presence.seen(device), "rw", each)
+        for i, each in enumerate(held)
+        for device in devices
+    )
+    return Record(claim=CLAIM, results=(), allocated_at="", devices=(), allocated=allocated)
+
+
+def test_a_value_that_names_too_much_is_refused_by_its_name(devices: tuple[Presence, list[Device]]) -> None:
+    """One such configuration made 2.4 MB of CDI, 32 of them 76 MB; a container has room for 2 MiB at the most."""
+    found = settings(config(env={"MODEL": "{model}", "A0": "{devnodes}{ids}" * 660}))
+    written = record(*devices, found)
+    tracemalloc.start()
+    try:
+        words = r"^variable A0 of request r0: more than 32768 bytes with the facts of 32 device\(s\)"
+        with pytest.raises(ValueTooLong, match=words):
+            claim_spec(DRIVER, written, devices[0])
+        assert tracemalloc.get_traced_memory()[1] < 2 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_variables_are_refused_before_a_lease_has_them() -> None:
+    configs = [config(env={f"A{i}": "{devnodes}{ids}" * 640}) for i in range(32)]
+    with pytest.raises(InvalidConfig, match=r"^request r: \d+ bytes of variables, the limit is 32768; shorten A\d"):
+        settings(*configs)
+    assert settings(*configs[:3]).env.keys() == {"A0", "A1", "A2"}
+
+
+def test_all_variables_together_have_a_limit(devices: tuple[Presence, list[Device]]) -> None:
+    found = settings(config(env={f"A{i}": "{devnodes}" * 10 for i in range(20)}))
+    assert claim_spec(DRIVER, record(devices[0], devices[1][:1], found), devices[0]) is not None
+    with pytest.raises(
+        TooManyVariables, match=rf"^claim default/mine.* bytes of variables, the limit is {MOST_ENVIRONMENT}"
+    ):
+        claim_spec(DRIVER, record(*devices, found), devices[0])
+
+
+def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, list[Device]]) -> None:
+    most = settings(*(config(env={f"A{i}": "x" * 10_000}) for i in range(3)))
+    written = record(*devices, most)
+    spec = claim_spec(DRIVER, written, devices[0])
+    assert spec is not None
+    assert len(encode(written)) < 1_200_000  # of which a device's share is the same text each time
+    assert sum(len(text) for each in spec.devices for text in each.container_edits.env) < MOST_ENVIRONMENT
+
+
+@pytest.mark.parametrize(
+    ("by_class", "by_claim", "groups"),
+    [
+        ({}, {"uid": 1000, "gid": 6, "mode": "0777"}, ()),
+        ({}, {"gid": 6}, ()),
+        ({"uid": 0, "gid": 44}, {}, (44,)),
+        ({"uid": 0, "gid": 44}, {"gid": 6}, ()),
+        ({"uid": 0, "gid": 44}, {"mode": "0660"}, (44,)),
+        ({"uid": 0, "gid": 44}, {"mode": "0600"}, ()),
+        ({"uid": 0, "gid": 44}, {"uid": 1000}, (44,)),
+        ({"gid": 44}, {"uid": 1000}, ()),  # the class gives its nodes that group, and no process
+        ({"uid": 0, "gid": 44, "mode": "0600"}, {"mode": "0660"}, ()),
+    ],
+)
+def test_no_process_gets_a_group_by_what_a_claim_says(
+    by_class: dict[str, Any], by_claim: dict[str, Any], groups: tuple[int, ...], devices: tuple[Presence, list[Device]]
+) -> None:
+    """Where policies say which groups a pod may have, a claim must not go around them."""
+    found = settings(config(access=by_claim), config("FromClass", access=by_class))
+    spec = claim_spec(DRIVER, record(devices[0], devices[1][:1], found), devices[0])
+    assert spec is not None
+    (device,) = spec.devices
+    assert device.container_edits.additional_gids == groups
+    (node,) = device.container_edits.device_nodes  # which are the container's own
+    assert (node.uid, node.gid) == tuple((by_class | by_claim).get(name) for name in ("uid", "gid"))
+
+
+def test_the_resources_own_group_is_the_administrators(devices: tuple[Presence, list[Device]]) -> None:
+    found = settings(config(env={"A": "x"}), access=NodeAccess(uid=0, gid=44))
+    assert found.grants_group
+    assert not settings(config(access={"gid": 6}), access=NodeAccess(uid=0, gid=44)).grants_group
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "PATH", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", "ENV", "PYTHONPATH", "PYTHONSTARTUP"),
+        *("PERL5LIB", "PERL5OPT", "NODE_OPTIONS", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"),
+        *("NVIDIA_VISIBLE_DEVICES", "https_proxy", "HTTPS_PROXY"),
+    ],
+)
+def test_variables_that_are_not_a_claims_to_set(name: str) -> None:
+    parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", "env": {name: "x"}}
+    with pytest.raises(InvalidConfig, match=rf"^parameters\.env\.{name}: is not for a "):
+        read(json.dumps(parameters), from_class=False)
+    if name not in ("LD_PRELOAD", "PATH", "GLIBC_TUNABLES"):
+        assert read(json.dumps(parameters), from_class=True).env == {name: "x"}
+
+
+LONG = [("default", "a" * 253), ("n" * 63, "b" * 253), ("default", "a" * 247), ("default", "a" * 248)]
+
+
+def metadata(claim: ClaimRef) -> DeviceMetadata:
+    meta = ObjectMeta(name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=1)
+    return from_dict(DeviceMetadata, to_dict(DeviceMetadata(metadata=meta)))
+
+
+@pytest.mark.parametrize(("namespace", "name"), LONG)
+def test_the_longest_names_have_files_and_they_go(tmp_path: Path, namespace: str, name: str) -> None:
+    """Their device was lost: writing failed after the lease was there, and so did undoing."""
+    folder = MetadataFolder(tmp_path, DRIVER)
+    claim, other = ClaimRef(namespace, name, "u"), ClaimRef(namespace, name[:-1] + "c", "v")
+    for each in (claim, other):
+        folder.write(each, "gpu", metadata(each))
+        assert folder.read(each, "gpu") == metadata(each)
+    assert folder.file(claim, "gpu") != folder.file(other, "gpu")
+    spec = folder.cdi_spec(claim, [RequestMetadata("gpu", {})])
+    (mount,) = spec.devices[0].container_edits.mounts
+    assert mount.host_path == str(folder.file(claim, "gpu"))
+    assert f"/resourceclaims/{name}/gpu/" in mount.container_path
+    folder.keep([claim])
+    assert folder.read(other, "gpu") is None
+    assert folder.read(claim, "gpu") is not None
+    folder.remove(claim)
+    folder.remove(claim)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("default", "../../pwn"), ("default", ""), ("", "x"), ("a/b", "\0")])
+def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, namespace: str, name: str) -> None:
+    folder = MetadataFolder(tmp_path, DRIVER)
+    kept = ClaimRef("default", "kept", "k")
+    folder.write(kept, "gpu", metadata(kept))
+    folder.remove(ClaimRef(namespace, name, "u"))
+    folder.keep([ClaimRef(namespace, name, "u"), kept])
+    assert folder.read(kept, "gpu") is not None
+
+
+def test_other_things_in_the_place_of_a_folder_go_too(tmp_path: Path) -> None:
+    folder = MetadataFolder(tmp_path / "all", DRIVER)
+    claim = ClaimRef("default", "mine", "u")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "all").mkdir()
+    place = folder.file(claim, "any").parent.parent
+    place.symlink_to(outside)
+    folder.remove(claim)
+    place.write_text("x")
+    folder.remove(claim)
+    assert not place.exists()
+    assert outside.exists()
+
+
+def test_a_request_with_a_name_that_no_file_can_have_is_gone_already(tmp_path: Path) -> None:
+    folder = MetadataFolder(tmp_path / ("x" * 255) / ("y" * 255), DRIVER)
+    folder.remove(ClaimRef("default", "mine", "u"))
+    too_long = MetadataFolder(Path(f"{tmp_path}/{'z' * 300}"), DRIVER)
+    too_long.remove(ClaimRef("default", "mine", "u"))
+    too_long.keep([])
+    assert too_long.read(ClaimRef("default", "mine", "u"), "r" * 300) is None

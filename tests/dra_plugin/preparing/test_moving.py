@@ -1,0 +1,84 @@
+"""Devices of prepared claims that move, go and come back: the answer stays, and what a runtime finds is where they are.
+
+The kubelet repeats an old answer whenever a container starts again, and asks nobody.
+"""
+
+import pytest
+from msgspec.structs import replace
+
+from dra_plugin.driver import PreparedDevice
+from tests.dra_plugin.preparing.world import World, claim, result
+from tests.running import until
+
+WANTED = claim(result("misc-fuse"))
+
+
+def nodes(world: World, answer: tuple[PreparedDevice, ...]) -> list[str]:
+    """Return what a container gets that starts now; nothing where the runtime refuses it."""
+    known = world.devices()
+    return [
+        node.path for x in answer for name in x.cdi_device_ids if name in known for node in known[name].device_nodes
+    ]
+
+
+def move(world: World) -> None:
+    """Have a scan find the fuse device at the other node."""
+    world.scan(fuse=replace(world.made_up.devices()["misc-kvm"], id="misc-fuse"))
+
+
+async def test_a_device_that_moves_is_described_where_it_is_now(world: World) -> None:
+    answer = await world.prepare(WANTED)
+    leases = world.ledger.leases()
+    move(world)
+    await until(lambda: nodes(world, answer) == ["/dev/kvm"])
+    world.scan()
+    await until(lambda: nodes(world, answer) == ["/dev/fuse"])
+    assert world.ledger.leases() == leases  # a lease does not depend on where its device is
+
+
+async def test_a_moved_device_is_described_before_anybody_asks_again_after_a_restart(world: World) -> None:
+    answer = await world.prepare(WANTED)
+    await world.restart("next-boot")
+    assert nodes(world, answer) == ["/dev/fuse"]
+    move(world)
+    await until(lambda: nodes(world, answer) == ["/dev/kvm"])
+    assert await world.prepare(WANTED) == answer
+    assert nodes(world, answer) == ["/dev/kvm"]
+
+
+async def test_a_device_that_is_unplugged_has_no_description_and_the_same_one_again_when_it_is_back(
+    world: World,
+) -> None:
+    answer = await world.prepare(WANTED)
+    world.made_up.remove_node("fuse")
+    world.scan()
+    await until(lambda: nodes(world, answer) == [])
+    assert "device misc-fuse is unhealthy: it is gone" in await world.refusal(WANTED)
+    assert world.units() == ["misc-fuse"]  # still the claim's: a container may have it open
+    world.made_up.renumber("fuse", 0)
+    world.scan()
+    await until(lambda: nodes(world, answer) == ["/dev/fuse"])
+    assert await world.prepare(WANTED) == answer
+
+
+async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(world: World) -> None:
+    answer = await world.prepare(WANTED)
+    world.made_up.renumber("fuse", 77)  # /dev/fuse opens something else, and no scan has seen it yet
+    assert "changed since it was published" in await world.refusal(WANTED)
+    assert world.units() == ["misc-fuse"]
+    world.made_up.renumber("fuse", 0)
+    assert await world.prepare(WANTED) == answer
+
+
+async def test_what_cannot_be_described_is_described_after_the_next_scan(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await world.prepare(WANTED)
+    hidden = world.cdi.rename(world.folder / "hidden")
+    world.cdi.write_text("a disk that is not mounted")
+    move(world)
+    await until(lambda: "cannot describe devices of a claim" in caplog.text)
+    world.cdi.unlink()
+    hidden.rename(world.cdi)
+    move(world)
+    await until(lambda: nodes(world, answer) == ["/dev/kvm"])

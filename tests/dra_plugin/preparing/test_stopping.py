@@ -1,0 +1,40 @@
+"""A stop while the driver works for the kubelet: what is under way is brought to its end and answered."""
+
+import asyncio
+
+import pytest
+
+from dra_plugin.driver import ClaimFailed
+from dra_plugin.serving.sockets import registration_socket
+from tests.checkpoint.build import opened
+from tests.dra_plugin.preparing.cluster import Cluster
+from tests.dra_plugin.preparing.node import Node
+from tests.dra_plugin.preparing.world import DRIVER, config, result
+from tests.running import until
+
+
+@pytest.mark.parametrize("disk", ["works", "refuses"])
+async def test_what_is_being_prepared_is_done_or_undone_before_the_end(node: Node, cluster: Cluster, disk: str) -> None:
+    pipe = node.hold_reset("fuse")
+    wanted = await cluster.allocate("mine", result("misc-fuse"), configs=(config(reset=True),))
+    call = asyncio.create_task(node.outcomes(wanted))
+    await until(node.units)
+    if disk == "refuses":
+        node.cdi.write_text("no folder can be made here")
+    stopping = asyncio.create_task(node.end())
+    await until(lambda: not registration_socket(node.folders.registry, DRIVER).exists())
+    await asyncio.to_thread(pipe.read_bytes)
+    outcome = (await call)[wanted.metadata.uid]
+    await stopping
+    ledger = await opened(node.state)
+    phases = [lease.phase for lease in ledger.leases()]
+    await ledger.close()
+    if disk == "refuses":
+        assert isinstance(outcome, ClaimFailed)
+        assert "File exists" in outcome.reason
+        assert phases == []
+        node.cdi.unlink()
+    else:
+        assert not isinstance(outcome, ClaimFailed)
+        assert phases == ["done"]
+    await node.begin()

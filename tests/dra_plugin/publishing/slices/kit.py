@@ -1,0 +1,181 @@
+"""An API server, and controllers beside it. What is looked at and done goes over HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar, cast
+
+from msgspec.structs import replace
+
+from controlplane.apiserver import Server
+from controlplane.apiserver.app import Application
+from controlplane.apiserver.kinds import Decoded, Rules
+from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Statistics
+from resourceapi.client import Client, Credentials
+from resourceapi.objects import ObjectMeta, core, v1
+from tests.dra_plugin.publishing.slices.build import DRIVER, NODE
+from tests.running import running
+
+T = TypeVar("T")
+LOCAL = Owner.node(NODE)
+Plain = dict[str, Any]
+SECONDS = 30.0  # that anything may take on a slow machine
+
+
+class Stand:
+    """A cluster without anything but a Node."""
+
+    def __init__(self) -> None:
+        self.server = Server(token="t", collect_after=None)
+        self.faults = Faults(self.server.application)
+        self.server.application = cast("Application", self.faults)
+        self.errors: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self._changed = self.server.store.subscribe()
+        await self.server.__aenter__()
+        credentials = Credentials(server=self.server.url, token="t")
+        self.client = Client(lambda: credentials, attempts=1)
+        node = core.Node(metadata=ObjectMeta(name=NODE))
+        self.node = await asyncio.to_thread(self.client.resource(core.Node).create, node)
+        self._slices = self.client.resource(v1.ResourceSlice)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.__aexit__()
+        self.client.close()
+
+    @asynccontextmanager
+    async def controller(
+        self, resources: DriverResources | None = None, owner: Owner | None = LOCAL, **options: Any
+    ) -> AsyncIterator[Controller]:
+        """A controller that runs; it has looked at what is desired."""
+        found = Controller(self.client.aio, DRIVER, owner, resources=resources, on_error=self.note, **options)
+        async with running(found.run()):
+            async with asyncio.timeout(SECONDS):
+                await found.settled()
+            yield found
+
+    def note(self, error: Exception, message: str) -> None:
+        """Remember an error."""
+        self.errors.append(f"{message}: {error}")
+
+    async def create(self, *objects: v1.ResourceSlice) -> None:
+        """Somebody else creates slices."""
+        for each in objects:
+            await asyncio.to_thread(self._slices.create, each)
+
+    async def update(self, changed: v1.ResourceSlice) -> None:
+        """Somebody else changes a slice."""
+        await asyncio.to_thread(self._slices.update, changed)
+
+    async def delete(self, *names: str) -> None:
+        """Somebody else deletes slices."""
+        for name in names:
+            await asyncio.to_thread(self._slices.delete, name)
+
+    async def slices(self) -> list[v1.ResourceSlice]:
+        """The slices on the server, by name."""
+        page = await asyncio.to_thread(self._slices.list)
+        return sorted(page.items, key=lambda each: each.metadata.name)
+
+    async def until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
+        """What `ask` answers as soon as it answers, asking after each change of the server's objects."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                self._changed.clear()
+                if (answer := await ask()) is not None:
+                    return answer
+                await self._changed.wait()
+
+    async def until_names(self, count: int, *, without: Collection[str] = ()) -> list[str]:
+        """The names of the slices, once there are so many, none of them among `without`."""
+
+        async def there() -> list[str] | None:
+            names = [each.metadata.name for each in await self.slices()]
+            return names if len(names) == count and not set(without) & set(names) else None
+
+        return await self.until(there)
+
+    async def until_watched(self) -> None:
+        """Return when somebody has listed slices and watches them."""
+        async with asyncio.timeout(SECONDS):
+            await self.faults.watched.wait()
+
+    def serve_slices(self, *versions: str) -> None:
+        """Have the server know slices in these versions only."""
+        kind = self._kind()
+        kept = tuple(each for each in kind.versions if each.name in versions)
+        self.server.registry.add(replace(kind, versions=kept))
+
+    def switch_off(self, drop: Callable[[Plain], None]) -> None:
+        """Have the server drop fields of every slice that it is sent; `drop` changes the spec."""
+        kind = self._kind()
+        self.server.registry.add(replace(kind, rules=cast("Rules", _Dropping(kind.rules, drop))))
+
+    def _kind(self) -> Any:
+        return next(kind for kind in self.server.registry if kind.plural == "resourceslices")
+
+
+class Faults:
+    """Stands before the server: counts requests, and has some of them go wrong, in the order in which it was told."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._planned: list[tuple[str, int, dict[str, str], bool]] = []
+        self.requests: list[str] = []
+        self.watched = asyncio.Event()
+
+    def refuse(self, method: str, code: int, **headers: str) -> None:
+        """The next request with this method is answered like that, and not done."""
+        self._planned.append((method, code, headers, False))
+
+    def do_and_garble(self, method: str) -> None:
+        """The next request with this method is done, but its answer cannot be read."""
+        self._planned.append((method, 200, {}, True))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        self.requests.append(f"{scope['method']} {scope['path']}")
+        if b"watch=true" in scope["query_string"]:
+            self.watched.set()
+        if not self._planned or self._planned[0][0] != scope["method"]:
+            await self._application(scope, receive, send)
+            return
+        _, code, headers, is_done = self._planned.pop(0)
+        if is_done:
+            await self._application(scope, receive, _nowhere)
+        status = {"kind": "Status", "code": code, "reason": "Scripted", "message": "scripted"}
+        body = b"no JSON" if is_done else json.dumps(status).encode()
+        shown = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": code, "headers": shown})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _nowhere(message: Any) -> None:
+    """Nobody hears it."""
+
+
+class _Dropping:
+    """Rules of a server with a feature off."""
+
+    def __init__(self, rules: Rules, drop: Callable[[Plain], None]) -> None:
+        self._rules, self._drop = rules, drop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rules, name)
+
+    def decode(self, value: Plain, version: str) -> Decoded:
+        """The object without the feature's fields."""
+        found = self._rules.decode(value, version)
+        self._drop(found.object["spec"])
+        return found
+
+
+def writes(controller: Controller) -> tuple[int, int, int]:
+    """Creates, updates, deletes."""
+    found: Statistics = controller.statistics
+    return found.creates, found.updates, found.deletes

@@ -1,0 +1,101 @@
+"""A server in memory whose watch is as late as a test wants, and whose answers can get lost."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from dra_plugin.publishing.slices.publisher import Publisher
+from resourceapi.client import Refused, Unreachable
+from resourceapi.objects import v1, with_defaults
+
+Deliver: TypeAlias = Callable[[Publisher], object]
+
+
+class MemoryServer:
+    """Stores slices as the API does. `events` are what a watch has still to tell."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, v1.ResourceSlice] = {}
+        self.events: list[Deliver] = []
+        self.version = 0
+        self.writes = 0
+        self.fails: str = ""  # the next write: "before" it is done, or "after"
+
+    async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """A new name and uid."""
+        name = f"{wanted.metadata.generate_name}{self.version}"
+        metadata = replace(wanted.metadata, name=name, uid=f"uid-{name}")
+        return self._write(replace(wanted, metadata=metadata))
+
+    async def update(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        """Only of the version that is there."""
+        self._check(wanted)
+        return self._write(wanted)
+
+    async def delete(self, stored: v1.ResourceSlice) -> None:
+        """Only of the version that is there."""
+        self._check(stored)
+        self._may_fail("before")
+        self.take(stored.metadata.name)
+        self._may_fail("after")
+
+    async def get(self, name: str) -> v1.ResourceSlice:
+        """As it is now."""
+        if name not in self.objects:
+            raise Refused(404, "NotFound", f'"{name}" not found', {"name": name}, None)
+        return self.objects[name]
+
+    async def node_uid(self, name: str) -> str:
+        """The only node's."""
+        return "node-uid"
+
+    def take(self, name: str) -> None:
+        """A slice is deleted, by whomever."""
+        gone = self.objects.pop(name)
+        self.version += 1
+        last = _at(gone, self.version)
+        self.events.append(lambda publisher: publisher.removed(last))
+
+    def put(self, stored: v1.ResourceSlice) -> v1.ResourceSlice:
+        """A slice is stored, by whomever."""
+        self.version += 1
+        found = with_defaults(_at(stored, self.version), datetime.now(UTC))
+        self.objects[found.metadata.name] = found
+        self.events.append(lambda publisher: publisher.changed(found))
+        return found
+
+    def list_to(self, publisher: Publisher) -> None:
+        """The watch lists everything anew; what it has not told is lost."""
+        self.events.clear()
+        publisher.listed(tuple(self.objects.values()), str(self.version))
+
+    def tell(self, publisher: Publisher, count: int) -> None:
+        """The watch tells its next events."""
+        for _ in range(min(count, len(self.events))):
+            self.events.pop(0)(publisher)
+
+    def _write(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+        self._may_fail("before")
+        self.writes += 1
+        found = self.put(wanted)
+        self._may_fail("after")
+        return found
+
+    def _check(self, wanted: v1.ResourceSlice) -> None:
+        name = wanted.metadata.name
+        now = self.objects.get(name)
+        if now is None:
+            raise Refused(404, "NotFound", f'"{name}" not found', {"name": name}, None)
+        if now.metadata.resource_version != wanted.metadata.resource_version:
+            raise Refused(409, "Conflict", f'"{name}" changed', {"name": name}, None)
+
+    def _may_fail(self, when: str) -> None:
+        if self.fails == when:
+            self.fails = ""
+            raise Unreachable("the server hung up")
+
+
+def _at(stored: v1.ResourceSlice, version: int) -> v1.ResourceSlice:
+    return replace(stored, metadata=replace(stored.metadata, resource_version=str(version)))

@@ -1,0 +1,394 @@
+"""The controller beside a server on which others are busy, too, and that fails now and then."""
+
+import asyncio
+import socket
+
+import pytest
+from msgspec.structs import replace
+
+from controlplane.apiserver import Server
+from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
+from resourceapi.client import AsyncClient, Client, Credentials
+from resourceapi.objects import ObjectMeta, core, v1, write_object
+from tests.dra_plugin.publishing.slices.build import DRIVER, NODE, changed, device, indexed, one_pool, slices, stored
+from tests.dra_plugin.publishing.slices.kit import LOCAL, SECONDS, Stand, writes
+from tests.dra_scenarios import scenario
+from tests.resourceapi.client.peer import Request, client_of, event, serving
+from tests.running import running
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+D1, D2, D3 = (device(f"device-{number}") for number in (1, 2, 3))
+QUICK = Limits(first_retry=0.001, longest_retry=0.01, rate=1e6)
+
+
+async def test_slices_that_others_delete_come_back_without_the_delay(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1, D2, D3)), sync_delay=3600.0) as controller:
+        before = await stand.until_names(3)
+        await stand.delete(*before)
+        await stand.until_names(3, without=before)
+        await controller.settled()
+        found = await stand.slices()
+        assert [each.spec.devices for each in found] == [(D1,), (D2,), (D3,)]
+        assert {each.spec.pool.resource_slice_count for each in found} == {3}
+        assert len({each.spec.pool.generation for each in found}) == 1
+    assert stand.errors == []
+
+
+async def test_one_of_them_comes_back_too(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1, D2)), sync_delay=3600.0) as controller:
+        first, second = await stand.until_names(2)
+        await stand.delete(second)
+        assert first in await stand.until_names(2, without=[second])
+        await controller.settled()
+        assert writes(controller) == (3, 1, 0)
+        assert {each.spec.pool.generation for each in await stand.slices()} == {2}
+
+
+async def test_what_nobody_wants_may_be_deleted_by_others(stand: Stand) -> None:
+    await stand.create(stored("a", D1, pool="foreign"))
+    async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0):
+        await stand.delete("a")
+        (name,) = await stand.until_names(1)
+        await stand.delete(name)
+        assert await stand.until_names(1, without=[name]) != ["a"]
+
+
+async def test_what_others_change_is_set_right_after_the_delay(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1)), sync_delay=0.0):
+        (found,) = await stand.slices()
+        await stand.update(replace(found, spec=replace(found.spec, devices=(D2,))))
+
+        async def is_right() -> bool | None:
+            (now,) = await stand.slices()
+            return True if now.spec.devices == (D1,) else None
+
+        await stand.until(is_right)
+
+
+async def test_pools_come_and_go_as_the_driver_wants(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1))) as controller:
+        controller.update(DriverResources({"other": Pool(slices=slices(D2)), "third": Pool(slices=slices(D3))}))
+        await controller.settled()
+        assert sorted(each.spec.pool.name for each in await stand.slices()) == ["other", "third"]
+        controller.update(DriverResources())
+        await controller.settled()
+        assert await stand.slices() == []
+        assert writes(controller) == (3, 0, 3)
+
+
+async def test_nothing_is_deleted_before_the_driver_has_said_what_it_wants(stand: Stand) -> None:
+    await stand.create(indexed(0, D1))
+    controller = Controller(stand.client.aio, DRIVER, LOCAL, sync_delay=0.0)
+    async with running(controller.run()):
+        await stand.until_watched()
+        controller.update(one_pool(*slices(D1)))
+        await controller.settled()
+    assert writes(controller) == (0, 0, 0)
+
+
+@scenario(208)
+async def test_large_pools_come_and_go_ten_times(stand: Stand) -> None:
+    large = one_pool(*(Slice(devices=tuple(device(f"d-{n}-{i}") for i in range(64))) for n in range(5)))
+    async with stand.controller(large) as controller:
+        for times in range(1, 11):
+            controller.update(large)
+            await controller.settled()
+            found = await stand.slices()
+            assert sum(len(each.spec.devices) for each in found) == 320
+            assert {each.spec.pool.resource_slice_count for each in found} == {5}
+            controller.update(DriverResources())
+            await controller.settled()
+            assert await stand.slices() == []
+            assert writes(controller) == (5 * times, 0, 5 * times)
+
+
+async def test_slices_of_other_drivers_and_nodes_are_left_alone(stand: Stand) -> None:
+    foreign = stored("a", D1)
+    elsewhere = stored("b", D1)
+    await stand.create(
+        replace(foreign, spec=replace(foreign.spec, driver="other.example.com")),
+        replace(elsewhere, spec=replace(elsewhere.spec, node_name="another")),
+    )
+    async with stand.controller(DriverResources(), sync_delay=0.0) as controller:
+        controller.update(one_pool(*slices(D1)))
+        await controller.settled()
+        assert [each.metadata.name for each in await stand.slices()][1:] == ["a", "b"]
+
+
+@scenario(100)
+async def test_a_controller_of_one_pool_takes_exactly_that_one(stand: Stand) -> None:
+    complaint = 'processing update DriverResources: ReconcilePoolWithName="pool", but found {} pools;' + (
+        " expected exactly one pool with this name"
+    )
+    right = one_pool(*slices(D1), all_nodes=True)
+    async with stand.controller(right, reconcile_pool="pool") as controller:
+        for wrong, count in (({**right.pools, "b": Pool()}, 2), ({"b": Pool(slices=slices(D2))}, 1)):
+            controller.update(DriverResources(wrong))
+            await controller.settled()
+            assert stand.errors.pop() == complaint.format(count)
+            assert writes(controller) == (1, 0, 0)
+        controller.update(right)
+        controller.update(DriverResources())
+        await controller.settled()
+        assert stand.errors == []
+        assert writes(controller) == (1, 0, 1)
+
+
+@scenario(102)
+async def test_a_controller_of_one_pool_sees_no_other(stand: Stand) -> None:
+    desired = one_pool(*slices(D1), all_nodes=True)
+    async with stand.controller(desired, reconcile_pool="pool", sync_delay=0.0):
+        before = await stand.until_names(1)
+        await stand.create(stored("other", D2, pool="other", all_nodes=True))
+        await stand.delete(*before)
+        names = await stand.until_names(2, without=before)
+        assert "other" in names
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+async def test_servers_of_every_age(stand: Stand, version: str) -> None:
+    stand.serve_slices(version)
+    async with stand.controller(one_pool(*slices(D1))) as controller:
+        controller.update(one_pool(*slices(changed("device-1"))))
+        await controller.settled()
+        assert writes(controller) == (1, 1, 0)
+        controller.update(DriverResources())
+        await controller.settled()
+        assert writes(controller) == (1, 1, 1)
+    assert stand.errors == []
+
+
+async def test_the_node_is_asked_for_its_uid_once(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1, D2))) as controller:
+        controller.update(one_pool(*slices(D1, D2, D3)))
+        await controller.settled()
+    assert stand.faults.requests.count(f"GET /api/v1/nodes/{NODE}") == 1
+
+
+async def test_a_known_uid_is_taken(stand: Stand) -> None:
+    async with stand.controller(one_pool(*slices(D1)), Owner.node(NODE, "known")):
+        (found,) = await stand.slices()
+    assert found.metadata.owner_references[0].uid == "known"
+    assert f"GET /api/v1/nodes/{NODE}" not in stand.faults.requests
+
+
+async def test_a_node_that_was_made_anew_owns_what_comes_back(stand: Stand) -> None:
+    """Else the garbage collector would delete it again and again."""
+    nodes = stand.client.resource(core.Node)
+    async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0):
+        before = await stand.until_names(1)
+        await asyncio.to_thread(nodes.delete, NODE)
+        made = await asyncio.to_thread(nodes.create, core.Node(metadata=ObjectMeta(name=NODE)))
+        await stand.delete(*before)
+        await stand.until_names(1, without=before)
+        (found,) = await stand.slices()
+    assert found.metadata.owner_references[0].uid == made.metadata.uid
+
+
+async def test_a_node_that_is_not_there_yet_is_waited_for(stand: Stand) -> None:
+    nodes = stand.client.resource(core.Node)
+    await asyncio.to_thread(nodes.delete, NODE)
+    async with stand.controller(one_pool(*slices(D1)), limits=QUICK):
+        assert stand.errors[0] == (
+            'processing ResourceSlice objects: retrieve node "owner": 404 NotFound: nodes "owner" not found'
+        )
+        await asyncio.to_thread(nodes.create, core.Node(metadata=ObjectMeta(name=NODE)))
+        await stand.until_names(1)
+
+
+async def test_a_conflict_leads_to_another_look(stand: Stand) -> None:
+    """What others wrote meanwhile stays, where it is not ours."""
+    async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0) as controller:
+        (found,) = await stand.slices()
+        await stand.update(replace(found, metadata=replace(found.metadata, labels={"a": "b"})))
+        stand.faults.refuse("PUT", 409)
+        controller.update(one_pool(*slices(D2)))
+        await controller.settled()
+        (found,) = await stand.slices()
+    assert found.spec.devices == (D2,)
+    assert found.metadata.labels == {"a": "b"}
+    assert stand.errors == []
+
+
+async def test_conflicts_without_end_are_told(stand: Stand) -> None:
+    await stand.create(indexed(0, D1))
+    for _ in range(4):
+        stand.faults.refuse("PUT", 409)
+    async with stand.controller(one_pool(*slices(D2)), limits=QUICK) as controller:
+        assert stand.errors == ["processing ResourceSlice objects: update resource slice: 409 Scripted: scripted"]
+
+        async def is_updated() -> bool | None:
+            (now,) = await stand.slices()
+            return True if now.spec.devices == (D2,) else None
+
+        await stand.until(is_updated)
+        await controller.settled()
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "step"),
+    [
+        ("POST", 429, "create resource slice"),
+        ("POST", 403, "create resource slice"),
+        ("POST", 503, "create resource slice"),
+        ("PUT", 500, "update resource slice"),
+        ("DELETE", 503, "remove slices"),
+        ("DELETE", 403, "remove slices"),
+    ],
+)
+async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str, code: int, step: str) -> None:
+    await stand.create(indexed(0, D1), stored("a", D1))
+    stand.faults.refuse(method, code, retry_after="0")
+    async with stand.controller(one_pool(*slices(D2, D3)), limits=QUICK) as controller:
+        assert stand.errors == [f"processing ResourceSlice objects: {step}: {code} Scripted: scripted"]
+
+        async def is_right() -> bool | None:
+            found = await stand.slices()
+            return True if [each.spec.devices for each in found] == [(D2,), (D3,)] else None
+
+        await stand.until(is_right)
+        await controller.settled()
+        assert controller.problem == ""
+        assert len({each.spec.pool.generation for each in await stand.slices()}) == 1
+
+
+async def test_what_may_have_been_created_is_looked_for_first(stand: Stand) -> None:
+    """The slice was stored but the answer got lost: no second one is made."""
+    stand.faults.do_and_garble("POST")
+    async with stand.controller(one_pool(*slices(D1)), limits=QUICK) as controller:
+        (error,) = stand.errors
+        assert error.startswith("processing ResourceSlice objects: create resource slice: POST")
+        controller.update(one_pool(*slices(D2)))
+
+        async def is_updated() -> bool | None:
+            return True if [each.spec.devices for each in await stand.slices()] == [(D2,)] else None
+
+        await stand.until(is_updated)
+        await controller.settled()
+        assert writes(controller) == (0, 1, 0)
+
+
+async def test_rejected_slices_are_told_until_they_are_better(stand: Stand) -> None:
+    many = Slice(devices=tuple(device(f"device-{number}") for number in range(129)))
+    async with stand.controller(one_pool(many), limits=Limits(first_retry=3600.0, longest_retry=3600.0)) as controller:
+        (error,) = stand.errors
+        assert error.startswith("processing ResourceSlice objects: create resource slice: 422 Invalid: ")
+        assert "Too many: 129: must have at most 128 items" in error
+        assert controller.problem == error
+        controller.update(one_pool(replace(many, devices=many.devices[1:])))
+        await controller.settled()
+        assert writes(controller) == (1, 0, 0)
+        assert controller.problem == ""
+
+
+async def test_a_watch_that_is_refused_is_begun_again(stand: Stand) -> None:
+    """Permissions may come later."""
+    stand.faults.refuse("GET", 403)
+    async with stand.controller(one_pool(*slices(D1))) as controller:
+        assert stand.errors == ["watching ResourceSlices: 403 Scripted: scripted"]
+        assert writes(controller) == (1, 0, 0)
+        assert controller.problem == ""
+
+
+async def test_a_server_that_comes_later() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    errors: list[str] = []
+    told = asyncio.Event()
+
+    def note(error: Exception, message: str) -> None:
+        errors.append(f"{message}: {error}")
+        told.set()
+
+    credentials = Credentials(server=f"http://127.0.0.1:{port}", token="t")
+    client = Client(lambda: credentials, attempts=1)
+    controller = Controller(client.aio, DRIVER, Owner("apps/v1", "DaemonSet", "d", "uid"), on_error=note)
+    controller.update(one_pool(*slices(D1), all_nodes=True))
+    async with asyncio.timeout(SECONDS), running(controller.run()):
+        await told.wait()
+        assert controller.problem.startswith("watching ResourceSlices: GET http://127.0.0.1")
+        async with Server(port=port, token="t", collect_after=None):
+            await controller.settled()
+            assert (writes(controller), controller.problem) == ((1, 0, 0), "")
+    client.close()
+    assert errors[0].startswith("watching ResourceSlices: GET http://127.0.0.1")
+
+
+async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    credentials = Credentials(server=f"http://127.0.0.1:{port}", token="t")
+    client = Client(lambda: credentials, attempts=1)
+    failed = asyncio.Event()
+    owner = Owner("apps/v1", "DaemonSet", "d", "uid")
+    controller = Controller(client.aio, DRIVER, owner, on_error=lambda error, message: failed.set(), limits=QUICK)
+    controller.update(one_pool(*slices(D1, D2), all_nodes=True))
+    async with asyncio.timeout(SECONDS), running(controller.run()):
+        async with Server(port=port, token="t", collect_after=None) as server:
+            await controller.settled()
+            for number in range(5):  # its versions go further than the next one's will for a while
+                server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
+        await failed.wait()
+        async with Server(port=port, token="t", collect_after=None) as server:
+            changed = server.store.subscribe()
+            stored_ones = client.resource(v1.ResourceSlice)
+            while len((await asyncio.to_thread(stored_ones.list)).items) < 2:
+                await changed.wait()
+                changed.clear()
+    client.close()
+
+
+async def test_a_server_that_does_not_answer_does_not_hold_up_the_end() -> None:
+    asked: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: asked.put_nowait(writer), "127.0.0.1")
+    host, port = server.sockets[0].getsockname()
+    credentials = Credentials(server=f"http://{host}:{port}")
+    client = Client(lambda: credentials, timeout=3600.0)
+    controller = Controller(client.aio, DRIVER, LOCAL)
+    async with asyncio.timeout(SECONDS), running(controller.run()):
+        connection = await asked.get()
+    connection.close()
+    server.close()
+    await server.wait_closed()
+    client.close()
+
+
+def test_a_driver_needs_a_name() -> None:
+    credentials = Credentials(server="http://127.0.0.1:1")
+    with pytest.raises(ValueError, match="DRA driver name is empty"):
+        Controller(AsyncClient(lambda: credentials), "", LOCAL)
+
+
+async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
+    """Answers of another kind, versions that are no numbers, and what nobody could read."""
+    stored_one = write_object(stored("a", D1))
+    nonsense: list[object] = [
+        {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}},
+        b"[" * 100_000,
+        stored_one | {"metadata": {"name": "b", "resourceVersion": "9" * 5000}},
+        stored_one | {"metadata": {"name": "c", "resourceVersion": "\u0664"}, "spec": []},
+    ]
+    errors: asyncio.Queue[str] = asyncio.Queue()
+    events = [event("ADDED", each) for each in nonsense if isinstance(each, dict)]
+
+    async def script(request: Request) -> None:
+        if request.is_watch:
+            await request.stream(events.pop(0) if events else b"\n")
+            await asyncio.Event().wait()
+        elif request.method == "GET":
+            metadata = {"resourceVersion": "9" * 5000}
+            kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList"}
+            await request.answer({**kind, "metadata": metadata, "items": []})
+        else:
+            await request.answer(nonsense.pop(0) if nonsense else stored_one)
+
+    async with serving(script) as peer:
+        with client_of(peer) as client:
+            owner = Owner("apps/v1", "DaemonSet", "d", "uid")
+            told = lambda error, message: errors.put_nowait(f"{message}: {error}")  # noqa: E731
+            controller = Controller(client, DRIVER, owner, on_error=told, limits=QUICK)
+            controller.update(one_pool(*slices(D1), all_nodes=True))
+            async with asyncio.timeout(SECONDS), running(controller.run()):
+                while nonsense:
+                    assert await errors.get()
+                await controller.settled()

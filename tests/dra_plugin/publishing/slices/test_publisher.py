@@ -1,0 +1,245 @@
+"""Looks at pools with a watch that is late, loses events, and with others who write and delete."""
+
+import asyncio
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dra_plugin.publishing.slices import DriverResources, Pool, Slice, SyncFailed
+from dra_plugin.publishing.slices.publisher import Publisher
+from resourceapi.objects import v1
+from tests.dra_plugin.publishing.slices.build import changed, device, indexed, one_pool, slices, stored, taint
+from tests.dra_plugin.publishing.slices.kit import LOCAL
+from tests.dra_plugin.publishing.slices.memory import MemoryServer
+from tests.dra_scenarios import scenario
+
+POOLS = ("pool-a", "pool-b")
+D1, D2 = device("device-1"), device("device-2")
+
+
+class Clock:
+    """Time that a test makes pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _publisher(server: MemoryServer, clock: Clock | None = None, only: str = "") -> Publisher:
+    def fail(error: Exception, message: str) -> None:
+        raise AssertionError(f"{message}: {error}")
+
+    found = Publisher(
+        server, "driver", LOCAL, reconcile_pool=only, mutation_ttl=60.0, on_error=fail, clock=clock or Clock()
+    )
+    server.list_to(found)
+    return found
+
+
+async def test_two_looks_before_the_watch_has_told_anything_make_one_slice() -> None:
+    server = MemoryServer()
+    publisher = _publisher(server)
+    publisher.desire(one_pool(*slices(D1)))
+    await publisher.sync("pool")
+    await publisher.sync("pool")
+    assert server.writes == 1
+
+
+async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_end() -> None:
+    server, clock = MemoryServer(), Clock()
+    publisher = _publisher(server, clock)
+    publisher.desire(one_pool(*slices(D1)))
+    await publisher.sync("pool")
+    assert publisher.recheck_at("pool") == 1060.0
+    (name,) = server.objects
+    server.take(name)
+    server.events.clear()
+    clock.now = 1059.0
+    await publisher.sync("pool")
+    assert server.objects == {}
+    clock.now = 1060.0
+    assert publisher.recheck_at("pool") is None
+    await publisher.sync("pool")
+    assert len(server.objects) == 1
+
+
+async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() -> None:
+    """The watch tells its end before the server answers."""
+
+    class Thief(MemoryServer):
+        async def create(self, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
+            made = await super().create(wanted)
+            if self.writes == 1:
+                self.take(made.metadata.name)
+                self.tell(publisher, 9)
+            return made
+
+    server = Thief()
+    publisher = _publisher(server)
+    publisher.desire(one_pool(*slices(D1)))
+    await publisher.sync("pool")
+    assert len(server.objects) == 1
+    assert server.writes == 2
+
+
+async def test_what_others_changed_unseen_is_read_again() -> None:
+    """They set a label, and the watch has not told it yet."""
+    server = MemoryServer()
+    server.put(indexed(0, D1))
+    publisher = _publisher(server)
+    (before,) = server.objects.values()
+    server.put(replace(before, metadata=replace(before.metadata, labels={"a": "b"})))
+    publisher.desire(one_pool(*slices(D2)))
+    await publisher.sync("pool")
+    (found,) = server.objects.values()
+    assert (found.spec.devices, found.metadata.labels) == ((D2,), {"a": "b"})
+
+
+async def test_what_others_deleted_unseen_is_created_again() -> None:
+    server = MemoryServer()
+    server.put(indexed(0, D1))
+    server.put(indexed(1, D2))
+    publisher = _publisher(server)
+    for name in list(server.objects):
+        server.take(name)
+    publisher.desire(one_pool(*slices(D2)))
+    await publisher.sync("pool")
+    (found,) = server.objects.values()
+    assert found.spec.devices == (D2,)
+    assert publisher.statistics.deletes == 0
+
+
+@scenario(102)
+def test_a_publisher_of_one_pool_hears_of_no_other() -> None:
+    for only, expected in (("pool-a", ["pool-a", "", "pool-a"]), ("", ["pool-a", "pool-b", "pool-a"])):
+        publisher = _publisher(MemoryServer(), only=only)
+        heard = [
+            publisher.changed(stored("a", pool="pool-a")),
+            publisher.changed(stored("b", pool="pool-b")),
+            publisher.removed(stored("a", pool="pool-a")),
+        ]
+        assert ["".join(each.touched) for each in heard] == expected
+
+
+async def test_a_lost_answer_is_doubtful_only_where_something_new_may_be() -> None:
+    for initial, expected in (((), True), ((indexed(0, D2),), False)):
+        server = MemoryServer()
+        for each in initial:
+            server.put(each)
+        publisher = _publisher(server)
+        publisher.desire(one_pool(*slices(D1)))
+        server.fails = "after"
+        with pytest.raises(SyncFailed) as failed:
+            await publisher.sync("pool")
+        assert failed.value.is_doubtful is expected
+
+
+_DEVICES = st.lists(
+    st.sampled_from([D1, D2, changed("device-1"), device("device-3"), replace(D2, taints=(taint("a.example.com/k"),))]),
+    unique_by=lambda each: each.name,
+    max_size=3,
+).map(tuple)
+
+
+@st.composite
+def _desired(draw: st.DrawFn) -> DriverResources:
+    pools = {}
+    for name in draw(st.lists(st.sampled_from(POOLS), unique=True)):
+        content = draw(st.lists(_DEVICES, max_size=4))
+        names = [f"{index}-" for index in range(len(content))]
+        unique = tuple(
+            Slice(devices=tuple(replace(each, name=prefix + each.name) for each in devices))
+            for prefix, devices in zip(names, content, strict=True)
+        )
+        pools[name] = Pool(generation=draw(st.integers(0, 3)), slices=unique)
+    return DriverResources(pools)
+
+
+_STEPS = st.one_of(
+    _desired(),
+    st.tuples(st.just("look at"), st.sampled_from(POOLS)),
+    st.tuples(st.sampled_from(["tell", "lose", "steal", "vandalise"]), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["list", "wipe"]), st.just(0)),
+    st.tuples(st.just("fail"), st.sampled_from(["before", "after"])),
+    st.tuples(st.just("add"), st.sampled_from(POOLS)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_STEPS, max_size=25), _desired())
+def test_whatever_happened_the_desired_slices_are_there_in_the_end(
+    steps: list[DriverResources | tuple[str, int | str]], last: DriverResources
+) -> None:
+    """And a further look writes nothing."""
+    asyncio.run(_play(steps, last))
+
+
+async def _play(steps: list[DriverResources | tuple[str, int | str]], last: DriverResources) -> None:
+    server = MemoryServer()
+    publisher = _publisher(server)
+    for step in steps:
+        match step:
+            case DriverResources():
+                publisher.desire(step)
+            case ("look at", str(pool)):
+                with contextlib.suppress(SyncFailed):
+                    await publisher.sync(pool)
+            case ("tell", int(count)):
+                server.tell(publisher, count)
+            case ("lose", int(count)):
+                del server.events[:count]
+            case ("list", _):
+                server.list_to(publisher)
+            case ("fail", str(when)):
+                server.fails = when
+            case ("add", str(pool)):
+                server.put(stored(f"{server.version}-foreign", D1, pool=pool, generation=server.version % 3))
+            case (what, number):
+                _harm(server, str(what), int(number))
+    server.fails = ""
+    server.list_to(publisher)
+    publisher.desire(last)
+    for pool in POOLS:
+        await publisher.sync(pool)
+    _check(server, last)
+    before = server.version
+    server.tell(publisher, 99)
+    for pool in POOLS:
+        await publisher.sync(pool)
+    assert server.version == before
+
+
+def _harm(server: MemoryServer, what: str, number: int) -> None:
+    names = sorted(server.objects)
+    if what == "wipe":
+        for name in names:
+            server.take(name)
+    elif names:
+        name = names[number % len(names)]
+        if what == "steal":
+            server.take(name)
+        else:
+            found = server.objects[name]
+            server.put(replace(found, spec=replace(found.spec, devices=(D2,))))
+
+
+def _check(server: MemoryServer, desired: DriverResources) -> None:
+    for name in POOLS:
+        pool = desired.pools.get(name, Pool())
+        found = sorted(
+            (each for each in server.objects.values() if each.spec.pool.name == name), key=lambda x: x.metadata.name
+        )
+        assert [[replace(x, taints=()) for x in each.spec.devices] for each in found] == [
+            [replace(x, taints=()) for x in each.devices] for each in pool.slices
+        ]
+        assert [[len(x.taints) for x in each.spec.devices] for each in found] == [
+            [len(x.taints) for x in each.devices] for each in pool.slices
+        ]
+        assert {each.spec.pool.resource_slice_count for each in found} <= {len(pool.slices)}
+        assert len({each.spec.pool.generation for each in found}) <= 1
+        assert all(each.spec.pool.generation >= pool.generation for each in found)

@@ -1,0 +1,79 @@
+"""When which pool is looked at. Times are made up."""
+
+from dra_plugin.publishing.slices.queue import Limits, Queue
+
+
+def test_a_pool_is_due_once_and_at_the_earliest_time() -> None:
+    queue = Queue(Limits())
+    queue.add("a", 30.0)
+    queue.add("a", 2.0)
+    queue.add("a", 5.0)
+    queue.add("b", 1.0)
+    assert queue.next_due() == 1.0
+    assert queue.pop(0.5) is None
+    assert [queue.pop(2.0), queue.pop(2.0), queue.pop(100.0)] == ["b", "a", None]
+    assert queue.next_due() is None
+
+
+def test_failures_come_back_later_each_time_until_one_goes_well() -> None:
+    queue = Queue(Limits())
+    delays = []
+    for _ in range(4):
+        queue.failed("a", 0.0)
+        delays.append(queue.next_due())
+        queue.pop(1e6)
+    assert delays == [0.005, 0.01, 0.02, 0.04]
+    for _ in range(40):
+        queue.failed("a", 0.0)
+    queue.pop(1e9)
+    queue.failed("a", 1e6)
+    assert queue.next_due() == 1e6 + 1000.0
+    queue.pop(1e9)
+    queue.succeeded("a")
+    queue.failed("a", 2e6)
+    assert queue.next_due() == 2e6 + 0.005
+
+
+def test_the_server_may_ask_for_more_time() -> None:
+    queue = Queue(Limits())
+    queue.failed("a", 10.0, retry_after=7.0)
+    assert queue.next_due() == 17.0
+
+
+def test_failures_of_all_pools_together_are_limited() -> None:
+    """A hundred at once, then ten a second."""
+    queue = Queue(Limits())
+    for number in range(100):
+        queue.failed(f"pool-{number}", 0.0)
+    assert all(queue.pop(0.005) for _ in range(100))
+    queue.failed("one more", 0.0)
+    assert queue.next_due() == 0.1
+    queue.failed("another", 0.0)
+    queue.pop(0.1)
+    assert queue.next_due() == 0.2
+
+
+def test_what_was_taken_is_put_back_when_the_taking_is_over() -> None:
+    queue = Queue(Limits(settle=0.02))
+    for moment in (1.0, 1.01, 1.02, 1.025):
+        queue.wiped("a", moment)
+    assert queue.pop(1.04) is None
+    assert queue.pop(1.046) == "a"
+
+
+def test_who_is_wiped_again_and_again_answers_later_each_time() -> None:
+    queue = Queue(Limits(settle=0.02, longest_settle=0.1, forget_after=60.0))
+    delays = []
+    for moment in (0.0, 1.0, 2.0, 3.0, 4.0, 100.0):
+        queue.wiped("a", moment)
+        delays.append(round((queue.next_due() or 0.0) - moment, 6))
+        assert queue.pop(moment + 1.0) == "a"
+    assert delays == [0.02, 0.04, 0.08, 0.1, 0.1, 0.02]
+
+
+def test_a_wish_of_the_driver_does_not_wait_for_the_taking_to_end() -> None:
+    queue = Queue(Limits(settle=10.0))
+    queue.wiped("a", 0.0)
+    queue.add("a", 1.0)
+    assert queue.pop(1.0) == "a"
+    assert queue.next_due() is None

@@ -1,0 +1,122 @@
+"""What the scheduler makes of the pool: the structured allocator on what is published, with the generated classes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import structs
+
+from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features
+from dra_plugin.publishing.device_class import class_name, device_class
+from dra_plugin.publishing.offers import Offers
+from hostdevices import Device, scan
+from resourceapi.objects import from_dict, v1
+from resourceapi.objects.core import Node
+from resources.assignment import assign
+from resources.resource import Resource
+from resources.selector import AllOf, Attribute, Kinds
+from tests.dra_plugin.offering import DRIVER, HALVES, NODE, SICK, as_slice, device, gpus, offering, pool, resource
+from tests.dra_scenarios import scenario
+from tests.hostdevices.machine import interface
+from tests.hostdevices.tree import Tree
+
+GPU = "example.com/gpu"
+
+
+class Scheduler:
+    """Gives devices to claims, one after the other."""
+
+    def __init__(self, resources: Sequence[Resource], offers: Offers) -> None:
+        slices = pool(offers).slices
+        self._slices = tuple(as_slice(one, i, len(slices)) for i, one in enumerate(slices))
+        self._classes = DeviceClasses([device_class(x, DRIVER) for x in resources])
+        self._claims: list[v1.ResourceClaim] = []
+
+    def give(self, name: str) -> str | None:
+        """Return the device of `name` that one more claim gets; None where there is none left."""
+        number = f"claim-{len(self._claims)}"
+        request = {
+            "name": "r",
+            "exactly": {"deviceClassName": class_name(name), "allocationMode": "ExactCount", "count": 1},
+        }
+        claim = from_dict(
+            v1.ResourceClaim,
+            {
+                "metadata": {"name": number, "namespace": "ns", "uid": number},
+                "spec": {"devices": {"requests": [request]}},
+            },
+        )
+        state = AllocatedState.from_claims(self._claims)
+        allocator = Allocator(Features(), state, self._classes, self._slices)
+        found = allocator.allocate(from_dict(Node, {"metadata": {"name": NODE}}), [claim])
+        if found is None:
+            return None
+        self._claims.append(structs.replace(claim, status=v1.ResourceClaimStatus(allocation=found[0])))
+        (result,) = found[0].devices.results
+        return result.device
+
+    def give_all(self, name: str) -> list[str]:
+        """Give claims devices of `name` until there are none left."""
+        found: list[str] = []
+        while (given := self.give(name)) is not None:
+            found.append(given)
+        return found
+
+
+def test_a_class_gives_the_devices_of_its_resource_and_no_others() -> None:
+    resources = [resource("x/a"), resource("x/b")]
+    offers = offering(resources, {"x/a": gpus(2), "x/b": [device("b")]})
+    assert Scheduler(resources, offers).give_all("x/a") == ["gpu-0000", "gpu-0001"]
+
+
+@scenario(236)
+def test_an_unhealthy_device_is_not_given_out() -> None:
+    devices: list[Device] = [*gpus(1, SICK), device("gpu-1")]
+    assert Scheduler([resource()], offering([resource()], {GPU: devices})).give_all(GPU) == ["gpu-1"]
+
+
+@scenario(232)
+def test_as_many_claims_as_shares() -> None:
+    shared = resource(shares=3)
+    assert Scheduler([shared], offering([shared], {GPU: gpus(1)})).give_all(GPU) == ["gpu-0000"] * 3
+
+
+@scenario(231)
+def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
+    parts = resource(dra=HALVES)
+    scheduler = Scheduler([parts], offering([parts], {GPU: [device("a"), device("b")]}))
+    assert scheduler.give_all(GPU) == ["a-full", "b-full"]
+    halves = structs.replace(HALVES, partitions=HALVES.partitions[:1])
+    parts = resource(dra=halves)
+    assert Scheduler([parts], offering([parts], {GPU: [device("a")]})).give_all(GPU) == ["a-half-0", "a-half-1"]
+
+
+def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    for bus in ("3b", "5e"):
+        physical = tree.pci(f"0000:{bus}:00.0", pci_class="020000", sriov_totalvfs=8)
+        interface(tree, physical, f"pf{bus}", mac=f"02:00:00:00:{bus}:00")
+        for i in range(3):
+            virtual = tree.virtual_function(physical, f"0000:{bus}:01.{i}", i, pci_class="020000")
+            interface(tree, virtual, f"vf{bus}{i}", mac=f"02:00:00:00:{bus}:0{i + 1}")
+    resources = [
+        Resource(name, AllOf((Kinds(("nic",)), Attribute("sriov", (role,)))), api="dra")
+        for name, role in (("x/pf", "pf"), ("x/vf", "vf"))
+    ]
+    inventory = scan(tree.host)
+    offers = offering(resources, assign(inventory, resources).devices)
+    assert len(offers) == 8
+
+    virtual_first = Scheduler(resources, offers)
+    taken = virtual_first.give("x/vf")
+    assert taken is not None
+    (physical_left,) = virtual_first.give_all("x/pf")
+    assert (
+        inventory.devices[physical_left].attributes["resource.kubernetes.io/pciBusID"]
+        != inventory.devices[taken].attributes["pf"]
+    )
+    assert len(virtual_first.give_all("x/vf")) == 2
+
+    assert len(Scheduler(resources, offers).give_all("x/vf")) == 6
+    physical_first = Scheduler(resources, offers)
+    assert len(physical_first.give_all("x/pf")) == 2
+    assert physical_first.give("x/vf") is None

@@ -1,0 +1,127 @@
+"""What a slice says of a device, within the API's limits."""
+
+import pytest
+
+from dra_plugin.publishing.attributes import capacity, is_name
+from hostdevices import Version
+from resourceapi.objects import Quantity, QuantityError, v1
+from resources.resource import Capacity, DraOptions
+from tests.dra_plugin.offering import HALVES, device, offering, published, resource
+from tests.dra_scenarios import scenario
+
+GPU = "example.com/gpu"
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def test_each_type_has_its_member() -> None:
+    known = device(
+        "gpu-1",
+        attributes={
+            "model": "A100",
+            "index": 3,
+            "render": True,
+            "driverVersion": Version("535.129.3"),
+            ROOT: "pci0000:3a",
+        },
+    )
+    assert published(offering([resource()], {GPU: [known]}))["gpu-1"].attributes == {
+        "resource": v1.DeviceAttribute(string_value=GPU),
+        "kind": v1.DeviceAttribute(string_value="gpu"),
+        "model": v1.DeviceAttribute(string_value="A100"),
+        "index": v1.DeviceAttribute(int_value=3),
+        "render": v1.DeviceAttribute(bool_value=True),
+        "driverVersion": v1.DeviceAttribute(version_value="535.129.3"),
+        ROOT: v1.DeviceAttribute(string_value="pci0000:3a"),
+    }
+
+
+def test_what_the_api_would_refuse_is_left_out() -> None:
+    odd = device(
+        "gpu-1",
+        attributes={
+            "long": "é" * 40,
+            "old": Version("1.02"),
+            "huge": 2**63,
+            "no-identifier": "x",
+            "a" * 33: "x",
+            f"{'d' * 64}/x": "x",
+            "resource": "somebody/else",
+        },
+    )
+    shown = published(offering([resource()], {GPU: [odd]}))["gpu-1"].attributes
+    assert shown == {
+        "resource": v1.DeviceAttribute(string_value=GPU),
+        "kind": v1.DeviceAttribute(string_value="gpu"),
+    }
+
+
+def test_where_there_are_too_many_the_standard_and_the_configured_ones_stay() -> None:
+    options = DraOptions(capacity={"bandwidth": Capacity("25G")})
+    many = device("gpu-1", attributes={**{f"a{i:02}": i for i in range(40)}, ROOT: "pci0000:3a"})
+    shown = published(offering([resource(dra=options)], {GPU: [many]}))["gpu-1"]
+    assert len(shown.attributes) + len(shown.capacity) == 32
+    assert shown.attributes.keys() >= {"resource", "kind", ROOT, "a00", "a27"}
+    assert "a28" not in shown.attributes
+
+
+def test_memory_is_a_capacity_of_a_whole_device() -> None:
+    known = device("gpu-1", attributes={"memory": 80 << 30})
+    whole = published(offering([resource()], {GPU: [known]}))["gpu-1"]
+    assert whole.capacity == {"memory": v1.DeviceCapacity(value=Quantity.of(80 << 30))}
+    shared = published(offering([resource(shares=2)], {GPU: [known]}))["gpu-1"]
+    assert list(shared.capacity) == ["shares"]
+    said = resource(dra=DraOptions(capacity={"memory": Capacity("79Gi")}))
+    assert published(offering([said], {GPU: [known]}))["gpu-1"].capacity["memory"].value == Quantity.parse("79Gi")
+    parts = published(offering([resource(dra=HALVES)], {GPU: [known]}))
+    assert not any(x.capacity for x in parts.values())
+
+
+@scenario(274)
+def test_shares_are_a_capacity_of_which_a_claim_gets_one_unless_it_asks_for_more() -> None:
+    shared = published(offering([resource(shares=3)], {GPU: [device("gpu-1")]}))["gpu-1"]
+    assert shared.allow_multiple_allocations is True
+    policy = v1.CapacityRequestPolicy(
+        default=Quantity.of(1),
+        valid_range=v1.CapacityRequestPolicyRange(min=Quantity.of(1), step=Quantity.of(1)),
+    )
+    assert shared.capacity == {"shares": v1.DeviceCapacity(value=Quantity.of(3), request_policy=policy)}
+
+
+@scenario(274)
+def test_a_part_has_the_attributes_of_its_device_and_its_own() -> None:
+    known = device("gpu-1", attributes={"model": "A100", "profile": "whole"})
+    parts = published(offering([resource(dra=HALVES)], {GPU: [known]}))
+    assert parts["gpu-1-half-1"].attributes == {
+        "resource": v1.DeviceAttribute(string_value=GPU),
+        "kind": v1.DeviceAttribute(string_value="gpu"),
+        "partitionType": v1.DeviceAttribute(string_value="half"),
+        "profile": v1.DeviceAttribute(string_value="3g.40gb"),
+        "model": v1.DeviceAttribute(string_value="A100"),
+    }
+
+
+def test_a_policy_is_what_was_said() -> None:
+    assert capacity(Capacity("10")) == v1.DeviceCapacity(value=Quantity.of(10))
+    assert capacity(Capacity("10", default="2", valid_values=("2", "4"))) == v1.DeviceCapacity(
+        value=Quantity.of(10),
+        request_policy=v1.CapacityRequestPolicy(default=Quantity.of(2), valid_values=(Quantity.of(2), Quantity.of(4))),
+    )
+    with pytest.raises(QuantityError):
+        capacity(Capacity("much"))
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("a", True),
+        ("a.b/_c", True),
+        ("a/", False),
+        ("/a", False),
+        ("A/b", True),
+        ("1a", False),
+        ("a/b/c", False),
+        ("ab\n", False),
+    ],
+)
+def test_names(name: str, fits: bool) -> None:
+    assert is_name(name) is fits

@@ -1,0 +1,94 @@
+"""Shared counters say what leases say: who excludes whom."""
+
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from dra_plugin.publishing.counters import ALL, MOST_COUNTERS, MOST_SETS, Counters, exclusion
+
+IDS = st.frozensets(st.sampled_from("abcdefg"), max_size=3)
+
+
+class Piece(Struct, frozen=True):
+    exclusive: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    partition: str = ""
+
+
+def whole(*ids: str) -> Piece:
+    return Piece(frozenset(ids))
+
+
+def part(own: str, *of: str) -> Piece:
+    return Piece(frozenset((own,)), frozenset(of))
+
+
+def fit_together(counters: Counters, *names: str) -> bool:
+    """Tell whether the pool's counters allow all of these devices at once, as the scheduler adds them up."""
+    total: dict[tuple[str, str], int] = {}
+    for consumption in (x for name in names for x in counters.taken.get(name, ())):
+        for counter, amount in consumption.counters.items():
+            place = (consumption.counter_set, counter)
+            total[place] = total.get(place, 0) + amount.value.value()
+    return all(amount <= counters.sets[x].counters[y].value.value() for (x, y), amount in total.items())
+
+
+def test_devices_with_nothing_in_common_have_no_counters() -> None:
+    assert exclusion({"a": whole("a"), "b": part("b", "c"), "d": part("d", "c")}) == Counters()
+
+
+def test_a_whole_excludes_its_parts_which_go_together() -> None:
+    counters = exclusion({"pf": whole("pf"), "vf-0": part("vf-0", "pf"), "vf-1": part("vf-1", "pf")})
+    assert list(counters.sets) == ["shared-pf"]
+    assert fit_together(counters, "vf-0", "vf-1")
+    assert not fit_together(counters, "pf", "vf-0")
+    assert not fit_together(counters, "vf-1", "pf")
+    assert counters.sets["shared-pf"].counters["pf"].value.value() == ALL
+
+
+def test_two_that_exclude_each_other_by_many_ids_need_one_counter() -> None:
+    parts = {f"vf-{i}": part(f"vf-{i}", "pf") for i in range(100)}
+    counters = exclusion({"pf": Piece(frozenset(("pf",)), frozenset(parts)), **parts})
+    assert [list(x.counters) for x in counters.sets.values()] == [["pf"]]
+
+
+def test_what_comes_beside_changes_nobody_elses_counters() -> None:
+    devices = {"pf": whole("pf"), "vf-0": part("vf-0", "pf")}
+    before = exclusion(devices)
+    after = exclusion({**devices, "vf-1": part("vf-1", "pf")})
+    assert after.sets == before.sets
+    assert after.taken.items() >= before.taken.items()
+
+
+def test_families_have_sets_of_their_own() -> None:
+    counters = exclusion({"a": whole("a"), "a0": part("a0", "a"), "b": whole("b"), "b0": part("b0", "b")})
+    assert sorted(counters.sets) == ["shared-a", "shared-b"]
+    assert fit_together(counters, "a", "b0")
+
+
+def test_a_device_beyond_the_limits_is_left_out_with_the_reason() -> None:
+    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MOST_COUNTERS * MOST_SETS + 1)}
+    counters = exclusion({**wholes, "z": part("z", *wholes)})
+    assert counters.left_out == {"z": "it excludes devices by 3 sets of counters, and a device may draw on 2"}
+
+
+def test_a_part_of_a_layout_has_room_for_one_set_beside_its_own() -> None:
+    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MOST_COUNTERS + 1)}
+    spread = Piece(frozenset("z"), frozenset(wholes), partition="half")
+    assert "z" in exclusion({**wholes, "z": spread}).left_out
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from("uvwxyz"), st.builds(Piece, IDS, IDS), min_size=1))
+def test_counters_exclude_exactly_whom_leases_exclude(devices: dict[str, Piece]) -> None:
+    counters = exclusion(devices)
+    assert not counters.left_out
+    for x, y in combinations(devices, 2):
+        a, b = devices[x], devices[y]
+        excluded = a.exclusive & (b.exclusive | b.shared) or b.exclusive & a.shared
+        assert fit_together(counters, x, y) is not bool(excluded)
+    for x in devices:
+        assert fit_together(counters, x)
+        assert len(counters.taken.get(x, ())) <= MOST_SETS

@@ -1,0 +1,190 @@
+"""Health streams: all of it at once, every change once, and nothing that piles up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
+
+from dra_plugin.driver import ClaimRef
+from dra_plugin.serving.claims import ClaimSource
+from dra_plugin.serving.health import LEASE, RESEND, DeviceHealth, HealthBoard
+from kubeletapi.dra_health.v1 import api_pb2 as v1
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
+from tests.dra_plugin.conftest import StartPlugin
+from tests.dra_plugin.kubelet_end import PATIENCE, KubeletEnd, NoClaims, kubelet_end
+from tests.dra_scenarios import scenario
+
+VERSIONS = pytest.mark.parametrize("api", [v1, v1alpha1], ids=["v1", "v1alpha1"])
+NOW = 1_790_000_000
+WELL = DeviceHealth("pool", "dev0", True, "ok")
+SICK = DeviceHealth("pool", "dev1", False, "overheated")
+UNKNOWN = DeviceHealth("pool", "dev2", None)
+
+
+@pytest.fixture
+def board() -> HealthBoard:
+    """A board whose clock stands still and that repeats nothing while a test runs."""
+    return HealthBoard(clock=lambda: NOW, resend=3600)
+
+
+@pytest.fixture
+def claims() -> ClaimSource:
+    return NoClaims()
+
+
+async def heard(reports: AsyncIterator[Any]) -> list[DeviceHealth]:
+    """Return the next report."""
+    report = await asyncio.wait_for(anext(reports), PATIENCE)
+    healthy = {v1.UNKNOWN: None, v1.HEALTHY: True, v1.UNHEALTHY: False}
+    return [
+        DeviceHealth(each.device.pool_name, each.device.device_name, healthy[each.health], each.message)
+        for each in report.devices
+    ]
+
+
+@scenario(51)
+def test_both_versions_are_the_same_on_the_wire() -> None:
+    def described(message: Descriptor) -> str:
+        proto = DescriptorProto()
+        message.CopyToProto(proto)
+        return str(proto).replace(".v1alpha1.", ".v1.")
+
+    for name, message in v1.DESCRIPTOR.message_types_by_name.items():
+        assert described(message) == described(v1alpha1.DESCRIPTOR.message_types_by_name[name])
+    for api in (v1, v1alpha1):
+        assert dict(api.HealthStatus.items()) == {"UNKNOWN": 0, "HEALTHY": 1, "UNHEALTHY": 2}
+
+
+@VERSIONS
+@scenario(16, 51)
+async def test_a_stream_begins_with_everything(api: Any, board: HealthBoard, kubelet: KubeletEnd) -> None:
+    board.publish([SICK, UNKNOWN, WELL])
+    report = await asyncio.wait_for(anext(aiter(kubelet.health(api))), PATIENCE)
+
+    def told(health: DeviceHealth, status: int) -> Any:
+        return api.DeviceHealth(
+            device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
+            health=status,
+            last_updated_time=NOW,
+            health_check_timeout_seconds=LEASE,
+            message=health.message,
+        )
+
+    assert list(report.devices) == [told(WELL, api.HEALTHY), told(SICK, api.UNHEALTHY), told(UNKNOWN, api.UNKNOWN)]
+
+
+async def test_each_change_is_one_report_of_everything(board: HealthBoard, kubelet: KubeletEnd) -> None:
+    board.publish([WELL, SICK])
+    reports = aiter(kubelet.health(v1alpha1))
+    assert await heard(reports) == [WELL, SICK]
+    better = DeviceHealth("pool", "dev1")
+    board.publish([better, WELL])
+    assert await heard(reports) == [WELL, better]
+    board.publish([WELL, better])  # nothing new, in another order
+    board.publish([WELL])
+    assert await heard(reports) == [WELL]
+    board.publish([])
+    assert await heard(reports) == []
+
+
+async def test_what_changed_and_changed_back_is_not_told(board: HealthBoard, kubelet: KubeletEnd) -> None:
+    board.publish([WELL])
+    reports = aiter(kubelet.health(v1))
+    assert await heard(reports) == [WELL]
+    board.publish([SICK])
+    board.publish([WELL])
+    board.publish([UNKNOWN])
+    assert await heard(reports) == [UNKNOWN]
+
+
+async def test_nothing_is_told_before_anything_is_known(board: HealthBoard, kubelet: KubeletEnd) -> None:
+    reports = aiter(kubelet.health(v1alpha1))
+    first = asyncio.create_task(heard(reports))
+    assert await kubelet.unprepare() == {}
+    assert not first.done()
+    board.publish([WELL])
+    assert await first == [WELL]
+
+
+async def test_a_report_is_repeated_within_its_lease(start: StartPlugin) -> None:
+    assert RESEND * 2 < LEASE
+    board = HealthBoard(resend=0.001)
+    board.publish([WELL])
+    plugin = await start(health=board)
+    async with kubelet_end(plugin.endpoint) as kubelet:
+        reports = aiter(kubelet.health(v1alpha1))
+        for _ in range(5):
+            assert await heard(reports) == [WELL]
+
+
+async def test_a_long_message_is_cut_as_the_kubelet_would(board: HealthBoard, kubelet: KubeletEnd) -> None:
+    board.publish([DeviceHealth("p", "a", False, "ä" * 1024), DeviceHealth("p", "b", False, "ä" * 1025)])
+    whole, cut = await heard(aiter(kubelet.health(v1)))
+    assert whole.message == "ä" * 1024
+    assert cut.message == "ä" * 1021 + "..."
+
+
+@scenario(189)
+async def test_streams_and_calls_share_a_connection(board: HealthBoard, kubelet: KubeletEnd) -> None:
+    board.publish([WELL])
+    streams = [aiter(kubelet.health(api)) for api in (v1, v1alpha1, v1alpha1)]
+    for reports in streams:
+        assert await heard(reports) == [WELL]
+    assert await kubelet.unprepare(ClaimRef("default", "c", "uid")) == {"uid": ""}
+    board.publish([SICK])
+    for reports in streams:
+        assert await heard(reports) == [SICK]
+    assert board.streams == 3
+
+
+class NoDeadline:
+    """The context of a call whose caller waits without end."""
+
+    def time_remaining(self) -> float | None:
+        return None
+
+
+async def test_a_reader_that_is_slow_gets_the_newest_state_only(board: HealthBoard) -> None:
+    reports = board.node_watch_resources(v1.NodeWatchResourcesRequest(), NoDeadline())
+    board.publish([WELL])
+    assert await heard(reports) == [WELL]
+    for healthy in (False, True, None):
+        board.publish([DeviceHealth("pool", "dev0", healthy)])
+    assert await heard(reports) == [DeviceHealth("pool", "dev0", None)]
+    waiting = asyncio.create_task(heard(reports))
+    board.close()
+    with pytest.raises(StopAsyncIteration):
+        await waiting
+    assert board.streams == 0
+
+
+@scenario(191)
+async def test_a_stream_that_the_kubelet_ends_is_forgotten_and_another_begins_anew(
+    board: HealthBoard, kubelet: KubeletEnd
+) -> None:
+    board.publish([WELL])
+    for _ in range(3):
+        stream = kubelet.health(v1alpha1)
+        assert await heard(aiter(stream)) == [WELL]
+        stream.cancel()
+    last = aiter(kubelet.health(v1alpha1))
+    assert await heard(last) == [WELL]
+    board.publish([SICK])
+    assert await heard(last) == [SICK]
+    assert board.streams == 1
+
+
+async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthBoard, start: StartPlugin) -> None:
+    board.publish([WELL])
+    plugin = await start()
+    async with kubelet_end(plugin.endpoint) as kubelet:
+        stream = kubelet.health(v1alpha1)
+        reports = aiter(stream)
+        assert await heard(reports) == [WELL]
+        await plugin.stop()
+        with pytest.raises(StopAsyncIteration):
+            await anext(reports)
+    assert board.streams == 0

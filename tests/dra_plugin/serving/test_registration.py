@@ -1,0 +1,271 @@
+"""Signing on with the kubelet, staying signed on, and signing off."""
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dra_plugin.serving.claims import ClaimSource
+from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
+from dra_plugin.serving.registration import SERVICES, Registrar, Registration
+from folderwatch import FolderWatcher
+from grpcunix import Client, Context, RpcError, Status, UnixServer, handler
+from kubelet.clock import SystemClock
+from kubelet.errors import KubeletError
+from kubelet.pluginwatcher import PluginWatcher
+from kubelet.rpc import connect
+from kubeletapi.dra.v1 import api_pb2 as dra_v1
+from kubeletapi.dra.v1beta1 import api_pb2 as dra_v1beta1
+from kubeletapi.dra_health.v1 import api_pb2 as health_v1
+from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
+from kubeletapi.pluginregistration.v1 import api_pb2 as api
+from tests.dra_plugin.conftest import StartPlugin
+from tests.dra_plugin.kubelet_end import DRIVER, PATIENCE, NoClaims, SteeredDriver, kubelet_end
+from tests.dra_scenarios import scenario
+
+SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
+UID, OTHER_UID = "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c", "4b8a9e8e-1f62-4a0c-9d0e-7d1f0f0a5b11"
+
+
+@pytest.fixture
+def claims() -> ClaimSource:
+    return NoClaims()
+
+
+class DraHandler:
+    """What a kubelet does with the DRA plugins that it finds: notes them, and refuses if told to."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[tuple[str, str, str, list[str]]] = asyncio.Queue()
+        self.refusal = ""
+        self.watcher: PluginWatcher
+
+    def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        if self.refusal:
+            self.events.put_nowait(("refused", name, endpoint, versions))
+            raise KubeletError(self.refusal)
+
+    async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        self.events.put_nowait(("registered", name, endpoint, versions))
+
+    async def deregister_plugin(self, name: str, endpoint: str) -> None:
+        self.events.put_nowait(("gone", name, endpoint, []))
+
+    async def next(self) -> tuple[str, str]:
+        """Return what happens next, and at which endpoint."""
+        what, name, endpoint, _ = await asyncio.wait_for(self.events.get(), PATIENCE)
+        assert name == DRIVER
+        return what, endpoint
+
+
+@asynccontextmanager
+async def watching(folders: Folders) -> AsyncIterator[DraHandler]:
+    """A kubelet's plugin watcher over the registry."""
+    dra = DraHandler()
+    dra.watcher = PluginWatcher(folders.registry, {"DRAPlugin": dra}, SystemClock(), period=0.01)
+    await dra.watcher.start()
+    try:
+        yield dra
+    finally:
+        await dra.watcher.stop()
+
+
+async def info_at(path: Path) -> api.PluginInfo:
+    async with connect(path) as channel, asyncio.timeout(PATIENCE):
+        await channel.grpc.channel_ready()
+        info: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
+        return info
+
+
+def registration_of(folders: Folders) -> Path:
+    return folders.registry / f"{DRIVER}-reg.sock"
+
+
+@scenario(50)
+def test_the_services_are_named_as_their_descriptors_are() -> None:
+    descriptors = [dra_v1, dra_v1beta1, health_v1, health_v1alpha1]
+    names = ("DRAPlugin", "DRAPlugin", "DRAResourceHealth", "DRAResourceHealth")
+    full = [d.DESCRIPTOR.services_by_name[name].full_name for d, name in zip(descriptors, names, strict=True)]
+    assert [".".join(name.rsplit(".", 2)[-2:]) for name in full] == list(SERVICES)
+    assert full[2:] == list(SERVICES[2:])
+
+
+async def test_info_is_given_any_number_of_times(start: StartPlugin, folders: Folders) -> None:
+    plugin = await start()
+    for _ in range(3):
+        info = await info_at(registration_of(folders))
+        assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(plugin.endpoint))
+        assert list(info.supported_versions) == [
+            "v1.DRAPlugin",
+            "v1beta1.DRAPlugin",
+            "v1.DRAResourceHealth",
+            "v1alpha1.DRAResourceHealth",
+        ]
+    assert plugin.registration_status is None
+    assert plugin.errors == ()
+
+
+@scenario(11, 13)
+async def test_sockets_are_there_while_it_runs_and_gone_afterwards(start: StartPlugin, folders: Folders) -> None:
+    plugin = await start(health=HealthBoard())  # about which nobody ever says anything
+    assert plugin.endpoint == folders.data / "dra.sock"
+    assert (os.listdir(folders.data), os.listdir(folders.registry)) == (["dra.sock"], [f"{DRIVER}-reg.sock"])
+    await plugin.stop()
+    assert (os.listdir(folders.data), os.listdir(folders.registry)) == ([], [])
+
+
+def test_a_driver_has_a_name(driver: SteeredDriver, folders: Folders) -> None:
+    with pytest.raises(ValueError, match="driver name must be set"):
+        KubeletPlugin("", driver, NoClaims(), HealthBoard(), folders, FolderWatcher())
+
+
+@scenario(159)
+async def test_every_kubelet_that_starts_finds_the_driver(start: StartPlugin, folders: Folders) -> None:
+    plugin = await start()
+    for count in (1, 2):
+        async with watching(folders) as dra:
+            assert await dra.next() == ("registered", str(plugin.endpoint))
+            await dra.watcher.idle()  # the plugin is told after its handler was called
+            assert plugin.registrations == count
+    assert plugin.registration_status == Registration(registered=True)
+
+
+@scenario(160)
+async def test_a_driver_that_starts_again_is_registered_again(start: StartPlugin, folders: Folders) -> None:
+    async with watching(folders) as dra:
+        first = await start()
+        assert await dra.next() == ("registered", str(first.endpoint))
+        await first.stop()
+        assert await dra.next() == ("gone", str(first.endpoint))
+        await start()
+        assert await dra.next() == ("registered", str(first.endpoint))
+
+
+@scenario(161)
+async def test_a_driver_whose_info_fails_at_first_is_registered_once_it_succeeds(folders: Folders) -> None:
+    class Reluctant(Registrar):
+        failures = 1
+
+        async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
+            if self.failures:
+                self.failures -= 1
+                raise RpcError(Status.INTERNAL, "not yet")
+            return await super().get_info(request, context)
+
+    registrar = Reluctant(DRIVER, folders.data / "dra.sock")
+    server = UnixServer(registration_of(folders), [handler(SERVICE, registrar)])
+    await server.start()
+    async with watching(folders) as dra:
+        assert await dra.next() == ("registered", str(folders.data / "dra.sock"))
+    await server.stop()
+    assert registrar.failures == 0
+
+
+async def test_a_refusal_is_kept_logged_and_answered_with_the_kubelets_words(
+    start: StartPlugin, folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = await start()
+    async with connect(registration_of(folders)) as channel:
+        status = api.RegistrationStatus(plugin_registered=False, error="versions [] are not supported")
+        with pytest.raises(RpcError, match=r"versions \[\] are not supported"):
+            await Client(channel, SERVICE).call("NotifyRegistrationStatus", status)
+        assert plugin.registration_status == Registration(False, "versions [] are not supported")
+        assert caplog.messages == ["the kubelet refused the DRA driver: versions [] are not supported"]
+        await Client(channel, SERVICE).call("NotifyRegistrationStatus", api.RegistrationStatus(plugin_registered=True))
+    assert plugin.registration_status == Registration(registered=True)
+
+
+async def test_a_kubelet_that_refused_can_change_its_mind(start: StartPlugin, folders: Folders) -> None:
+    async with watching(folders) as dra:
+        dra.refusal = "not today"
+        plugin = await start()
+        assert await dra.next() == ("refused", str(plugin.endpoint))
+        dra.refusal = ""
+        while await dra.next() != ("registered", str(plugin.endpoint)):
+            pass
+
+
+async def test_a_wiped_registry_gets_the_socket_again(start: StartPlugin, folders: Folders) -> None:
+    plugin = await start()
+    shutil.rmtree(folders.registry)
+    folders.registry.mkdir()
+    assert (await info_at(registration_of(folders))).endpoint == str(plugin.endpoint)
+
+
+async def test_a_removed_endpoint_is_served_again(start: StartPlugin, folders: Folders) -> None:
+    plugin = await start()
+    shutil.rmtree(folders.data)
+    async with kubelet_end(plugin.endpoint) as kubelet:
+        assert await kubelet.unprepare() == {}
+
+
+@scenario(175)
+async def test_a_registry_that_is_missing_is_waited_for(start: StartPlugin, folders: Folders) -> None:
+    folders.registry.rmdir()
+    plugin = await start()
+    (error,) = plugin.errors
+    assert str(folders.registry) in error
+    folders.registry.mkdir()
+    assert (await info_at(registration_of(folders))).name == DRIVER
+    assert plugin.errors == ()
+
+
+@scenario(175)
+async def test_nothing_is_registered_before_the_endpoint_is_served(start: StartPlugin, folders: Folders) -> None:
+    folders.data.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(str(folders.data / "dra.sock"))
+        squatter.listen()
+        plugin = await start()
+        (error,) = plugin.errors
+        assert "another process listens here" in error
+        assert os.listdir(folders.registry) == []
+    assert (await info_at(registration_of(folders))).name == DRIVER
+
+
+@scenario(174)
+async def test_a_plugin_that_comes_back_at_its_socket_answers_the_kubelets_old_connection(start: StartPlugin) -> None:
+    first = await start()
+    async with kubelet_end(first.endpoint) as kubelet:
+        assert await kubelet.unprepare() == {}
+        await first.stop()
+        await start()
+        await kubelet.reconnected()
+        assert await kubelet.unprepare() == {}
+
+
+async def test_two_instances_of_a_rolling_update_serve_side_by_side(start: StartPlugin, folders: Folders) -> None:
+    async with watching(folders) as dra:
+        old, new = await start(pod_uid=UID), await start(pod_uid=OTHER_UID)
+        assert {await dra.next(), await dra.next()} == {
+            ("registered", str(folders.data / f"dra-{UID}.sock")),
+            ("registered", str(folders.data / f"dra-{OTHER_UID}.sock")),
+        }
+        await old.stop()
+        assert await dra.next() == ("gone", str(old.endpoint))
+        assert os.listdir(folders.data) == [new.endpoint.name]
+
+
+async def test_two_instances_without_pods_are_not_mixed_up(start: StartPlugin, folders: Folders) -> None:
+    first = await start()
+    second = await start()
+    (error,) = second.errors
+    assert "another process listens here" in error
+    await first.stop()
+    assert (await info_at(registration_of(folders))).endpoint == str(second.endpoint)
+
+
+async def test_the_sockets_of_a_killed_instance_are_cleared_away(start: StartPlugin, folders: Folders) -> None:
+    folders.data.mkdir(parents=True)
+    for path in (folders.data / f"dra-{UID}.sock", folders.registry / f"{DRIVER}-{UID}-reg.sock"):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    plugin = await start(pod_uid=OTHER_UID)
+    assert os.listdir(folders.data) == [plugin.endpoint.name]
+    assert os.listdir(folders.registry) == [f"{DRIVER}-{OTHER_UID}-reg.sock"]
