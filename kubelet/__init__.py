@@ -10,9 +10,12 @@ from kubelet.errors import AllocationError, ClaimError, KubeletError, NodeError,
 from kubelet.events import Event
 from kubelet.node import Node
 from kubelet.pods import Container, Pod, PodFileError, PodStatus, container, decode_pod, load_pods, pod
+from kubelet.release import DEFAULT_VERSION, RELEASES, Release, Version
 from kubelet.rpc import Timeouts
 
 __all__ = [
+    "DEFAULT_VERSION",
+    "RELEASES",
     "AllocationError",
     "ApiCluster",
     "ClaimError",
@@ -30,8 +33,10 @@ __all__ = [
     "PodFileError",
     "PodStatus",
     "RegistrationError",
+    "Release",
     "SystemClock",
     "Timeouts",
+    "Version",
     "allocated_claim",
     "container",
     "decode_pod",

@@ -4,9 +4,18 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 _FAKE_DAY = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        ...
 
 
 class Clock(Protocol):
@@ -18,6 +27,10 @@ class Clock(Protocol):
 
     def wall_ns(self) -> int:
         """Nanoseconds since 1970, for what is written to files."""
+        ...
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        """Have `call` called when `seconds` have passed on this clock."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -36,9 +49,21 @@ class SystemClock:
         """The machine's time of day."""
         return time.time_ns()
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        """Call on the event loop."""
+        return asyncio.get_running_loop().call_later(seconds, call)
+
     async def sleep(self, seconds: float) -> None:
         """Sleep on the event loop."""
         await asyncio.sleep(seconds)
+
+
+class _FakeTimer:
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
 
 
 class FakeClock:
@@ -48,7 +73,7 @@ class FakeClock:
         """Start at zero."""
         self._now = 0.0
         self._order = itertools.count()
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._timers: list[tuple[float, int, _FakeTimer]] = []
 
     def now(self) -> float:
         """Seconds that the test has let pass."""
@@ -58,21 +83,30 @@ class FakeClock:
         """A fixed day of 2026, and the seconds that the test has let pass."""
         return _FAKE_DAY + round(self._now * 1e9)
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        """Have `call` called when a test has moved the clock by `seconds`."""
+        timer = _FakeTimer(call)
+        heapq.heappush(self._timers, (self._now + seconds, next(self._order), timer))
+        return timer
+
     async def sleep(self, seconds: float) -> None:
         """Wait until a test has moved the clock by `seconds`."""
-        woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), woken))
-        await woken
+        woken = asyncio.Event()
+        timer = self.call_later(seconds, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
 
     async def advance(self, seconds: float) -> None:
         """Move the clock; sleepers wake at their own moments, in order, and each acts before the next wakes."""
         for _ in range(2):
             await asyncio.sleep(0)  # what was begun gets to its first wait
         end = self._now + seconds
-        while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
+        while self._timers and self._timers[0][0] <= end:
+            self._now, _, timer = heapq.heappop(self._timers)
+            if timer.call is not None:
+                timer.call()
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
         self._now = end

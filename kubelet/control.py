@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from grpcunix import GrpcUnixError
 from kubelet.errors import ClaimError, KubeletError, NodeError
 from kubelet.node import Node
 from kubelet.pods import Pod, PodStatus
@@ -24,7 +25,7 @@ class ControlError(KubeletError):
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """`do` is admit, remove, restart or status; `pod` is a name or `namespace/name`."""
+    """`do` is admit, remove, restart, kill, hold, release or status; `pod` is a name or `namespace/name`."""
 
     do: str
     admit: Pod | None = None
@@ -68,6 +69,7 @@ class ControlServer:
 
     async def start(self) -> None:
         """Serve, for the owner of the folder only. Raises OSError."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LARGEST)
         os.chmod(self._path, 0o600)
@@ -77,7 +79,8 @@ class ControlServer:
         server, self._server = self._server, None
         if server is not None:
             server.close()
-            self._path.unlink(missing_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -94,17 +97,21 @@ class ControlServer:
     async def _answer(self, line: bytes) -> Answer:
         try:
             await self._do(msgspec.json.decode(line, type=Request))
-        except (KubeletError, msgspec.DecodeError) as error:
+            return view(self._node)
+        except (GrpcUnixError, KubeletError, OSError, msgspec.DecodeError) as error:
             return Answer(error=str(error))
-        return view(self._node)
 
     async def _do(self, request: Request) -> None:
         if request.do == "admit" and request.admit is not None:
             await self._node.admit(request.admit)
         elif request.do == "remove":
             await self._node.remove(request.pod)
-        elif request.do == "restart":
-            await self._node.restart()
+        elif request.do in ("restart", "kill"):
+            await self._node.restart(kill=request.do == "kill")
+        elif request.do == "hold":
+            self._node.sources.hold()
+        elif request.do == "release":
+            self._node.sources.release()
         elif request.do != "status":
             raise NodeError(f"{request.do}: no such request")
 
@@ -150,13 +157,13 @@ async def ask(directory: Path, request: Request) -> Answer:
     try:
         writer.write(msgspec.json.encode(request) + b"\n")
         await writer.drain()
-        line = await reader.readline()
+        answer = msgspec.json.decode(await reader.readline(), type=Answer)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ControlError(f"{path}: the kubelet stopped before it answered") from error
+    except ValueError as error:
+        raise ControlError(f"{path}: the answer has more than {_LARGEST} bytes") from error
     finally:
         writer.close()
-    try:
-        answer = msgspec.json.decode(line, type=Answer)
-    except msgspec.DecodeError as error:
-        raise ControlError(f"{path}: the kubelet stopped before it answered") from error
     if answer.error:
         raise ControlError(answer.error)
     return answer

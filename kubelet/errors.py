@@ -1,7 +1,8 @@
 """What can go wrong on the kubelet's side. Texts are the kubelet's own, where it has one."""
 
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError
+
+from grpcunix import RpcError, Status
 
 
 class KubeletError(Exception):
@@ -32,10 +33,12 @@ class PluginCallError(KubeletError):
     """A call to a plugin failed; the text is what the kubelet's gRPC library says."""
 
 
-def go_text(error: grpc.aio.AioRpcError) -> str:
+def go_text(error: RpcError) -> str:
     """The text that Go's gRPC library gives an error: `rpc error: code = Internal desc = ...`."""
-    code = "Canceled" if error.code() is grpc.StatusCode.CANCELLED else error.code().name.title().replace("_", "")
-    details = error.details() or ""
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+    code = "Canceled" if error.code is Status.CANCELLED else error.code.name.title().replace("_", "")
+    details = error.details
+    if isinstance(error.__cause__, DecodeError):
+        details = "grpc: failed to unmarshal the received message"
+    elif error.code is Status.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # our own library's word for it
     return f"rpc error: code = {'OK' if code == 'Ok' else code} desc = {details}"

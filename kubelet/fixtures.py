@@ -5,26 +5,28 @@ stub plugins live on an event loop of their own, in a thread. Tests that are cor
 """
 
 import asyncio
+import functools
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
 from kubelet.clock import FakeClock
-from kubelet.devicemanager import Device, DeviceRunContainerOptions
+from kubelet.devicemanager import Device
 from kubelet.dramanager import MemoryCluster
 from kubelet.errors import RegistrationError
 from kubelet.node import Node
-from kubelet.pods import Pod, PodStatus
 from kubelet.stubs import Answer, Behaviour, DevicePluginStub, DRAPluginStub, Prepare, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1.api_pb2 import DeviceHealth
 from resourceapi.objects import v1
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 SECONDS = 30.0  # the longest that a blocking call waits
 
@@ -38,9 +40,18 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="stand-in kubelet", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and return what it returns."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+    def run(self, work: Callable[[], Awaitable[T]], seconds: float = SECONDS) -> T:
+        """Await something there and return what it returns. Raises TimeoutError, and it ends."""
+
+        async def awaited() -> T:
+            return await work()
+
+        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def call(self, do: Callable[[], T]) -> T:
         """Call a function there."""
@@ -48,7 +59,7 @@ class LoopThread:
         async def called() -> T:
             return do()
 
-        return self.run(called())
+        return self.run(called)
 
     def close(self) -> None:
         """Stop it."""
@@ -57,91 +68,81 @@ class LoopThread:
         self._loop.close()
 
 
+def _awaited(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[Concatenate[Kubelet, P], T]":
+    """A coroutine method of a node, for blocking tests."""
+
+    def wait(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.thread.run(lambda: method(self.node, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _called(method: Callable[Concatenate[Node, P], T]) -> "Callable[Concatenate[Kubelet, P], T]":
+    """A method of a node, for tests outside of its event loop."""
+
+    def call(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.thread.call(lambda: method(self.node, *args, **kwargs))
+
+    functools.update_wrapper(call, method)
+    return call
+
+
 class Kubelet:
-    """A running stand-in kubelet, for blocking tests."""
+    """A running stand-in kubelet, for blocking tests: the methods of `Node`, and what tests need besides."""
 
     def __init__(self, thread: LoopThread, node: Node, claims: MemoryCluster) -> None:
-        """`node` lives on `thread`; it has no API server, and claims are put in by hand."""
-        self._thread = thread
-        self._node = node
+        """`node` lives on `thread`; claims are put in by hand."""
+        self.thread = thread
+        self.node = node
         self._claims = claims
         self.device_plugins = node.device_plugins
         self.plugins_registry = node.plugins_registry
         self.socket = node.kubelet_socket
         self.pod_resources_socket = node.pod_resources_socket
 
+    admit = _awaited(Node.admit)
+    remove = _awaited(Node.remove)
+    sync = _awaited(Node.sync)
+    exit_container = _awaited(Node.exit_container)
+    lose_sandbox = _awaited(Node.lose_sandbox)
+    run_container_options = _awaited(Node.run_container_options)
+    run_static_pod = _awaited(Node.run_static_pod)
+    remove_static_pod = _awaited(Node.remove_static_pod)
+    start = _awaited(Node.start)
+    stop = _awaited(Node.stop)
+    restart = _awaited(Node.restart)
+    reboot = _awaited(Node.reboot)
+    cut_stream = _awaited(Node.cut_stream)
+    status = _called(Node.status)
+    capacity = _called(Node.capacity)
+    allocatable = _called(Node.allocatable)
+    devices = _called(Node.devices)
+    allocations = _called(Node.allocations)
+    claimed_devices = _called(Node.claimed_devices)
+    cgroup = _called(Node.cgroup)
+
+    def hold_sources(self) -> None:
+        """Let the API server be away: a kubelet that starts hears of no pods but static ones."""
+        self.thread.call(self.node.sources.hold)
+
+    def release_sources(self) -> None:
+        """Let the API server be back; return when the kubelet, if it runs, knows its pods."""
+        self.thread.call(self.node.sources.release)
+        self.until(lambda: self.node.sources.all_ready or not self.node.is_running)
+
     def put_claim(self, claim: v1.ResourceClaim) -> None:
         """Let the cluster have a claim, such as `allocated_claim` makes."""
-        self._thread.call(lambda: self._claims.put(claim))
+        self.thread.call(lambda: self._claims.put(claim))
 
     def remove_claim(self, name: str) -> None:
         """Delete a claim from the cluster; what is prepared stays so."""
-        self._thread.call(lambda: self._claims.remove(name))
+        self.thread.call(lambda: self._claims.remove(name))
 
     def drivers(self) -> list[str]:
         """The DRA drivers that are registered and connected."""
-        plugins = self._node.dra_manager.plugins
-        return self._thread.call(lambda: [driver for driver in plugins.drivers() if plugins.is_usable(driver)])
-
-    def claimed_devices(self, pod: Pod | str, container: str) -> tuple[str, ...]:
-        """The names of the CDI devices that a container gets through its claims."""
-        return self._thread.call(lambda: self._node.claimed_devices(pod, container))
-
-    def sync(self, pod: Pod | str) -> PodStatus:
-        """Look after a pod now: what could not be prepared is tried again without the usual wait."""
-        return self._thread.run(self._node.sync(pod))
-
-    def admit(self, pod: Pod) -> PodStatus:
-        """Admit a pod, start its containers, and return what became of it."""
-        return self._thread.run(self._node.admit(pod))
-
-    def remove(self, pod: Pod | str) -> None:
-        """Delete a pod."""
-        self._thread.run(self._node.remove(pod))
-
-    def status(self, pod: Pod | str) -> PodStatus:
-        """The status of a pod."""
-        return self._thread.call(lambda: self._node.status(pod))
-
-    def capacity(self) -> dict[str, int]:
-        """The node's devices by resource."""
-        return self._thread.call(self._node.capacity)
-
-    def allocatable(self) -> dict[str, int]:
-        """The node's healthy devices by resource."""
-        return self._thread.call(self._node.allocatable)
-
-    def devices(self) -> dict[str, dict[str, Device]]:
-        """Resource -> id -> device."""
-        return self._thread.call(self._node.devices)
-
-    def allocations(self, pod: Pod | str, container: str) -> dict[str, list[str]]:
-        """Resource -> ids that a container has."""
-        return self._thread.call(lambda: self._node.allocations(pod, container))
-
-    def run_container_options(self, pod: Pod | str, container: str) -> DeviceRunContainerOptions | None:
-        """What the runtime is told when a container starts."""
-        return self._thread.run(self._node.run_container_options(pod, container))
-
-    def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
-        """End a container; it is started again if the pod wants that."""
-        return self._thread.run(self._node.exit_container(pod, container, code))
-
-    def restart(self) -> None:
-        """Restart the kubelet: its sockets and the plugins' vanish, pods keep running."""
-        self._thread.run(self._node.restart())
-
-    def stop(self) -> None:
-        """Stop the kubelet."""
-        self._thread.run(self._node.stop())
-
-    def start(self) -> None:
-        """Start it again."""
-        self._thread.run(self._node.start())
-
-    def cut_stream(self, resource: str) -> None:
-        """Drop the connection to a plugin."""
-        self._thread.run(self._node.cut_stream(resource))
+        plugins = self.node.dra_manager.plugins
+        return self.thread.call(lambda: [driver for driver in plugins.drivers() if plugins.is_usable(driver)])
 
     def refuse_registrations(self, text: str) -> None:
         """Answer every Register with this error, until `accept_registrations`."""
@@ -149,20 +150,22 @@ class Kubelet:
         async def refuse(_: api.RegisterRequest) -> None:
             raise RegistrationError(text)
 
-        self._thread.call(lambda: self._node.before_registration(refuse))
+        self.thread.call(lambda: self.node.before_registration(refuse))
 
     def accept_registrations(self) -> None:
         """Answer Register as usual again."""
-        self._thread.call(lambda: self._node.before_registration(None))
+        self.thread.call(lambda: self.node.before_registration(None))
 
     def until(self, predicate: Callable[[], T], seconds: float = SECONDS) -> T:
         """Wait until `predicate` is true; it is asked after each change of the node, and may ask this object anything.
 
         Raises TimeoutError.
         """
-        changes = self._node.changes
+        deadline = time.monotonic() + seconds
+        changes = self.node.changes
         while not (value := predicate()):
-            changes = self._thread.run(self._node.changed_since(changes, seconds))
+            left = max(0.0, deadline - time.monotonic())
+            changes = self.thread.run(functools.partial(self.node.changed_since, changes, left), left + SECONDS)
         return value
 
 
@@ -201,7 +204,7 @@ class _Behaving:
 
     def stop(self) -> None:
         """Die."""
-        self._thread.run(self._behaving.stop())
+        self._thread.run(self._behaving.stop)
 
     def _behave(self, method: str, behaviour: Behaviour) -> None:
         self._thread.call(lambda: self._behaving.behaviours.update({method: behaviour}))
@@ -217,17 +220,18 @@ class Stub(_Behaving):
         self._kubelet = kubelet
 
     def register(self) -> None:
-        """Register again, serving anew if the socket is gone."""
+        """Register again, serving again if the socket is gone."""
         if not self._plugin.socket.exists():
-            self._thread.run(self._plugin.start())
-        self._thread.run(self._plugin.register(self._kubelet))
+            self._thread.run(self._plugin.start)
+        self._thread.run(lambda: self._plugin.register(self._kubelet))
 
     def update(self, devices: Sequence[Device]) -> None:
         """Send a new list."""
         self._thread.call(lambda: self._plugin.update(devices))
 
     def cut_stream(self) -> None:
-        """End the stream of lists; the plugin goes on serving."""
+        """End the stream of lists, once the kubelet listens; the plugin goes on serving."""
+        self._thread.run(lambda: self._plugin.until(lambda: self._plugin.streams > 0))
         self._thread.call(self._plugin.end_streams)
 
 
@@ -241,7 +245,7 @@ class DriverStub(_Behaving):
 
     def start(self) -> None:
         """Serve again after `stop`; the kubelet finds it."""
-        self._thread.run(self._plugin.start())
+        self._thread.run(self._plugin.start)
 
     def claims(self, method: str) -> list[list[str]]:
         """The names of the claims in each call of `NodePrepareResources` or `NodeUnprepareResources`, in order."""
@@ -249,7 +253,7 @@ class DriverStub(_Behaving):
 
     def report(self, *devices: DeviceHealth) -> None:
         """Report the health of devices, once the kubelet listens."""
-        self._thread.run(self._plugin.until(lambda: self._plugin.streams > 0))
+        self._thread.run(lambda: self._plugin.until(lambda: self._plugin.streams > 0))
         self._thread.call(lambda: self._plugin.report(*devices))
 
 
@@ -271,19 +275,25 @@ def _kubelet_thread() -> Iterator[LoopThread]:
 
 
 @pytest.fixture
-def kubelet(_kubelet_thread: LoopThread) -> Iterator[Kubelet]:
+def kubelet_options() -> dict[str, Any]:
+    """Options of `Node` for `kubelet`; override it: `return {"kubernetes": "1.36", "cgroups": folder}`."""
+    return {}
+
+
+@pytest.fixture
+def kubelet(_kubelet_thread: LoopThread, kubelet_options: dict[str, Any]) -> Iterator[Kubelet]:
     """A stand-in kubelet that runs on an empty folder."""
     with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
         claims = MemoryCluster()
 
         async def make() -> Node:
-            node = Node(Path(folder), reconcile_period=0.1, cluster=claims)
+            node = Node(Path(folder), **{"reconcile_period": 0.1, "cluster": claims, **kubelet_options})
             await node.start()
             return node
 
-        node = _kubelet_thread.run(make())
+        node = _kubelet_thread.run(make)
         yield Kubelet(_kubelet_thread, node, claims)
-        _kubelet_thread.run(node.stop())
+        _kubelet_thread.run(node.stop)
 
 
 @pytest.fixture
@@ -302,7 +312,7 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
                 raise
             return plugin
 
-        stub = Stub(_kubelet_thread, _kubelet_thread.run(create()), kubelet.socket)
+        stub = Stub(_kubelet_thread, _kubelet_thread.run(create), kubelet.socket)
         made.append(stub)
         return stub
 
@@ -334,7 +344,7 @@ def dra_driver_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[D
                 raise
             return plugin
 
-        stub = DriverStub(_kubelet_thread, _kubelet_thread.run(create()))
+        stub = DriverStub(_kubelet_thread, _kubelet_thread.run(create))
         made.append(stub)
         return stub
 

@@ -4,12 +4,11 @@ What a plugin sees is a kubelet: registration, lists, admission of pods one afte
 with what the checkpoint remembers. Pods and their containers outlive a restart of the kubelet, as they do on a node.
 """
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -17,20 +16,21 @@ from grpcunix import is_live
 from kubelet.clock import Clock, SystemClock
 from kubelet.devicemanager import Device, DeviceRunContainerOptions, ManagerImpl, PluginHandler
 from kubelet.devicemanager.server import BeforeRegister
-from kubelet.dramanager import Cluster, DRAManager, MemoryCluster, Release
-from kubelet.dramanager.drivers import PLUGIN_TYPE
-from kubelet.errors import ClaimError, NodeError
+from kubelet.dramanager import Cluster, DRAManager, MemoryCluster
+from kubelet.errors import NodeError
 from kubelet.events import Event, Events
-from kubelet.pluginwatcher import PluginWatcher
-from kubelet.pod_workers import Managers, PodWorkers
-from kubelet.podresources import PodResourcesServer
+from kubelet.node_status import NodeStatus
 from kubelet.pods import Container, Pod, PodStatus
+from kubelet.pods.cgroups import CgroupDriver, PodCgroups
+from kubelet.pods.sources import PodSources, static_pod
+from kubelet.pods.worker import Managers
+from kubelet.pods.workers import PodWorkers
+from kubelet.process import KubeletProcess, Settings
+from kubelet.release import DEFAULT_VERSION, RELEASES, Release, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from kubelet.topology import Policy, Scope, TopologyManager
+from kubelet.topology import Policy, Scope
 
 T = TypeVar("T")
-
-STATUS_PERIOD = 10.0  # seconds between two looks at what left the node
 
 
 class Node:
@@ -40,6 +40,7 @@ class Node:
         self,
         directory: Path,
         *,
+        kubernetes: Version = DEFAULT_VERSION,
         clock: Clock | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         numa_nodes: Sequence[int] = (0,),
@@ -50,12 +51,16 @@ class Node:
         plugin_handlers: Mapping[str, PluginHandler] | None = None,
         cluster: Cluster | None = None,
         node_name: str = "node",
-        release: Release = "1.36",
+        static_pods: Sequence[Pod] = (),
+        api_delay: float = 0.0,
+        cgroups: Path | None = None,
+        cgroup_driver: CgroupDriver = "systemd",
     ) -> None:
         """A node below `directory`, which must be short: a socket's path has 107 bytes at the most.
 
         Args:
             directory: gets `device-plugins`, `plugins_registry`, `pod-resources` and the DRA manager's state files.
+            kubernetes: whose kubelet it is.
             clock: moves grace periods and retries; the machine's by default.
             timeouts: how long the kubelet waits for plugins.
             numa_nodes: the machine's NUMA nodes.
@@ -66,33 +71,41 @@ class Node:
             plugin_handlers: for plugins of other types than `DevicePlugin`, by type.
             cluster: where claims are read and ResourceSlices deleted; a `MemoryCluster` by default.
             node_name: whose ResourceSlices they are.
-            release: whose behaviour towards the health services of DRA plugins is shown.
+            static_pods: the manifests on the node; see `run_static_pod`.
+            api_delay: seconds until the API server has told a kubelet that starts of its pods; a real one takes 1.
+            cgroups: where the pods' cgroups are made; nowhere by default.
+            cgroup_driver: the kubelet's `cgroupDriver`.
         """
         self.directory = directory.absolute()
-        self.device_plugins = self.directory / "device-plugins"
-        self.plugins_registry = self.directory / "plugins_registry"
-        self.pod_resources = self.directory / "pod-resources"
         self.clock: Clock = clock or SystemClock()
         self.cluster: Cluster = cluster or MemoryCluster()
         self.node_name = node_name
-        self._timeouts = timeouts
-        self._numa_nodes = tuple(numa_nodes)
-        self._policy: Policy = topology_policy
-        self._scope: Scope = topology_scope
-        self._shuffle = shuffle
-        self._reconcile_period = reconcile_period
-        self._plugin_handlers = dict(plugin_handlers or {})
-        self._release: Release = release
+        self._settings = Settings(
+            directory=self.directory,
+            clock=self.clock,
+            timeouts=timeouts,
+            numa_nodes=tuple(numa_nodes),
+            topology_policy=topology_policy,
+            topology_scope=topology_scope,
+            shuffle=shuffle,
+            reconcile_period=reconcile_period,
+            plugin_handlers=dict(plugin_handlers or {}),
+            cluster=self.cluster,
+            node_name=node_name,
+            release=RELEASES[kubernetes],
+            api_delay=api_delay,
+        )
+        self.device_plugins = self._settings.device_plugins
+        self.plugins_registry = self._settings.plugins_registry
+        self.pod_resources = self._settings.pod_resources
         self._before_register: BeforeRegister | None = None
-        self._capacity: dict[str, int] = {}
-        self._allocatable: dict[str, int] = {}
         self._events = Events()
-        self._workers = PodWorkers(self.clock, self._events.notify, self.allocatable)
-        self._managers: Managers | None = None
-        self._pod_resources_server: PodResourcesServer | None = None
-        self._watcher: PluginWatcher | None = None
-        self._sources_ready = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._status = NodeStatus(self._events.notify)
+        self._cgroups = PodCgroups(cgroups, cgroup_driver)
+        self._workers = PodWorkers(self.clock, self._events.notify, self.allocatable, self._cgroups)
+        self._process: KubeletProcess | None = None
+        for each in static_pods:
+            self._workers.bind(static_pod(each, node_name), "file")
 
     async def __aenter__(self) -> Self:
         """Start the kubelet."""
@@ -104,6 +117,16 @@ class Node:
     ) -> None:
         """Stop the kubelet."""
         await self.stop()
+
+    @property
+    def release(self) -> Release:
+        """What the kubelet does as its Kubernetes does."""
+        return self._settings.release
+
+    @property
+    def sources(self) -> PodSources:
+        """Where the kubelet hears of its pods; tests hold the API server back here."""
+        return self._workers.sources
 
     @property
     def kubelet_socket(self) -> Path:
@@ -118,7 +141,7 @@ class Node:
     @property
     def is_running(self) -> bool:
         """True while the kubelet runs."""
-        return self._managers is not None
+        return self._process is not None and self._process.is_running
 
     @property
     def manager(self) -> ManagerImpl:
@@ -136,88 +159,104 @@ class Node:
         return self._events.changes
 
     async def start(self) -> None:
-        """Start the kubelet, and admit again what was on the node. Raises `NodeError` and OSError."""
-        if self._managers is not None:
+        """Start the kubelet; it admits again what its sources deliver at once. Raises `NodeError` and OSError."""
+        if self.is_running:
             return
+        await self.stop()  # raises what the last one ended of
         if is_live(self.kubelet_socket):
             raise NodeError(f"{self.kubelet_socket}: a kubelet serves here; stop it or use another folder")
         for folder, mode in ((self.device_plugins, 0o755), (self.plugins_registry, 0o750), (self.pod_resources, 0o750)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
-        self._sources_ready = False
-        managers = self._managers = self._new_managers()
+        process = self._process = KubeletProcess(
+            self._settings, self._workers, self._cgroups, self._status, self._events.notify, self._before_register
+        )
         try:
-            await self._start_services(managers)
+            await process.started()
         except BaseException:
-            await self.stop()
+            if self._process is process and not process.is_running:
+                self._process = None
             raise
-        if managers.devices.should_reset_extended_resource_capacity():
-            self._capacity = dict.fromkeys(self._capacity, 0)
-        self._events.notify(Event("started", str(self.directory)))
-        self._workers.begin(managers)
-        await self._workers.admit_all()
-        self._sources_ready = True
-        await self._workers.start_all()
 
-    async def stop(self) -> None:
-        """Stop the kubelet; pods and their containers stay. Idempotent."""
-        managers, self._managers = self._managers, None
-        if managers is None:
-            return
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._workers.end()
-        if self._watcher is not None:
-            await self._watcher.stop()
-        if self._pod_resources_server is not None:
-            await self._pod_resources_server.stop()
-        await managers.claims.stop()
-        await managers.devices.stop()
-        self._events.notify(Event("stopped", str(self.directory)))
+    async def stop(self, *, kill: bool = False) -> None:
+        """Stop the kubelet, at any moment; pods and their containers stay. Idempotent.
 
-    async def restart(self) -> None:
+        Its sockets stay as files at which nobody listens. With `kill` it is not even left to write its state files.
+        """
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                await process.stop(kill=kill)
+            finally:
+                self._events.notify(Event("killed" if kill else "stopped", str(self.directory)))
+
+    async def restart(self, *, kill: bool = False) -> None:
         """Stop the kubelet and start it again."""
-        await self.stop()
+        await self.stop(kill=kill)
+        await self.start()
+
+    async def reboot(self) -> None:
+        """Switch the machine off and on: kubelet, sandboxes, containers and cgroups are gone, then a kubelet starts."""
+        await self.stop(kill=True)
+        self._workers.lose_sandboxes()
+        self._cgroups.clear()
         await self.start()
 
     async def admit(self, pod: Pod) -> PodStatus:
         """Admit a pod and start its containers; return what became of it. Raises `NodeError`.
 
         Only one pod is admitted at a time. A pod that is on the node already is not admitted again. The first attempt
-        to prepare the pod's claims is waited for; when it fails, the pod stays Pending and is tried again later.
+        to prepare the pod's claims is waited for; when it fails, the pod stays Pending and is tried again later. A
+        kubelet that stops meanwhile leaves it Pending, and the next one admits it again.
         """
         return await self._workers.admit(pod)
+
+    def bind(self, pod: Pod) -> None:
+        """Let the API server have a pod for this node; the kubelet admits it once it hears of it. Raises NodeError."""
+        self._workers.bind(pod)
+
+    async def run_static_pod(self, manifest: Pod) -> PodStatus:
+        """Put a manifest on the node, and return what became of its pod, `<name>-<node name>`. Raises `NodeError`."""
+        return await self._workers.admit(static_pod(manifest, self.node_name), "file")
+
+    async def remove_static_pod(self, name: str) -> None:
+        """Take a manifest off the node. Its pod ends once all sources are ready. Raises `NodeError`."""
+        await self._workers.remove(self._workers.find(f"default/{name}-{self.node_name.lower()}"), force=True)
 
     def status(self, pod: Pod | str) -> PodStatus:
         """The status of a pod, named by itself, its uid, its name or `namespace/name`. Raises `NodeError`."""
         return self._workers.find(pod).status
 
     def pods(self) -> list[tuple[Pod, PodStatus]]:
-        """All pods on the node, in the order of their admission."""
+        """All pods on the node, in the order in which they came."""
         return [(run.pod, run.status) for run in self._workers.all()]
 
     def active_pods(self) -> list[Pod]:
-        """The pods that run or will run."""
+        """The pods that the kubelet knows and that have not ended; pod resources lists these."""
         return [run.pod for run in self._workers.active()]
 
     async def exit_container(self, pod: Pod | str, container: str, code: int = 0) -> PodStatus:
-        """End a container with an exit code; the kubelet starts it again if the pod wants that, once it runs."""
-        return await self._workers.exit_container(self._workers.find(pod), container, code)
+        """End a container with an exit code; the kubelet starts it again if the pod wants that, once it knows it.
+
+        Raises `NodeError`.
+        """
+        run = self._workers.find(pod)
+        run.end_container(container, code)
+        return await self._workers.sync(run)
 
     def finish(self, pod: Pod | str) -> PodStatus:
-        """Let all containers of a pod end well: it is Succeeded, and its devices are free.
-
-        A pod with claims is Succeeded when they are unprepared.
-        """
-        return self._workers.finish(self._workers.find(pod))
+        """Let all containers of a pod end well. It is Succeeded soon, once its claims are unprepared."""
+        run = self._workers.find(pod)
+        run.finish()
+        return run.status
 
     async def lose_sandbox(self, pod: Pod | str) -> PodStatus:
         """Lose a pod's sandbox with all its containers, as after a reboot; the kubelet makes another, once it runs."""
-        return await self._workers.lose_sandbox(self._workers.find(pod))
+        run = self._workers.find(pod)
+        run.lose_sandbox()
+        return await self._workers.sync(run)
 
     async def remove(self, pod: Pod | str, *, force: bool = False) -> None:
-        """Delete a pod from the node, also while the kubelet is stopped.
+        """Delete a pod from the node, also while the kubelet is stopped, which ends it when it hears of it.
 
         A pod with claims goes when they are unprepared; the first attempt is waited for. With `force` it goes at once,
         and the claims are unprepared later.
@@ -228,33 +267,38 @@ class Node:
         """Look after a pod now: prepare and start what waits, and read the health of its devices."""
         return await self._workers.sync(self._workers.find(pod))
 
+    def cgroup(self, pod: Pod | str) -> Path | None:
+        """A pod's cgroup, whether it is there or not; None on a node without any."""
+        return self._cgroups.path(self._workers.find(pod).pod)
+
     async def cut_stream(self, resource: str) -> None:
-        """Drop the connection to the plugin of a resource, as a kubelet does when another plugin of it goes."""
-        await self.manager.deregister_plugin(resource)
+        """Drop the connection to the plugin that is asked for a resource, as some kubelets do when another goes."""
+        endpoint = self.manager.state.endpoints.get(resource)
+        await self.manager.deregister_plugin(resource, str(endpoint.socket) if endpoint is not None else "")
 
     def before_registration(self, call: BeforeRegister | None) -> None:
         """Let `call` see each Register request first: it may wait, and refuse by raising `KubeletError`."""
         self._before_register = call
-        if self._managers is not None:
-            self._managers.devices.server.before_register = call
+        if self.is_running:
+            self.manager.server.before_register = call
 
     async def run_container_options(
         self, pod: Pod | str, container: Container | str
     ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told when the container starts. Raises `AllocationError` and `ClaimError`."""
+        """What the runtime is told when the container starts. Raises `KubeletError`."""
         run = self._workers.find(pod)
         name = container if isinstance(container, str) else container.name
-        return await self._workers.run_container_options(run, run.pod.container(name))
+        return await self._running.run_container_options(run, run.container(name))
 
     def capacity(self) -> dict[str, int]:
         """The node's capacity of devices, as of now; resources that left the node stay as zero."""
         self._sync_node_status()
-        return dict(self._capacity)
+        return dict(self._status.capacity)
 
     def allocatable(self) -> dict[str, int]:
         """The node's allocatable devices, as of now. Allocations do not lower it."""
         self._sync_node_status()
-        return dict(self._allocatable)
+        return dict(self._status.allocatable)
 
     def devices(self) -> dict[str, dict[str, Device]]:
         """Resource -> id -> device; one that cannot be given out now is not `Healthy`, whatever its plugin said."""
@@ -277,8 +321,8 @@ class Node:
 
     def claimed_devices(self, pod: Pod | str, container: str) -> tuple[str, ...]:
         """The CDI ids that a container gets through its claims. Raises `ClaimError` while they are not prepared."""
-        found = self._workers.find(pod).pod
-        return self.dra_manager.get_resources(found, found.container(container))
+        run = self._workers.find(pod)
+        return self.dra_manager.get_resources(run.pod, run.container(container))
 
     async def until(self, predicate: Callable[[], T], seconds: float = 10.0) -> T:
         """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
@@ -294,91 +338,10 @@ class Node:
 
     @property
     def _running(self) -> Managers:
-        if self._managers is None:
+        if self._process is None or not self._process.is_running:
             raise NodeError("the kubelet is stopped; start it first")
-        return self._managers
-
-    def _new_managers(self) -> Managers:
-        topology = TopologyManager(self._numa_nodes, self._policy, self._scope)
-        devices = ManagerImpl(
-            self.kubelet_socket,
-            self._numa_nodes,
-            topology,
-            clock=self.clock,
-            timeouts=self._timeouts,
-            shuffle=self._shuffle,
-            on_change=self._devices_changed,
-        )
-        topology.add_hint_provider(devices)
-        devices.server.before_register = self._before_register
-        claims = DRAManager(
-            self.directory,
-            self.cluster,
-            self.node_name,
-            clock=self.clock,
-            timeouts=self._timeouts,
-            release=self._release,
-            on_change=lambda kind, about, text: self._events.notify(Event(kind, about, text)),
-        )
-        return Managers(devices, claims, topology)
-
-    async def _start_services(self, managers: Managers) -> None:
-        containers, running = self._workers.containers()
-        devices, claims = managers.devices, managers.claims
-        try:
-            await claims.start(lambda: {pod.uid for pod in self.active_pods()}, lambda: self._sources_ready)
-        except ClaimError as error:
-            raise NodeError(f"failed to run Kubelet: {error}") from error
-        await devices.start(self.active_pods, lambda: self._sources_ready, containers, running)
-        self.pod_resources_socket.unlink(missing_ok=True)  # a kubelet that was killed leaves it
-        self._pod_resources_server = PodResourcesServer(
-            self.pod_resources_socket, devices, self.active_pods, self.clock, claims.get_dynamic_resources
-        )
-        await self._pod_resources_server.start()
-        handlers: dict[str, PluginHandler] = {
-            "DevicePlugin": devices.get_watcher_handler(),
-            PLUGIN_TYPE: claims.get_watcher_handler(),
-            **self._plugin_handlers,
-        }
-        self._watcher = PluginWatcher(
-            self.plugins_registry, handlers, self.clock, self._timeouts, self._reconcile_period
-        )
-        await self._watcher.start()
-        self._spawn(self._follow_health(devices.updates()))
-        self._spawn(self._follow_health(claims.updates()))
-        self._spawn(self._follow_node_status())
-
-    async def _follow_health(self, updates: "asyncio.Queue[list[str]]") -> None:
-        while True:
-            self._workers.refresh_health_of(await updates.get())
-
-    async def _follow_node_status(self) -> None:
-        while True:
-            await self.clock.sleep(STATUS_PERIOD)
-            self._sync_node_status()
+        return self._process.managers
 
     def _sync_node_status(self) -> None:
-        if self._managers is None:
-            return
-        before = (dict(self._capacity), self._allocatable)
-        capacity, allocatable, removed = self._managers.devices.get_capacity()
-        self._capacity.update(capacity)
-        self._capacity.update(dict.fromkeys(removed, 0))
-        self._allocatable = self._capacity | allocatable
-        if before != (self._capacity, self._allocatable):
-            changed = self._capacity.keys() | before[0].keys()
-            for resource in sorted(changed):
-                now = (self._capacity.get(resource), self._allocatable.get(resource))
-                if now != (before[0].get(resource), before[1].get(resource)):
-                    self._events.notify(Event("capacity", resource, f"{now[0]} allocatable {now[1]}"))
-
-    def _devices_changed(self, kind: str, resource: str) -> None:
-        self._events.notify(Event(kind, resource))
-        if kind != "registered":
-            self._sync_node_status()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        if self.is_running:
+            self._status.sync(self.manager)

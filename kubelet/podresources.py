@@ -7,13 +7,11 @@ Source: device manager specification, section 9; observations, section 3.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import grpc
-import grpc.aio
-
-from grpcunix import UnixServer, handler
+from grpcunix import Context, Handler, Method, RpcError, Status, handler
 from kubelet.clock import Clock
 from kubelet.devicemanager import Device, Manager
 from kubelet.pods import Pod
+from kubelet.rpc import KubeletServer
 from kubeletapi.podresources.v1 import api_pb2 as api
 
 _SERVICE = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
@@ -47,19 +45,9 @@ class PodResourcesServer:
         self._tokens = BURST
         self._filled_at = clock.now()
         alpha = {
-            "List": grpc.unary_unary_rpc_method_handler(
-                self.list_v1alpha1,
-                request_deserializer=api.ListPodResourcesRequest.FromString,
-                response_serializer=api.ListPodResourcesResponse.SerializeToString,
-            )
+            "List": Method(api.ListPodResourcesRequest.FromString, self.list_v1alpha1, streams=False),
         }
-        self._server = UnixServer(
-            socket,
-            [
-                handler(_SERVICE, self),
-                grpc.method_handlers_generic_handler("v1alpha1.PodResourcesLister", alpha),
-            ],
-        )
+        self._server = KubeletServer(socket, [handler(_SERVICE, self), Handler("v1alpha1.PodResourcesLister", alpha)])
 
     async def start(self) -> None:
         """Serve. Raises OSError and `GrpcUnixError`."""
@@ -69,39 +57,34 @@ class PodResourcesServer:
         """Stop serving. Idempotent."""
         await self._server.stop()
 
-    async def list(
-        self, _: api.ListPodResourcesRequest, context: grpc.aio.ServicerContext
-    ) -> api.ListPodResourcesResponse:
+    async def list(self, _: api.ListPodResourcesRequest, _context: Context) -> api.ListPodResourcesResponse:
         """All active pods, those without devices included."""
-        await self._limit(context)
+        self._limit()
         self._manager.update_allocated_devices()
         return api.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in self._active_pods()])
 
-    async def get(
-        self, request: api.GetPodResourcesRequest, context: grpc.aio.ServicerContext
-    ) -> api.GetPodResourcesResponse:
+    async def get(self, request: api.GetPodResourcesRequest, _context: Context) -> api.GetPodResourcesResponse:
         """One active pod."""
-        await self._limit(context)
+        self._limit()
         for pod in self._active_pods():
             if (pod.metadata.name, pod.metadata.namespace) == (request.pod_name, request.pod_namespace):
                 return api.GetPodResourcesResponse(pod_resources=self._resources(pod))
         text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
-        await context.abort(grpc.StatusCode.UNKNOWN, text)
-        raise AssertionError("abort always raises")
+        raise RpcError(Status.UNKNOWN, text)
 
     async def get_allocatable_resources(
-        self, _: api.AllocatableResourcesRequest, context: grpc.aio.ServicerContext
+        self, _: api.AllocatableResourcesRequest, _context: Context
     ) -> api.AllocatableResourcesResponse:
         """All healthy devices, in use or not."""
-        await self._limit(context)
+        self._limit()
         devices = container_devices(self._manager.get_allocatable_devices() or {})
         return api.AllocatableResourcesResponse(devices=devices)
 
     async def list_v1alpha1(
-        self, request: api.ListPodResourcesRequest, context: grpc.aio.ServicerContext
+        self, request: api.ListPodResourcesRequest, _context: Context
     ) -> api.ListPodResourcesResponse:
         """The first version of `List`: the same numbers on the wire, and no topology."""
-        response = await self.list(request, context)
+        response = await self.list(request, _context)
         for pod in response.pod_resources:
             for container in pod.containers:
                 container.ClearField("dynamic_resources")
@@ -122,12 +105,12 @@ class PodResourcesServer:
         ]
         return api.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace, containers=containers)
 
-    async def _limit(self, context: grpc.aio.ServicerContext) -> None:
+    def _limit(self) -> None:
         now = self._clock.now()
         self._tokens = min(BURST, self._tokens + (now - self._filled_at) * QUERIES_PER_SECOND)
         self._filled_at = now
         if self._tokens < 1:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+            raise RpcError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self._tokens -= 1
 
 

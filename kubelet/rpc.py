@@ -1,14 +1,15 @@
 """Calls to plugins as the kubelet makes them: a dial that waits, and errors in the kubelet's words."""
 
 import asyncio
-from collections.abc import Awaitable
+import socket
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 from msgspec import Struct
 
-from grpcunix import connect
+from grpcunix import Handler, RpcError, Status, UnixServer
+from grpcunix.grpcio import GrpcioChannel
 from kubelet.errors import DialError, PluginCallError, go_text
 
 
@@ -23,14 +24,20 @@ class Timeouts(Struct, frozen=True):
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet leaves as it is
 
 
-async def dial(path: Path, seconds: float, authority: str = "localhost") -> grpc.aio.Channel:
+def connect(path: Path, authority: str = "localhost") -> GrpcioChannel:
+    """Open a channel as the kubelet would: with the gRPC library that the plugin under test did not bring."""
+    return GrpcioChannel(path, authority, LONGEST_MESSAGE)
+
+
+async def dial(path: Path, seconds: float, authority: str = "localhost") -> GrpcioChannel:
     """Connect to `path`, waiting up to that many seconds for somebody to serve there. Raises `DialError`."""
     channel = connect(path, authority)
     try:
         async with asyncio.timeout(seconds):
-            await channel.channel_ready()
+            await channel.grpc.channel_ready()
     except TimeoutError:
         await channel.close()
         raise DialError("context deadline exceeded") from None
@@ -40,19 +47,39 @@ async def dial(path: Path, seconds: float, authority: str = "localhost") -> grpc
     return channel
 
 
-async def answer(call: Awaitable[Any]) -> Any:
-    """The answer of a unary call. Raises `PluginCallError`."""
+class KubeletServer(UnixServer):
+    """A server of a kubelet, which leaves its socket behind whichever way it ends."""
+
+    def __init__(self, path: Path, handlers: Sequence[Handler]) -> None:
+        """Prepare; it speaks with grpcio, as `connect` does."""
+        super().__init__(path, handlers, transport="grpcio")
+
+    def is_in_place(self) -> bool:
+        """Never, so that nobody removes it."""
+        return False
+
+
+async def answer(call: Awaitable[Any], path: Path | None = None) -> Any:
+    """The answer of a unary call to a plugin at `path`. Raises `PluginCallError`."""
     try:
-        message = await call
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # nobody gave up: the connection was closed under the call
-        closing = "rpc error: code = Canceled desc = grpc: the client connection is closing"
-        raise PluginCallError(closing) from None
-    except grpc.aio.AioRpcError as error:
-        raise PluginCallError(go_text(error)) from error
-    if message is None:  # the library's way to say that the bytes are not this message
-        raise PluginCallError("rpc error: code = Internal desc = grpc: failed to unmarshal the received message")
-    return message
+        return await call
+    except RpcError as error:
+        raise PluginCallError(_dial_text(error, path) or go_text(error)) from error
+
+
+def _dial_text(error: RpcError, path: Path | None) -> str:
+    """The kubelet's words for a call that found nobody at `path`; empty for other errors."""
+    if path is None or error.code is not Status.UNAVAILABLE or "failed to connect" not in error.details:
+        return ""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except OSError as refused:
+            reason = (refused.strerror or str(refused)).lower()
+        else:
+            return ""  # somebody is back by now
+    return (
+        'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing:'
+        f' dial unix {path}: connect: {reason}"'
+    )

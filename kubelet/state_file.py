@@ -28,13 +28,16 @@ class StateFile:
         self._newest = content
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(lambda written: written.exception())  # nobody may be waiting
+            self._next.add_done_callback(lambda it: it.cancelled() or it.exception())  # nobody may be waiting
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
         return asyncio.shield(self._next)
 
-    async def close(self) -> None:
-        """Wait for what is queued."""
+    async def close(self, *, discard: bool = False) -> None:
+        """Wait for what is queued; with `discard` only for a write that has begun."""
+        if discard and self._next is not None:
+            self._next.cancel()
+            self._next = None
         if self._writing is not None:
             await self._writing
 

@@ -5,13 +5,13 @@ twice. Versions of one kind are compared as numbers, which API servers allow.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from resourceapi.client import Client, Event, Refused
-from resourceapi.client.follow import Follower, Watched
-from resourceapi.objects import KubernetesObject
+from resourceapi.client import Client, ClientError, Event, Follower, Refused, Watched
+from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Node, Pod
 from resourceapi.objects.v1 import (
     DeviceClass,
@@ -85,7 +85,7 @@ class Cache(Generic[K]):
 
 
 class Cluster:
-    """All that decides about devices. Everything happens on one loop; threads only wait for the server.
+    """All that decides about devices. Everything happens on one loop.
 
     `on_change` is called when something was news.
     """
@@ -101,27 +101,35 @@ class Cluster:
         self._on_change = on_change
         self._unlisted: set[str] = set()
         self._listed: asyncio.Future[None] | None = None
+        self._following: asyncio.Task[None] | None = None
+        aio = client.aio
         self._followers: list[Follower[Any]] = [
-            self._follow("Pod", self.pods, client.resource(Pod)),
-            self._follow("Node", self.nodes, client.resource(Node)),
-            self._follow("ResourceClaim", self.claims, client.any_version(ResourceClaim)),
-            self._follow("ResourceClaimTemplate", self.templates, client.any_version(ResourceClaimTemplate)),
-            self._follow("DeviceClass", self.classes, client.any_version(DeviceClass)),
-            self._follow("ResourceSlice", self.slices, client.any_version(ResourceSlice)),
-            self._follow(_OPTIONAL, self.rules, client.any_version(DeviceTaintRule)),
+            self._follow("Pod", self.pods, aio.resource(Pod)),
+            self._follow("Node", self.nodes, aio.resource(Node)),
+            self._follow("ResourceClaim", self.claims, aio.any_version(ResourceClaim)),
+            self._follow("ResourceClaimTemplate", self.templates, aio.any_version(ResourceClaimTemplate)),
+            self._follow("DeviceClass", self.classes, aio.any_version(DeviceClass)),
+            self._follow("ResourceSlice", self.slices, aio.any_version(ResourceSlice)),
+            self._follow(_OPTIONAL, self.rules, aio.any_version(DeviceTaintRule)),
         ]
 
     async def start(self) -> None:
         """Read everything once and follow it from then on. Raises Refused if there is something we may not read."""
         self._listed = asyncio.get_running_loop().create_future()
-        for follower in self._followers:
-            follower.start()
+        self._following = asyncio.create_task(self._follow_all())
         await self._listed
 
     async def stop(self) -> None:
         """End the watches. Idempotent."""
-        for follower in self._followers:
-            await follower.stop()
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+
+    async def _follow_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for follower in self._followers:
+                group.create_task(follower.run())
 
     def _follow(self, kind: str, cache: Cache[K], objects: Watched[K]) -> Follower[K]:
         self._unlisted.add(kind)
@@ -133,7 +141,10 @@ class Cluster:
             if cache.apply(event):
                 self._on_change()
 
-        def on_failure(error: Exception) -> None:
+        def on_failure(error: ClientError | DecodeError) -> None:
+            if isinstance(error, ClientError) and error.is_transient:
+                log.warning("following %s objects: %s; it is tried again", kind, error)
+                return
             if kind == _OPTIONAL and isinstance(error, Refused) and error.code in (403, 404):
                 on_event(Event("LISTED", ()))
                 return

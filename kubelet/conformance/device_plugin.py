@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import grpc.aio
 from google.protobuf.message import Message
 
-from grpcunix import Client, connect
+from grpcunix import Client, RpcError
 from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
 from kubelet.node import Node
 from kubelet.pods import container, pod
-from kubelet.rpc import answer
+from kubelet.release import DEFAULT_VERSION, Version
+from kubelet.rpc import answer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESTARTS = 3
@@ -55,15 +55,22 @@ _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 class Conformance(Run):
     """A run of a device plugin."""
 
-    def __init__(self, command: Sequence[str], seconds: float, tell: Callable[[Check], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        tell: Callable[[Check], None],
+        kubernetes: Version = DEFAULT_VERSION,
+    ) -> None:
         """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take."""
         super().__init__(seconds, tell)
         self._command = command
+        self._kubernetes: Version = kubernetes
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started."""
         with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-            async with Node(Path(folder)) as node:
+            async with Node(Path(folder), kubernetes=self._kubernetes) as node:
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:
@@ -225,7 +232,7 @@ class Conformance(Run):
             async with asyncio.timeout(self.seconds):
                 async for _ in client.stream("ListAndWatch", api.Empty()):
                     return True
-        except (TimeoutError, grpc.aio.AioRpcError):
+        except (TimeoutError, RpcError):
             pass
         return False
 

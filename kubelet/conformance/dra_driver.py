@@ -22,6 +22,7 @@ from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
 from kubelet.errors import ClaimError, PluginCallError
 from kubelet.node import Node
 from kubelet.pods import Pod, container, pod
+from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from resourceapi.client import Client
 from resourceapi.objects import v1
@@ -45,6 +46,7 @@ class DriverConformance(Run):
         client: Client,
         kubeconfig: Path,
         device: str = "",
+        kubernetes: Version = DEFAULT_VERSION,
     ) -> None:
         """A run with an API server that has nothing but a node `node`.
 
@@ -56,6 +58,7 @@ class DriverConformance(Run):
             client: an administrator's.
             kubeconfig: for the driver.
             device: `pool/device` to claim; by default the first that the driver publishes.
+            kubernetes: whose kubelet it meets.
         """
         super().__init__(seconds, tell)
         self._command = command
@@ -63,6 +66,7 @@ class DriverConformance(Run):
         self._claims = client.resource(v1.ResourceClaim)
         self._slices = client.resource(v1.ResourceSlice)
         self._kubeconfig = kubeconfig
+        self._kubernetes: Version = kubernetes
         self._device = device
         self._driver = ""
 
@@ -75,6 +79,7 @@ class DriverConformance(Run):
                 node_name=NODE,
                 timeouts=Timeouts(claims=min(self.seconds, DEFAULT_TIMEOUTS.claims)),
                 reconcile_period=0.1,
+                kubernetes=self._kubernetes,
             )
             async with node:
                 words = {

@@ -48,7 +48,7 @@ class Endpoint:
     async def allocate(self, ids: Iterable[str]) -> api.AllocateResponse:
         """Ask for the use of `ids`; no deadline, as the kubelet has none. Raises `PluginCallError`."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
-        response: api.AllocateResponse = await answer(self._running().call("Allocate", request))
+        response: api.AllocateResponse = await answer(self._running().call("Allocate", request), self.socket)
         return response
 
     async def preferred_allocation(
@@ -63,14 +63,15 @@ class Endpoint:
             ]
         )
         response: api.PreferredAllocationResponse = await answer(
-            self._running().call("GetPreferredAllocation", request)
+            self._running().call("GetPreferredAllocation", request), self.socket
         )
         return response
 
     async def pre_start_container(self, ids: Iterable[str]) -> None:
         """Tell the plugin that a container is about to start with `ids`. Raises `PluginCallError`."""
         request = api.PreStartContainerRequest(devices_ids=ids)
-        await answer(self._running().call("PreStartContainer", request, timeout=self._wait.pre_start))
+        call = self._running().call("PreStartContainer", request, timeout=self._wait.pre_start)
+        await answer(call, self.socket)
 
     def _running(self) -> Client:
         if self._client is None or self.is_stopped:

@@ -19,8 +19,8 @@ def generate(
 ) -> list[Hint]:
     """Every set of nodes that holds `request` devices of `available` and all of `reusable`.
 
-    Preferred are the sets of the size that the machine needs at best, whatever of it is in use now. Devices without a
-    node never count.
+    Preferred are the sets of the size that `numa_nodes` need at best, whatever is in use now. Devices without a node
+    never count.
     """
     on_nodes = [frozenset(device.nodes) for device in known.values() if device.nodes]
     free_on = [frozenset(known[id_].nodes) for id_ in available if id_ in known]

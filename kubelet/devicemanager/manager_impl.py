@@ -2,7 +2,7 @@
 
 All state belongs to one event loop. What the kubelet's mutex guards happens here without waiting; calls to plugins and
 the disk are waited for, and state may have changed when they come back.
-Source: device manager specification, sections 2-8; observations of 1.36 win.
+Source: device manager specification, sections 2-8; observations of 1.36 win, for 1.37 changes-1.37, section 1.
 """
 
 import asyncio
@@ -10,13 +10,14 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
-import grpc.aio
 import msgspec
 
 from checkpoint.fnv import Run
 from checkpoint.kubelet_json import KubeletFileError
+from grpcunix import Context
 from kubelet.clock import Clock, SystemClock
 from kubelet.devicemanager import hints, options
 from kubelet.devicemanager.allocate import AffinityStore, Allocator
@@ -36,6 +37,7 @@ from kubelet.devicemanager.server import PluginClient, RegistrationServer
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
 from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus, device_request
+from kubelet.release import EXTENDED_RESOURCE, LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Hint
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -64,21 +66,20 @@ class ManagerImpl:
         clock: Clock | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         shuffle: random.Random | None = None,
-        dra_extended_resource: bool = True,
+        release: Release = LATEST,
         on_change: Callable[[str, str], None] = _nothing,
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
 
-        `dra_extended_resource` is the feature gate. `on_change` is told after each change: what
-        happened, and to which resource or pod.
+        `on_change` is told after each change: what happened, and to which resource or pod.
         """
-        self.state = DeviceState()
-        self.server = RegistrationServer(socket_path, self, timeouts)
+        self.state = DeviceState(release, shuffle.choice if shuffle is not None else itemgetter(0))
+        self.server = RegistrationServer(socket_path, self, timeouts, release)
         self.checkpoint = CheckpointFile(socket_path.parent)
         self._numa_nodes = tuple(numa_nodes)
         self._clock = clock or SystemClock()
         self._timeouts = timeouts
-        self._dra_extended_resource = dra_extended_resource
+        self._release = release
         self._on_change = on_change
         self._allocator = Allocator(self.state, affinity, self._is_restored, shuffle)
         self._preparing: set[Run] = set()
@@ -116,10 +117,13 @@ class ManagerImpl:
                     log.error("%s", line)
         await self.server.start(self.checkpoint.path)
 
-    async def stop(self) -> None:
-        """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once."""
+    async def stop(self, *, discard: bool = False) -> None:
+        """Cut off all plugins and stop serving. Idempotent, safe before `start` and when called twice at once.
+
+        With `discard` what is not being written to the checkpoint already is lost.
+        """
         await self.server.stop()
-        await self.checkpoint.close()
+        await self.checkpoint.close(discard=discard)
         if self._settling is not None:
             self._settling.cancel()
 
@@ -131,7 +135,7 @@ class ManagerImpl:
         """The health check named `device-plugin`. Raises `RegistrationError`."""
         self.server.check_health()
 
-    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+    async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
         """The gRPC method `Registration.Register`."""
         return await self.server.register(request, context)
 
@@ -150,23 +154,18 @@ class ManagerImpl:
     async def plugin_connected(self, client: PluginClient) -> None:
         """Ask a new plugin for its options and make it the one that is called. Raises `RegistrationError`."""
         asked = await client.get_options()
-        endpoint = Endpoint(client.socket, client.api, asked, self._clock, self._timeouts)
-        self.state.endpoints[client.resource] = endpoint
+        self.state.connect(client.resource, Endpoint(client.socket, client.api, asked, self._clock, self._timeouts))
         self._on_change("registered", client.resource)
 
-    def plugin_disconnected(self, resource: str) -> None:
-        """A plugin went: its devices stay on the node, and none of them is healthy."""
-        endpoint = self.state.endpoints.get(resource)
-        if endpoint is None:
-            return
-        self.state.mark_unhealthy(resource)
-        endpoint.stop()
-        self._on_change("disconnected", resource)
+    def plugin_disconnected(self, resource: str, socket: Path) -> None:
+        """A plugin went: its devices stay on the node, none of them healthy unless another plugin is there."""
+        if self.state.disconnect(resource, socket):
+            self._on_change("disconnected", resource)
 
     async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
         """Replace the list of a resource, at once; it is told when it is on disk."""
         pods = self.state.update(resource, devices)
-        if pods:
+        if pods and self._release.has(RESOURCE_HEALTH_STATUS):
             try:
                 self._updates.put_nowait(pods)
             except asyncio.QueueFull:
@@ -295,6 +294,8 @@ class ManagerImpl:
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
         """`status` with the health of the devices of each app container; a device that is not listed reads healthy."""
+        if not self._release.has(RESOURCE_HEALTH_STATUS):
+            return status
         statuses = tuple(self._with_health(pod, each) for each in status.container_statuses)
         return msgspec.structs.replace(status, container_statuses=statuses)
 
@@ -361,13 +362,16 @@ class ManagerImpl:
         if not state.has_alignment(resource):
             return None
         known = state.all[resource]
+        nodes: Sequence[int] = self._numa_nodes
+        if self._release.hints_at_device_nodes_only:
+            nodes = sorted({node for device in known.values() for node in device.nodes}.intersection(nodes)) or nodes
         if held:
-            return [] if len(held) != amount else hints.generate(self._numa_nodes, known, held, (), amount)
+            return [] if len(held) != amount else hints.generate(nodes, known, held, (), amount)
         allocated = state.allocated.get(resource, set())
         available = [id_ for id_ in state.healthy.get(resource, ()) if id_ not in allocated]
         if len(available) + len(reusable) < amount:
             return []
-        return hints.generate(self._numa_nodes, known, available, reusable, amount)
+        return hints.generate(nodes, known, available, reusable, amount)
 
     def _with_health(self, pod: Pod, status: ContainerStatus) -> ContainerStatus:
         held = self.get_devices(pod.uid, status.name)
@@ -391,7 +395,7 @@ class ManagerImpl:
         """A ResourceClaim provides this resource to the container."""
         claim = pod.status.extended_resource_claim_status
         return (
-            self._dra_extended_resource
+            self._release.has(EXTENDED_RESOURCE)
             and claim is not None
             and any(m.container_name == container.name and m.resource_name == resource for m in claim.request_mappings)
         )

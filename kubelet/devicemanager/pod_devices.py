@@ -134,12 +134,12 @@ class PodRecords:
                         taken.setdefault(name, set()).update(record.ids)
         return taken
 
-    def owners(self, resource: str) -> dict[str, tuple[str, str]]:
-        """Id -> (pod, container) for what is allocated of `resource`."""
+    def owners(self, resource: str | None) -> dict[str, tuple[str, str]]:
+        """Id -> (pod, container) for what is allocated of `resource`, or of any where that is None."""
         return {
             id_: (pod, container)
             for pod, container, name, record in self._committed()
-            if name == resource
+            if resource in (name, None)
             for id_ in record.ids
         }
 

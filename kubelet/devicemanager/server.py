@@ -1,9 +1,9 @@
 """The registration service at `kubelet.sock`, and a client for each plugin that registered.
 
-The client table is the one of Kubernetes 1.36: one entry per resource name, which a new registration takes over without
-closing the old plugin's stream. When any stream of the resource ends, the plugin in the table is cut off. That is how
-the exit of an old plugin takes down its successor, which must then register again.
-Source: observations 1-10, device manager specification, sections 2.1-2.5.
+When a stream ends, whoever stands for its plugin in the client table is cut off. Up to 1.36 that may be another one:
+so the exit of an old plugin takes down its successor, which must then register again. Since 1.37 it may be nobody: a
+plugin whose path was refused a second Register is never cut off, and its path stays taken until the kubelet restarts.
+Source: observations 1-10; device manager specification, sections 2.1-2.5; changes-1.37, section 1.
 """
 
 import asyncio
@@ -16,14 +16,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-import grpc
-import grpc.aio
-
-from grpcunix import Client, UnixServer, handler
+from grpcunix import Channel, Client, Context, RpcError, Status, handler
+from kubelet.devicemanager.clients import ClientTable
 from kubelet.devicemanager.device import Device, devices_of
 from kubelet.devicemanager.names import is_extended_resource_name
 from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
-from kubelet.rpc import Timeouts, answer, dial
+from kubelet.release import Release
+from kubelet.rpc import KubeletServer, Timeouts, answer, dial
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 SUPPORTED_VERSION = "v1beta1"
@@ -42,8 +41,8 @@ class PluginEvents(Protocol):
         """The plugin can be called. Raising refuses it."""
         ...
 
-    def plugin_disconnected(self, resource: str) -> None:
-        """The plugin of `resource` is gone."""
+    def plugin_disconnected(self, resource: str, socket: Path) -> None:
+        """The plugin of `resource` at `socket` is gone."""
         ...
 
     async def plugin_list_received(self, resource: str, devices: list[Device]) -> None:
@@ -60,7 +59,7 @@ class PluginClient:
         self.socket = socket
         self.api: Client | None = None
         self.stream: asyncio.Task[None] | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: Channel | None = None
 
     async def connect(self, seconds: float) -> Client:
         """Dial. Raises `DialError`."""
@@ -86,12 +85,9 @@ class PluginClient:
             return
         try:
             async for response in self.api.stream("ListAndWatch", api.Empty()):
-                if response is None:  # the library's way to say that the bytes are not this message
-                    log.error("device plugin %s sent a list that cannot be read", self.resource)
-                    return
                 await events.plugin_list_received(self.resource, devices_of(response))
-        except grpc.aio.AioRpcError as error:
-            log.info("device plugin %s ended its stream: %s", self.resource, error.code().name)
+        except RpcError as error:
+            log.info("device plugin %s ended its stream: %s", self.resource, error)
 
     async def close(self) -> None:
         """Close the connection and, unless it calls this itself, the task that reads the stream."""
@@ -108,7 +104,7 @@ class PluginClient:
 class RegistrationServer:
     """Serves `v1beta1.Registration` and handles plugins that the plugin watcher finds."""
 
-    def __init__(self, socket: Path, events: PluginEvents, timeouts: Timeouts) -> None:
+    def __init__(self, socket: Path, events: PluginEvents, timeouts: Timeouts, release: Release) -> None:
         """Prepare to serve at `socket`. Raises `RegistrationError` for a path that is not absolute."""
         if not socket.is_absolute():
             raise RegistrationError(f"bad socketPath, must be an absolute path: {'' if socket == Path() else socket}")
@@ -118,8 +114,9 @@ class RegistrationServer:
         self.before_register: BeforeRegister | None = None  # tests delay and refuse with it
         self._events = events
         self._timeouts = timeouts
-        self._server: UnixServer | None = None
-        self._clients: dict[str, PluginClient] = {}
+        self._release = release
+        self._server: KubeletServer | None = None
+        self._table = self._new_table()
         self._connected: set[PluginClient] = set()  # also those that lost their place in the table
 
     async def start(self, keep: Path) -> None:
@@ -127,7 +124,7 @@ class RegistrationServer:
         folder = self.socket.parent
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         _remove_sockets(folder, keep)
-        self._server = UnixServer(self.socket, [handler(_REGISTRATION, self)])
+        self._server = KubeletServer(self.socket, [handler(_REGISTRATION, self)])
         await self._server.start()
         self.is_healthy = True
 
@@ -137,12 +134,12 @@ class RegistrationServer:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
-        clients, self._clients = self._clients, {}
+        table, self._table = self._table, self._new_table()
         connected, self._connected = self._connected, set()
-        for client in connected | set(clients.values()):
+        for client in connected:
             await client.close()
-        for resource in clients:
-            self._events.plugin_disconnected(resource)
+        for client in table:
+            self._events.plugin_disconnected(client.resource, client.socket)
         self.is_healthy = True
 
     def check_health(self) -> None:
@@ -150,8 +147,9 @@ class RegistrationServer:
         if not self.is_healthy:
             raise RegistrationError("device plugin registration gRPC server failed and no device plugins can register")
 
-    async def register(self, request: api.RegisterRequest, context: grpc.aio.ServicerContext) -> api.Empty:
+    async def register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
         """`Registration.Register`: the plugin is dialled and asked for its options before the answer."""
+        del context
         self.registrations[request.resource_name] += 1
         try:
             if self.before_register is not None:
@@ -166,7 +164,7 @@ class RegistrationServer:
             await self._connect(request.resource_name, _join(self.socket.parent, request.endpoint))
         except KubeletError as error:
             log.warning("registration of %s refused: %s", request.resource_name, error)
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            raise RpcError(Status.UNKNOWN, str(error)) from error
         return api.Empty()
 
     def validate_plugin(
@@ -192,23 +190,19 @@ class RegistrationServer:
         """Connect to a plugin that the plugin watcher found; `endpoint` is a full path. Raises `KubeletError`."""
         await self._connect(name, Path(endpoint))
 
-    async def deregister_plugin(
-        self,
-        name: str,
-        endpoint: str,  # noqa: ARG002 - 1.36 knows its clients by name only
-    ) -> None:
+    async def deregister_plugin(self, name: str, endpoint: str) -> None:
         """The plugin's registration socket is gone: cut it off."""
-        await self._disconnect(name)
+        await self._disconnect(name, Path(endpoint))
 
     async def _connect(self, resource: str, socket: Path) -> None:
         client = PluginClient(resource, socket)
-        self._clients[resource] = client
+        self._table.enter(client)
         self._connected.add(client)
         try:
             await client.connect(self._timeouts.dial)
             await self._events.plugin_connected(client)
         except BaseException:  # also when the caller of Register gives up
-            self._clients.pop(resource, None)
+            self._table.leave(resource, socket)
             self._connected.discard(client)
             await client.close()
             raise
@@ -216,17 +210,24 @@ class RegistrationServer:
 
     async def _watch(self, client: PluginClient) -> None:
         await client.watch(self._events)
-        self._connected.discard(client)
-        await self._disconnect(client.resource)
-        await client.close()
+        if await self._disconnect(client.resource, client.socket) or not self._release.tells_instances_apart:
+            self._connected.discard(client)
+            await client.close()
+        # else nobody stands for it: its connection stays, and dials again when it is called
 
-    async def _disconnect(self, resource: str) -> None:
-        client = self._clients.pop(resource, None)
+    async def _disconnect(self, resource: str, socket: Path) -> bool:
+        """Cut off whoever stands for a plugin; tell whether somebody does."""
+        client = self._table.find(resource, socket)
         if client is None:
-            return
+            return False
+        self._table.leave(resource, socket)
         self._connected.discard(client)
-        self._events.plugin_disconnected(resource)
+        self._events.plugin_disconnected(resource, client.socket)
         await client.close()
+        return True
+
+    def _new_table(self) -> ClientTable[PluginClient]:
+        return ClientTable(by_path=self._release.tells_instances_apart)
 
 
 def _join(folder: Path, endpoint: str) -> Path:

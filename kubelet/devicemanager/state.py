@@ -6,12 +6,16 @@ Source: device manager specification, sections 0.3, 3.2 and 6.1.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from pathlib import Path
 
 from checkpoint.fnv import Run
 from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY, DeviceCheckpoint, Part, assemble, registered_part
 from kubelet.devicemanager.device import Device
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.pod_devices import PodRecords, decode_response
+from kubelet.errors import RegistrationError
+from kubelet.release import LATEST, Release
 
 Ids = dict[str, None]
 
@@ -21,22 +25,50 @@ _LONG = 20_000  # bytes; walking them takes more than a millisecond
 class DeviceState:
     """The tables of the device manager."""
 
-    def __init__(self) -> None:
-        """Know nothing."""
-        self.endpoints: dict[str, Endpoint] = {}  # the one that was registered last
+    def __init__(self, release: Release = LATEST, choose: Callable[[list[Path]], Path] = itemgetter(0)) -> None:
+        """The tables of a kubelet of `release`; `choose` says which of several plugins takes over when one goes."""
+        self.endpoints: dict[str, Endpoint] = {}  # those that are asked
+        self.instances: dict[str, dict[Path, Endpoint]] = {}  # the connected plugins of each resource
         self.all: dict[str, dict[str, Device]] = {}
         self.healthy: dict[str, Ids] = {}
         self.unhealthy: dict[str, Ids] = {}
         self.allocated: dict[str, set[str]] = {}
         self.records = PodRecords()
         self.reusable: dict[str, dict[str, Ids]] = {}  # pod -> resource -> ids of its finished init containers
+        self._release = release
+        self._choose = choose
         self._aligned: set[str] = set()
         self._registered: dict[str, Part] = {}  # checkpoint parts of `healthy`
+
+    def connect(self, resource: str, endpoint: Endpoint) -> None:
+        """A plugin can be asked, and is from now on. Raises `RegistrationError` for a path that is taken."""
+        instances = self.instances.setdefault(resource, {})
+        key = self._key(endpoint.socket)
+        if self._release.tells_instances_apart and key in instances:
+            raise RegistrationError(f"device plugin already connected: {endpoint.socket}")
+        self.endpoints[resource] = instances[key] = endpoint
+
+    def disconnect(self, resource: str, socket: Path) -> bool:
+        """A plugin went: another takes over, or nothing of the resource can be given out until one is back.
+
+        False if it was not connected.
+        """
+        instances = self.instances.get(resource, {})
+        endpoint = instances.pop(self._key(socket), None)
+        if endpoint is None:
+            return False
+        endpoint.stop()
+        if instances:
+            self.endpoints[resource] = instances[self._choose(list(instances))]
+        else:
+            del self.instances[resource]
+            self.mark_unhealthy(resource)
+        return True
 
     def update(self, resource: str, devices: Sequence[Device]) -> list[str]:
         """Replace the resource's list; return the pods whose devices changed their health or came back."""
         before = self.all.get(resource, {})
-        owners = self.records.owners(resource)
+        owners = self.records.owners(resource if self._release.finds_owner_by_resource else None)
         self.all[resource] = now = {}
         healthy: Ids = {}
         unhealthy: Ids = {}
@@ -92,7 +124,7 @@ class DeviceState:
         return capacity, allocatable, list(gone)
 
     def recount(self) -> None:
-        """Work out anew what is in use."""
+        """Work out again what is in use."""
         self.allocated = self.records.in_use()
 
     def group_by_node(self, resource: str, ids: Iterable[str]) -> dict[int, list[str]]:
@@ -138,6 +170,10 @@ class DeviceState:
             self.unhealthy[resource] = {}
             self.endpoints[resource] = stopped()
         return skipped
+
+    def _key(self, socket: Path) -> Path:
+        """Before 1.37 there is one plugin of a resource, wherever it is."""
+        return socket if self._release.tells_instances_apart else Path()
 
     def _is_gone(self, resource: str) -> bool:
         endpoint = self.endpoints.get(resource)

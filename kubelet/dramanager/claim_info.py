@@ -9,12 +9,18 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+from msgspec import UNSET
+
 from checkpoint import kubelet_claims
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice
 from checkpoint.kubelet_json import KubeletFileError
 from kubelet.errors import ClaimError
+from kubelet.release import LATEST, Release
 from kubelet.state_file import StateFile
 from resourceapi.objects import v1
+
+_OPERATIONS = {"NodePrepareResources", "NodeUnprepareResources"}
 
 
 class ClaimInfo:
@@ -28,23 +34,30 @@ class ClaimInfo:
         self.pods: set[str] = set()  # uids
         self.devices: dict[str, list[PreparedDevice] | None] = dict.fromkeys(drivers)  # None: nothing was added yet
         self.is_prepared = False
+        self.is_unpreparing = False  # for its last pod, until that has worked
 
     @classmethod
-    def of_claim(cls, claim: v1.ResourceClaim) -> "ClaimInfo":
-        """A claim as the API server has it. Raises `ClaimError` if it is not allocated."""
+    def of_claim(cls, claim: v1.ResourceClaim, release: Release = LATEST) -> "ClaimInfo":
+        """A claim as the API server has it. Raises `ClaimError` if a kubelet of `release` cannot prepare it."""
         meta = claim.metadata
         if claim.status.allocation is None:
-            raise ClaimError(f"claim {meta.name} not allocated")
-        drivers = (result.driver for result in claim.status.allocation.devices.results)
+            raise ClaimError(f"ResourceClaim {meta.name}: not allocated")
+        results = claim.status.allocation.devices.results
+        drivers = dict.fromkeys(result.driver for result in results)
+        if release.refuses_skipped_operations and any(_skipped(results, driver) for driver in drivers):
+            raise ClaimError(
+                f"ResourceClaim {meta.name}: DRAOptionalNodeOperations feature gate is disabled on kubelet"
+            )
         return cls(meta.namespace or "default", meta.name, meta.uid, drivers)
 
     @classmethod
-    def of_state(cls, state: ClaimState) -> "ClaimInfo":
-        """A claim as the file has it."""
+    def of_state(cls, state: ClaimState, release: Release) -> "ClaimInfo":
+        """A claim as the file has it, perhaps a file of another release."""
         info = cls(state.namespace, state.claim_name, state.claim_uid)
         info.pods = set(state.pod_uids or ())
         for driver, found in (state.driver_state or {}).items():
-            info.devices[driver] = None if found.devices is None else list(found.devices)
+            devices = None if found.devices is None else [_as_in(release, each) for each in found.devices]
+            info.devices[driver] = devices
         return info
 
     def state(self) -> ClaimState:
@@ -52,10 +65,10 @@ class ClaimInfo:
         drivers = {driver: DriverState(devices) for driver, devices in self.devices.items()}
         return ClaimState(self.uid, self.name, self.namespace, dict.fromkeys(self.pods), drivers)
 
-    def add_device(self, driver: str, device: PreparedDevice) -> None:
-        """A driver prepared a device, perhaps not for the first time: then it is there twice, as in the kubelet."""
-        devices = self.devices.get(driver)
-        self.devices[driver] = [*(devices or ()), device]
+    def add_devices(self, driver: str, devices: Iterable[PreparedDevice], *, replace: bool) -> None:
+        """A driver prepared its devices, perhaps again: unless they `replace` those of before, they are there twice."""
+        known = () if replace else self.devices.get(driver) or ()
+        self.devices[driver] = [*known, *devices] or None
 
     def prepared_devices(self) -> Iterator[tuple[str, PreparedDevice]]:
         """(driver, device) of all drivers."""
@@ -67,8 +80,9 @@ class ClaimInfo:
 class ClaimInfoCache:
     """The claims of this node, by namespace and name."""
 
-    def __init__(self, folder: Path) -> None:
-        """Of the kubelet whose state is in `folder`."""
+    def __init__(self, folder: Path, release: Release = LATEST) -> None:
+        """Of the kubelet of `release` whose state is in `folder`."""
+        self._release = release
         self._file = StateFile(folder / kubelet_claims.FILE_NAME, ClaimError)
         self._claims: dict[tuple[str, str], ClaimInfo] = {}
 
@@ -86,15 +100,15 @@ class ClaimInfoCache:
                 f" failed to get checkpoint {kubelet_claims.FILE_NAME}: {error}"
             ) from error
         for state in found.claims or ():
-            self.add(ClaimInfo.of_state(state))
+            self.add(ClaimInfo.of_state(state, self._release))
 
     async def save(self) -> None:
         """Return when the file has all that the cache has. Raises `ClaimError`."""
         await self._file.write(kubelet_claims.encode([info.state() for info in self._claims.values()]))
 
-    async def close(self) -> None:
-        """Wait for what is being written."""
-        await self._file.close()
+    async def close(self, *, discard: bool = False) -> None:
+        """Wait for what is being written, and unless it is to `discard` that for what is queued."""
+        await self._file.close(discard=discard)
 
     def get(self, namespace: str, name: str) -> ClaimInfo | None:
         """A claim, None if it is not known."""
@@ -121,6 +135,17 @@ class ClaimInfoCache:
     def pods(self) -> set[str]:
         """The uids of all pods that refer to a claim."""
         return {uid for info in self._claims.values() for uid in info.pods}
+
+
+def _as_in(release: Release, device: PreparedDevice) -> PreparedDevice:
+    share = (device.share_id or None) if release.has_share_ids else UNSET
+    return msgspec.structs.replace(device, share_id=share)
+
+
+def _skipped(results: Iterable[v1.DeviceRequestAllocationResult], driver: str) -> set[str]:
+    """The operations that all of a driver's results leave out."""
+    skipped = [set(each.skip_node_operations) for each in results if each.driver == driver]
+    return set.intersection(*(each | _OPERATIONS if "*" in each else each for each in skipped))
 
 
 def _read(path: Path) -> bytes | None:

@@ -48,7 +48,7 @@ class DriverHandler:
         self._store.add(plugin)
         plugin.start()
         self._look_after_slices(name)
-        await self._streams.follow(self._store.instances(name))
+        self._streams.open(plugin)
         self._on_change("driver registered", name, endpoint)
 
     async def deregister_plugin(self, name: str, endpoint: str) -> None:
@@ -57,7 +57,7 @@ class DriverHandler:
         if plugin is None:
             return
         self._look_after_slices(name)
-        await self._streams.follow(self._store.instances(name), gone=plugin)
+        await self._streams.close(plugin)
         await plugin.close()
         self._on_change("driver deregistered", name, endpoint)
 

@@ -16,12 +16,15 @@ from msgspec import Struct
 from checkpoint import kubelet_json
 from kubelet.clock import Clock
 from kubelet.errors import ClaimError
+from kubelet.release import LATEST, Release
 from kubelet.state_file import StateFile
 
 FILE_NAME = "dra_health_state"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
+
+MOST_DEVICES = 16_384  # of one driver, since 1.37
 
 _SECOND = 1_000_000_000  # nanoseconds
 
@@ -59,8 +62,9 @@ class _DriverInFile(Struct, rename="pascal"):
 class HealthCache:
     """Driver -> device -> its last report."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        """Of the kubelet whose state is in `folder`."""
+    def __init__(self, folder: Path, clock: Clock, release: Release = LATEST) -> None:
+        """Of the kubelet of `release` whose state is in `folder`."""
+        self._release = release
         self._file = StateFile(folder / FILE_NAME, ClaimError)
         self._clock = clock
         self._drivers: dict[str, dict[tuple[str, str], _Stored]] = {}
@@ -82,20 +86,29 @@ class HealthCache:
     def update(self, driver: str, reports: Iterable[DeviceHealth]) -> list[DeviceHealth]:
         """Take a driver's reports; return the devices whose health, message or timeout is another now.
 
-        Devices that are not reported again become Unknown when their last report has run out.
+        Devices that are not reported again become Unknown when their last report has run out, and are forgotten.
         """
         now = self._clock.wall_ns()
+        forgets = self._release.forgets_unreported_health
         known = self._drivers.setdefault(driver, {})
-        reported = {(each.pool, each.device): each for each in reports}
-        for key, stored in known.items():
-            if key not in reported and stored.report.health != UNKNOWN and _is_over(stored, now):
-                reported[key] = msgspec.structs.replace(stored.report, health=UNKNOWN, message="")
         changed = []
+        reported = {(each.pool, each.device): each for each in reports}
         for key, report in reported.items():
+            if forgets and key not in known and len(known) >= MOST_DEVICES:
+                log.error("driver %s: more than %d devices; %s/%s is left out", driver, MOST_DEVICES, *key)
+                continue
             if key not in known or known[key].report != report:
                 changed.append(report)
             known[key] = _Stored(report, now)
-        if changed:
+        over = [key for key, stored in known.items() if key not in reported and _is_over(stored, now)]
+        for key in over:
+            unknown = msgspec.structs.replace(known[key].report, health=UNKNOWN, message="")
+            if known[key].report.health != UNKNOWN:
+                changed.append(unknown)
+                known[key] = _Stored(unknown, now)
+            if forgets:
+                del known[key]
+        if changed or (forgets and over):
             self._save()
         return changed
 
@@ -106,16 +119,14 @@ class HealthCache:
             return UNKNOWN, ""
         return stored.report.health, stored.report.message
 
-    def clear_driver(self, driver: str) -> list[DeviceHealth]:
-        """Forget a driver's reports; return them."""
-        gone = self._drivers.pop(driver, {})
-        if gone:
-            self._save()
-        return [stored.report for stored in gone.values()]
+    def clear_driver(self, driver: str) -> None:
+        """Forget a driver's reports."""
+        self._drivers.pop(driver, None)
+        self._save()
 
-    async def close(self) -> None:
-        """Wait for what is being written."""
-        await self._file.close()
+    async def close(self, *, discard: bool = False) -> None:
+        """Wait for what is being written, and unless it is to `discard` that for what is queued."""
+        await self._file.close(discard=discard)
 
     def content(self) -> bytes:
         """What the file says of the cache as it is now."""

@@ -1,6 +1,6 @@
 """The DRA manager: claims are prepared before a pod's sandbox is made, used by its containers, unprepared after them.
 
-Source: DRA specification, section 4; corrections 19-36; observations 53-76.
+Source: DRA specification, section 4; corrections 19-36; observations 53-76; changes-1.37, section 2.
 """
 
 import asyncio
@@ -10,19 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from checkpoint.kubelet_claims import PreparedDevice
 from kubelet.clock import Clock
 from kubelet.dramanager.claim_info import ClaimInfo, ClaimInfoCache
 from kubelet.dramanager.cluster import Cluster, ClusterError
 from kubelet.dramanager.drivers import DriverHandler
 from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
-from kubelet.dramanager.health_streams import HealthStreams, Release
+from kubelet.dramanager.health_streams import HealthStreams
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, PluginStore
 from kubelet.dramanager.references import Reference, pod_object, references
 from kubelet.dramanager.slices import SliceWiper
-from kubelet.dramanager.usage import container_claims, container_devices, dynamic_resources, with_health
+from kubelet.dramanager.usage import ClaimUsage
 from kubelet.errors import ClaimError, PluginCallError
 from kubelet.pods import Container, Pod, PodStatus
+from kubelet.release import LATEST, RESOURCE_HEALTH_STATUS, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ClaimLookupError, check_made_for, is_reserved_for
@@ -49,21 +52,21 @@ class DRAManager:
         *,
         clock: Clock,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        release: Release = "1.36",
+        release: Release = LATEST,
         on_change: Callable[[str, str, str], None] = _nothing,
     ) -> None:
-        """The kubelet whose state files are in `folder`.
+        """The kubelet of `release` whose state files are in `folder`.
 
-        `release` is whose behaviour towards health services it has. `on_change` is told after each change: what
-        happened, to which driver or pod, and details.
+        `on_change` is told after each change: what happened, to which driver or pod, and details.
         """
-        self.cache = ClaimInfoCache(folder)
-        self.health = HealthCache(folder, clock)
+        self.cache = ClaimInfoCache(folder, release)
+        self.health = HealthCache(folder, clock, release)
         self.plugins = PluginStore()
         self.wiper = SliceWiper(cluster, node_name, clock)
         self._cluster = cluster
         self._clock = clock
         self._release = release
+        self._usage = ClaimUsage(self.cache, self.health, release)
         self._on_change = on_change
         self._streams = HealthStreams(release, clock, self._health_reported, self._health_ended)
         self._handler = DriverHandler(self.plugins, self._streams, self.wiper, timeouts, on_change)
@@ -82,23 +85,29 @@ class DRAManager:
         self.wiper.wipe_all()
         self._reconciling = asyncio.create_task(self._reconcile(active_pods, sources_ready), name="claims of old pods")
 
-    async def stop(self) -> None:
-        """Hang up, and let nothing more happen. Idempotent, safe before `start`."""
+    async def stop(self, *, discard: bool = False) -> None:
+        """Hang up, and let nothing more happen. Idempotent, safe before `start`.
+
+        With `discard` what is not being written to the state files already is lost.
+        """
         reconciling, self._reconciling = self._reconciling, None
         if reconciling is not None:
             reconciling.cancel()
             await asyncio.gather(reconciling, return_exceptions=True)
         await self.wiper.stop()
         await self._handler.stop()
-        await self.cache.close()
-        await self.health.close()
+        await self.cache.close(discard=discard)
+        await self.health.close(discard=discard)
 
     def get_watcher_handler(self) -> DriverHandler:
         """For plugins of the type `DRAPlugin` in `plugins_registry`."""
         return self._handler
 
     async def prepare_resources(self, pod: Pod) -> None:
-        """Have all claims of a pod prepared that are not yet. Raises `ClaimError`; it can be called again then."""
+        """Have all claims of a pod prepared that are not yet. Raises `ClaimError`; it can be called again then.
+
+        The state is written for every pod, also for one without claims, and so it is when pods are unprepared.
+        """
         try:
             await self._prepare(pod)
         except ClaimError as error:
@@ -120,20 +129,22 @@ class DRAManager:
 
     def get_resources(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The CDI ids of a container; one that serves two of its references comes twice. Raises `ClaimError`."""
-        devices = container_devices(self.cache, pod, container)
+        devices = self._usage.container_devices(pod, container)
         return tuple(id_ for device in devices for id_ in device.cdi_device_ids or ())
 
     def get_container_claim_infos(self, pod: Pod, container: Container) -> list[ClaimInfo]:
         """The claims that a container refers to, its extended resources' last. Raises `ClaimError`."""
-        return container_claims(self.cache, pod, container)
+        return self._usage.container_claims(pod, container)
 
     def get_dynamic_resources(self, pod: Pod, container: str) -> list[podresources.DynamicResource]:
         """What pod resources tells of a container's claims."""
-        return dynamic_resources(self.cache, pod, container)
+        return self._usage.dynamic_resources(pod, container)
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
         """`status` with the health of the claimed devices of each app container."""
-        return with_health(self.cache, self.health, pod, status)
+        if not self._release.has(RESOURCE_HEALTH_STATUS):
+            return status
+        return self._usage.with_health(pod, status)
 
     def updates(self) -> asyncio.Queue[list[str]]:
         """Pods whose devices changed their health; a full queue drops."""
@@ -145,20 +156,21 @@ class DRAManager:
         return {ANY_DRIVER: len(claims), **Counter(driver for info in claims for driver in info.devices)}
 
     async def _prepare(self, pod: Pod) -> None:
-        found = {each.claim: each for each in references(pod)}
+        found = {each.claim: each for each in references(pod, self._release)}
         wanted = [await self._read(pod, each) for each in found.values()]
         infos = [await self._refer(pod, info) for info in wanted]
         new = [info for info in infos if not info.is_prepared]
         for driver, batch in _by_driver(new).items():
             answers = await self._call(PREPARE, driver, batch)
             for info in batch:
-                for device in answers[info.uid].devices if info.uid in answers else ():
-                    info.add_device(driver, _device(device))
+                if info.uid in answers:
+                    devices = map(self._device, answers[info.uid].devices)
+                    info.add_devices(driver, devices, replace=self._release.replaces_prepared_devices)
             _check_complete(PREPARE, answers, batch)
         for info in new:
             info.is_prepared = True
+        await self.cache.save()
         if new:
-            await self.cache.save()
             self._on_change("prepared", f"{pod.metadata.namespace}/{pod.metadata.name}", _names(new))
 
     async def _read(self, pod: Pod, reference: Reference) -> ClaimInfo:
@@ -172,13 +184,15 @@ class DRAManager:
             try:
                 check_made_for(claim, as_object)
             except ClaimLookupError as error:
-                raise ClaimError(str(error)) from error
+                word = self._release.pod_word
+                text = str(error).replace("for Pod ", f"for {word} ").replace("(Pod is", f"({word} is")
+                raise ClaimError(text) from error
         if not is_reserved_for(claim, as_object):
             raise ClaimError(
                 f"pod {pod.metadata.name} ({pod.uid}) is not allowed to use ResourceClaim {claim.metadata.name}"
                 f" ({claim.metadata.uid})"
             )
-        info = ClaimInfo.of_claim(claim)
+        info = ClaimInfo.of_claim(claim, self._release)
         for driver in info.devices:
             self.plugins.get(driver)
         return info
@@ -191,6 +205,8 @@ class DRAManager:
                 f"old ResourceClaim with same name {known.name} and different UID {known.uid} still exists"
                 " (previous pod force-deleted?!)"
             )
+        if known is not None and known.is_unpreparing and self._release.refuses_unpreparing_claims:
+            raise ClaimError(f"ResourceClaim {known.name} is being unprepared")
         info = known or self.cache.add(info)
         info.pods.add(pod.uid)
         await self.cache.save()
@@ -201,19 +217,17 @@ class DRAManager:
         shared = False
         for info in self.cache.of_pod(uid):
             if info.pods == {uid}:
+                info.is_unpreparing = True
                 last.append(info)
             else:
                 info.pods.discard(uid)
                 shared = True
-        if shared:
-            await self.cache.save()
         for driver, batch in _by_driver(last).items():
             answers = await self._call(UNPREPARE, driver, batch)
             _check_complete(UNPREPARE, answers, batch)
         for info in last:
             self.cache.delete(info)
-        if last:
-            await self.cache.save()
+        await self.cache.save()
         if last or shared:
             self._on_change("unprepared", uid, _names(last))
 
@@ -250,9 +264,18 @@ class DRAManager:
             self._on_change("health", driver, "")
 
     def _health_ended(self, driver: str) -> None:
-        gone = self.health.clear_driver(driver)
-        if self._release != "1.36":  # which leaves the pods' statuses as they are
-            self._tell_pods(driver, gone)
+        self.health.clear_driver(driver)  # the pods' statuses stay as they are
+
+    def _device(self, device: Any) -> PreparedDevice:
+        """A driver's answer as it is written: empty lists are null."""
+        share = device.share_id if device.HasField("share_id") else None
+        return PreparedDevice(
+            device.pool_name,
+            device.device_name,
+            share if self._release.has_share_ids else UNSET,
+            list(device.request_names) or None,
+            list(device.cdi_device_ids) or None,
+        )
 
     def _tell_pods(self, driver: str, changed: Iterable[DeviceHealth]) -> None:
         keys = {(each.pool, each.device) for each in changed}
@@ -282,17 +305,6 @@ def _check_complete(method: str, answers: Mapping[str, Any], batch: Sequence[Cla
     missing = len(batch) - len(answers)
     if missing:
         raise ClaimError(f"{method} skipped {missing} ResourceClaims")
-
-
-def _device(device: Any) -> PreparedDevice:
-    """A driver's answer as it is written: empty lists are null."""
-    return PreparedDevice(
-        device.pool_name,
-        device.device_name,
-        device.share_id if device.HasField("share_id") else None,
-        list(device.request_names) or None,
-        list(device.cdi_device_ids) or None,
-    )
 
 
 def _names(infos: Iterable[ClaimInfo]) -> str:

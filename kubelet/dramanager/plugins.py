@@ -6,19 +6,18 @@ Source: DRA specification, sections 1.3 and 4.8; corrections 26 and 30.
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf.message import Message
 
-from grpcunix import Client, connect
+from grpcunix import Client
+from grpcunix.grpcio import GrpcioChannel
 from kubelet.dramanager.claim_info import ClaimInfo
-from kubelet.errors import ClaimError, PluginCallError, RegistrationError
-from kubelet.rpc import Timeouts, answer
+from kubelet.errors import ClaimError, RegistrationError
+from kubelet.rpc import Timeouts, answer, connect
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 
@@ -59,11 +58,11 @@ class DRAPlugin:
         self._messages = SERVICES[choose_service(versions)]
         self._seconds = timeouts.claims
         self._on_connection = on_connection
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: GrpcioChannel | None = None
         self._following: asyncio.Task[None] | None = None
 
     @property
-    def channel(self) -> grpc.aio.Channel:
+    def channel(self) -> GrpcioChannel:
         """The connection, for other services at the endpoint."""
         assert self._channel is not None, "it is open between start and close"
         return self._channel
@@ -89,43 +88,22 @@ class DRAPlugin:
             claims=[api.Claim(namespace=info.namespace, uid=info.uid, name=info.name) for info in claims]
         )
         service = api.DESCRIPTOR.services_by_name["DRAPlugin"]
-        try:
-            response = await answer(Client(self.channel, service).call(method, request, timeout=self._seconds))
-        except PluginCallError as error:
-            raise PluginCallError(self._dial_text(error)) from error
+        call = Client(self.channel, service).call(method, request, timeout=self._seconds)
+        response = await answer(call, Path(self.endpoint))
         if api is not v1:  # the older messages differ in what they lack, and what they lack they must not carry
             response.DiscardUnknownFields()
             response = getattr(v1, f"{method}Response").FromString(response.SerializeToString())
         answers: Mapping[str, Any] = response.claims
         return answers
 
-    async def _follow(self, channel: grpc.aio.Channel) -> None:
+    async def _follow(self, channel: GrpcioChannel) -> None:
         while True:
-            state = channel.get_state(try_to_connect=True)
+            state = channel.grpc.get_state(try_to_connect=True)
             is_connected = state is grpc.ChannelConnectivity.READY
             if is_connected != self.is_connected:
                 self.is_connected = is_connected
                 self._on_connection(self)
-            await channel.wait_for_state_change(state)
-
-    def _dial_text(self, error: PluginCallError) -> str:
-        """The kubelet's words for a call that found nobody; other errors as they are."""
-        cause = error.__cause__
-        is_dial = isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
-        if not is_dial or "failed to connect" not in str(error):
-            return str(error)
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)
-            try:
-                probe.connect(self.endpoint)
-            except OSError as refused:
-                reason = (refused.strerror or str(refused)).lower()
-            else:
-                return str(error)  # somebody is back by now
-        return (
-            'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing:'
-            f' dial unix {self.endpoint}: connect: {reason}"'
-        )
+            await channel.grpc.wait_for_state_change(state)
 
 
 class PluginStore:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kubelet.errors import ClaimError
 from kubelet.pods import Pod
+from kubelet.release import EXTENDED_RESOURCE, Release
 from resourceapi.objects import ClaimLookupError, ObjectMeta, claim_name, core
 
 
@@ -22,8 +23,8 @@ class Reference(NamedTuple):
     must_own: bool
 
 
-def references(pod: Pod) -> Iterator[Reference]:
-    """The pod's claims; a reference for which none was needed is left out. Raises `ClaimError`."""
+def references(pod: Pod, release: Release) -> Iterator[Reference]:
+    """The pod's claims that a kubelet knows; one for which none was needed is left out. Raises `ClaimError`."""
     as_object = pod_object(pod)
     for each in as_object.spec.resource_claims:
         try:
@@ -33,7 +34,7 @@ def references(pod: Pod) -> Iterator[Reference]:
         if name is not None:
             yield Reference(each.name, name, must_own)
     extended = pod.status.extended_resource_claim_status
-    if extended is not None and extended.resource_claim_name:
+    if release.has(EXTENDED_RESOURCE) and extended is not None and extended.resource_claim_name:
         yield Reference("", extended.resource_claim_name, must_own=False)
 
 

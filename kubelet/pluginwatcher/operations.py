@@ -10,8 +10,9 @@ from google.protobuf.message import Message
 
 from grpcunix import Client
 from kubelet.devicemanager.manager import PluginHandler
-from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
+from kubelet.errors import DialError, PluginCallError, RegistrationError
 from kubelet.pluginwatcher.states import ActualState, PluginSocket, Registered
+from kubelet.release import Release
 from kubelet.rpc import Timeouts, answer, dial
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 
@@ -22,11 +23,14 @@ _ERROR = "RegisterPlugin error --"
 class Operations:
     """What the reconciler can do to a plugin."""
 
-    def __init__(self, handlers: Mapping[str, PluginHandler], actual: ActualState, timeouts: Timeouts) -> None:
+    def __init__(
+        self, handlers: Mapping[str, PluginHandler], actual: ActualState, timeouts: Timeouts, release: Release
+    ) -> None:
         """`handlers` by plugin type."""
         self._handlers = handlers
         self._actual = actual
         self._timeouts = timeouts
+        self._release = release
 
     async def register(self, socket: PluginSocket) -> None:
         """Ask the plugin who it is, hand it to its handler, tell it how that went. Raises `RegistrationError`."""
@@ -62,19 +66,21 @@ class Operations:
         versions = list(info.supported_versions)
         try:
             handler.validate_plugin(info.name, endpoint, versions)
-        except KubeletError as error:
+        except Exception as error:
             await self._refuse(client, f"{_ERROR} plugin validation failed with err: {error}")
         plugin = Registered(socket, info.type, info.name, endpoint)
         self._actual.add(plugin)  # before the hand-over, so that a removal meanwhile takes it back
         try:
             await handler.register_plugin(info.name, endpoint, versions)
-        except KubeletError as error:
-            self._actual.remove(plugin)
+        except Exception as error:
+            if not self._release.keeps_refused_sockets:
+                self._actual.remove(plugin)
             await self._refuse(client, f"{_ERROR} plugin registration failed with err: {error}")
         try:
             await self._notify(client, api.RegistrationStatus(plugin_registered=True))
         except PluginCallError as error:
-            await self.deregister(plugin)
+            if not self._release.keeps_refused_sockets:
+                await self.deregister(plugin)
             text = f"{_ERROR} failed to send registration status at socket {socket.path}, err: {error}"
             raise RegistrationError(text) from error
 

@@ -1,6 +1,6 @@
 """The plugin watcher: looks at `plugins_registry`, and makes what is registered follow what is there.
 
-Every second the folder is read anew, which finds what the kubelet's file events would, and nothing can be missed: a
+Every second the folder is read again, which finds what the kubelet's file events would, and nothing can be missed: a
 socket that was replaced in between has another inode or another change time. Then plugins whose socket went are taken
 back, and new ones are registered; one that fails is tried again after 0.5 s, 1 s, 2 s and so on.
 Source: device manager specification, section 2.4; observations 1.5.
@@ -11,15 +11,16 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kubelet.clock import Clock
 from kubelet.devicemanager.manager import PluginHandler
 from kubelet.errors import RegistrationError
 from kubelet.pluginwatcher.operations import Operations
 from kubelet.pluginwatcher.states import ActualState, DesiredState
+from kubelet.release import LATEST, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 
 FIRST_BACK_OFF = 0.5  # seconds
@@ -40,6 +41,7 @@ class PluginWatcher:
         clock: Clock,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         period: float = 1.0,
+        release: Release = LATEST,
     ) -> None:
         """`handlers` by plugin type; `period` in seconds."""
         self.desired = DesiredState(clock)
@@ -47,7 +49,7 @@ class PluginWatcher:
         self._folder = folder
         self._clock = clock
         self._period = period
-        self._operations = Operations(handlers, self.actual, timeouts)
+        self._operations = Operations(handlers, self.actual, timeouts, release)
         self._seen: dict[Path, _Identity] = {}
         self._running: dict[Path, asyncio.Task[None]] = {}
         self._back_off: dict[Path, tuple[float, float]] = {}  # path -> (not before, next wait)
@@ -81,10 +83,10 @@ class PluginWatcher:
         """Start what has to be done: first plugins are taken back, then new ones are registered."""
         for plugin in self.actual.plugins():
             if not self.desired.has(plugin.socket):
-                self._begin(plugin.socket.path, self._operations.deregister(plugin))
+                self._begin(plugin.socket.path, partial(self._operations.deregister, plugin))
         for socket in self.desired.sockets():
             if not self.actual.has(socket):
-                self._begin(socket.path, self._operations.register(socket))
+                self._begin(socket.path, partial(self._operations.register, socket))
         for path in self._back_off.keys() - self._seen.keys():
             del self._back_off[path]
 
@@ -99,18 +101,17 @@ class PluginWatcher:
             self.reconcile()
             await self._clock.sleep(self._period)
 
-    def _begin(self, path: Path, operation: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, path: Path, operation: Callable[[], Awaitable[None]]) -> None:
         """Run one operation per socket at a time, none before its back-off is over."""
         not_before, _ = self._back_off.get(path, (0.0, 0.0))
         if path in self._running or self._clock.now() < not_before:
-            operation.close()
             return
         task = self._running[path] = asyncio.create_task(self._finish(path, operation))
         task.add_done_callback(lambda _: self._running.pop(path, None))
 
-    async def _finish(self, path: Path, operation: Coroutine[Any, Any, None]) -> None:
+    async def _finish(self, path: Path, operation: Callable[[], Awaitable[None]]) -> None:
         try:
-            await operation
+            await operation()
         except RegistrationError as error:
             log.error("%s", error)
             _, wait = self._back_off.get(path, (0.0, FIRST_BACK_OFF))

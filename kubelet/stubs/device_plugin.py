@@ -7,10 +7,9 @@ Source: device manager specification, section 10.
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import grpc.aio
-
-from grpcunix import Client, UnixServer, connect, handler
+from grpcunix import Client, Context, UnixServer, handler
 from kubelet.devicemanager.device import Device, to_message
+from kubelet.rpc import connect
 from kubelet.stubs.scripted import REGISTRATION, Answer, ScriptedPlugin
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
@@ -46,7 +45,7 @@ class DevicePluginStub(ScriptedPlugin):
     async def start(self) -> None:
         """Serve at the socket, anew if it serves already. Raises `GrpcUnixError` and OSError."""
         await self.stop()
-        server = UnixServer(self.socket, [handler(_PLUGIN, self), handler(REGISTRATION, self)])
+        server = UnixServer(self.socket, [handler(_PLUGIN, self), handler(REGISTRATION, self)], transport="grpcio")
         await server.start()
         self._server = server
 
@@ -65,7 +64,7 @@ class DevicePluginStub(ScriptedPlugin):
         resource: str | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Register at the kubelet's socket, giving up after `seconds`. Raises `grpc.aio.AioRpcError`."""
+        """Register at the kubelet's socket, giving up after `seconds`. Raises `RpcError`."""
         request = api.RegisterRequest(
             version=version,
             endpoint=self.socket.name if endpoint is None else endpoint,
@@ -79,32 +78,28 @@ class DevicePluginStub(ScriptedPlugin):
         self.devices = list(devices)
         self.send(to_message(self.devices))
 
-    async def get_device_plugin_options(self, request: api.Empty, context: grpc.aio.ServicerContext) -> Answer:
+    async def get_device_plugin_options(self, request: api.Empty, _: Context) -> Answer:
         """`DevicePlugin.GetDevicePluginOptions`."""
-        return await self.answer("GetDevicePluginOptions", request, context, self.options)
+        return await self.answer("GetDevicePluginOptions", request, self.options)
 
-    async def list_and_watch(self, request: api.Empty, context: grpc.aio.ServicerContext) -> AsyncIterator[Answer]:
+    async def list_and_watch(self, request: api.Empty, _: Context) -> AsyncIterator[Answer]:
         """`DevicePlugin.ListAndWatch`: the list, then each new one."""
-        first = self.answer("ListAndWatch", request, context, to_message(self.devices))
+        first = self.answer("ListAndWatch", request, to_message(self.devices))
         async for message in self.stream(first):
             yield message
 
-    async def allocate(self, request: api.AllocateRequest, context: grpc.aio.ServicerContext) -> Answer:
+    async def allocate(self, request: api.AllocateRequest, _: Context) -> Answer:
         """`DevicePlugin.Allocate`: an environment variable with the ids."""
         answers = [
             api.ContainerAllocateResponse(envs={"DEVICES": ",".join(each.devices_ids)})
             for each in request.container_requests
         ]
-        return await self.answer("Allocate", request, context, api.AllocateResponse(container_responses=answers))
+        return await self.answer("Allocate", request, api.AllocateResponse(container_responses=answers))
 
-    async def get_preferred_allocation(
-        self, request: api.PreferredAllocationRequest, context: grpc.aio.ServicerContext
-    ) -> Answer:
+    async def get_preferred_allocation(self, request: api.PreferredAllocationRequest, _: Context) -> Answer:
         """`DevicePlugin.GetPreferredAllocation`: no opinion."""
-        return await self.answer("GetPreferredAllocation", request, context, api.PreferredAllocationResponse())
+        return await self.answer("GetPreferredAllocation", request, api.PreferredAllocationResponse())
 
-    async def pre_start_container(
-        self, request: api.PreStartContainerRequest, context: grpc.aio.ServicerContext
-    ) -> Answer:
+    async def pre_start_container(self, request: api.PreStartContainerRequest, _: Context) -> Answer:
         """`DevicePlugin.PreStartContainer`."""
-        return await self.answer("PreStartContainer", request, context, api.PreStartContainerResponse())
+        return await self.answer("PreStartContainer", request, api.PreStartContainerResponse())

@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
-from grpcunix import Handler, UnixServer, handler
+from grpcunix import Context, Handler, UnixServer, handler
 from kubelet.stubs.scripted import REGISTRATION, Answer, ScriptedPlugin
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
@@ -42,7 +40,7 @@ class DRAPluginStub(ScriptedPlugin):
         *,
         name: str = "",
         socket: Path | None = None,
-        versions: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin"),
+        versions: Sequence[str] | None = None,
         services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin"),
         plugin_type: str = "DRAPlugin",
     ) -> None:
@@ -54,14 +52,15 @@ class DRAPluginStub(ScriptedPlugin):
             prepare: the devices of a claim.
             name: of the registration socket.
             socket: of the driver's services; by default the registration socket serves them, too.
-            versions: what it announces.
+            versions: what it announces; by default what it serves.
             services: what it serves.
             plugin_type: what it says that it is.
         """
         self.registration_socket = registry / (name or f"{driver}-reg.sock")
         self.socket = socket or self.registration_socket
         self.prepare = prepare
-        super().__init__(plugin_type, driver, "" if socket is None else str(socket), versions)
+        announced = services if versions is None else versions
+        super().__init__(plugin_type, driver, "" if socket is None else str(socket), announced)
         self.services = tuple(services)
         self._servers: list[UnixServer] = []
 
@@ -86,9 +85,8 @@ class DRAPluginStub(ScriptedPlugin):
 
     async def start_service(self) -> None:
         """They serve again at the same socket."""
-        server = UnixServer(self.socket, [handler(_service(name), _Methods(self, name)) for name in self.services])
-        await server.start()
-        self._servers.insert(0, server)
+        await self._serve(self.socket, [handler(_service(name), _Methods(self, name)) for name in self.services])
+        self._servers.insert(0, self._servers.pop())
 
     def report(self, *devices: health_v1alpha1.DeviceHealth) -> None:
         """Send a report on every health stream."""
@@ -104,7 +102,7 @@ class DRAPluginStub(ScriptedPlugin):
         return [(each.plugin_registered, each.error) for each in self.called("NotifyRegistrationStatus")]
 
     async def _serve(self, socket: Path, handlers: Sequence[Handler]) -> None:
-        server = UnixServer(socket, handlers)
+        server = UnixServer(socket, handlers, transport="grpcio")
         await server.start()
         self._servers.append(server)
 
@@ -116,21 +114,21 @@ class _Methods:
         self._stub = stub
         self._api: Any = _APIS[service]
 
-    async def node_prepare_resources(self, request: Any, context: grpc.aio.ServicerContext) -> Answer:
+    async def node_prepare_resources(self, request: Any, _: Context) -> Answer:
         response = v1.NodePrepareResourcesResponse()
         for claim in request.claims:
             response.claims[claim.uid].devices.extend(self._stub.prepare(claim))
-        return await self._stub.answer("NodePrepareResources", request, context, self._converted(response))
+        return await self._stub.answer("NodePrepareResources", request, self._converted(response))
 
-    async def node_unprepare_resources(self, request: Any, context: grpc.aio.ServicerContext) -> Answer:
+    async def node_unprepare_resources(self, request: Any, _: Context) -> Answer:
         response = v1.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             response.claims[claim.uid].SetInParent()
-        return await self._stub.answer("NodeUnprepareResources", request, context, self._converted(response))
+        return await self._stub.answer("NodeUnprepareResources", request, self._converted(response))
 
-    async def node_watch_resources(self, request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Answer]:
+    async def node_watch_resources(self, request: Any, _: Context) -> AsyncIterator[Answer]:
         usual = self._api.NodeWatchResourcesResponse()
-        async for message in self._stub.stream(self._stub.answer("NodeWatchResources", request, context, usual)):
+        async for message in self._stub.stream(self._stub.answer("NodeWatchResources", request, usual)):
             yield message
 
     def _converted(self, response: Any) -> Answer:

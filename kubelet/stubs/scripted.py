@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
-import grpc.aio
 from google.protobuf.message import Message
 
+from grpcunix import Context, RpcError, Status
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 
 REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
@@ -19,13 +18,12 @@ Answer = Message | bytes
 Behaviour = Callable[[Any], Awaitable[Answer]]
 
 
-class PluginFault(Exception):
+class PluginFault(RpcError):
     """Raise it in a behaviour to answer with this gRPC status."""
 
-    def __init__(self, text: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> None:
+    def __init__(self, text: str, code: Status = Status.INTERNAL) -> None:
         """`text` becomes the details."""
-        super().__init__(text)
-        self.code = code
+        super().__init__(code, text)
 
 
 class ScriptedPlugin(ABC):
@@ -87,29 +85,23 @@ class ScriptedPlugin(ABC):
             while not predicate():
                 await self._changed.wait()
 
-    async def get_info(self, request: registration.InfoRequest, context: grpc.aio.ServicerContext) -> Answer:
+    async def get_info(self, request: registration.InfoRequest, _: Context) -> Answer:
         """`Registration.GetInfo` of the plugin watcher."""
-        return await self.answer("GetInfo", request, context, self.info)
+        return await self.answer("GetInfo", request, self.info)
 
-    async def notify_registration_status(
-        self, request: registration.RegistrationStatus, context: grpc.aio.ServicerContext
-    ) -> Answer:
+    async def notify_registration_status(self, request: registration.RegistrationStatus, _: Context) -> Answer:
         """`Registration.NotifyRegistrationStatus` of the plugin watcher."""
         response = registration.RegistrationStatusResponse()
-        return await self.answer("NotifyRegistrationStatus", request, context, response)
+        return await self.answer("NotifyRegistrationStatus", request, response)
 
-    async def answer(self, method: str, request: Any, context: grpc.aio.ServicerContext, usual: Answer) -> Answer:
+    async def answer(self, method: str, request: Any, usual: Answer) -> Answer:
         """Note a call, and answer it as usual or as a test wants it."""
         self.calls.append((method, request))
         self._notify()
         behaviour = self.behaviours.get(method)
         if behaviour is None:
             return usual
-        try:
-            return await behaviour(request)
-        except PluginFault as fault:
-            await context.abort(fault.code, str(fault))
-            raise AssertionError("abort always raises") from fault
+        return await behaviour(request)
 
     async def stream(self, first: Awaitable[Answer]) -> AsyncIterator[Answer]:
         """A stream: a first message, then what is sent."""
@@ -131,7 +123,7 @@ class ScriptedPlugin(ABC):
         changed.set()
 
 
-def failing(text: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> Behaviour:
+def failing(text: str, code: Status = Status.INTERNAL) -> Behaviour:
     """A behaviour that answers with a gRPC error."""
 
     async def fail(_: Any) -> Answer:

@@ -102,7 +102,8 @@ class _Printer:
                 return 0, f"{self.print(condition, 1)} ? {self.print(truthy, 1)} : {self.print(falsy, 0)}"
             case "!_" | "-_":
                 operand = self.print(args[0], _MEMBER)
-                if name == "-_" and isinstance(args[0], Literal):
+                # of a number the minus would become the sign
+                if name == "-_" and (isinstance(args[0], Literal) or operand[0].isdigit()):
                     operand = f"({operand})"
                 return _UNARY, name[0] + operand
             case "_[_]" | "_[?_]":

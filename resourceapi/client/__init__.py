@@ -1,30 +1,42 @@
-"""A small client of the Kubernetes API, for threads: typed objects, list and watch, credentials that rotate.
+"""A small client of the Kubernetes API: typed objects, list and watch, credentials that rotate, limits on everything.
 
-client = Client(in_cluster())                    or Client(from_kubeconfig(path))
-slices = client.resource(v1.ResourceSlice)       slices.create(...), slices.list(field_selector="spec.driver=x")
+client = AsyncClient(in_cluster())               or AsyncClient(from_kubeconfig(path))
+slices = client.resource(v1.ResourceSlice)       await slices.create(...), slices.list(field_selector="spec.driver=x")
 slices = client.any_version(v1.ResourceSlice)    the same, with servers that do not have v1 yet, too
-with slices.watch() as events: ...               first all objects, then what happens to them, for ever
+Follower(slices, on_event, on_failure).run()     first all objects, then what happens to them, for ever
+
+`Client` has the same for threads, whose methods block.
 """
 
+from resourceapi.client.blocking import AnyVersion, Client, Resource, Watch
 from resourceapi.client.credentials import Credentials, CredentialsError, from_kubeconfig, in_cluster
-from resourceapi.client.errors import ClientError, Refused, Unreachable
-from resourceapi.client.http import Client
-from resourceapi.client.resource import Page, Resource
-from resourceapi.client.versions import AnyVersion
-from resourceapi.client.watch import Event, Watch
+from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
+from resourceapi.client.follow import Follower, Watched
+from resourceapi.client.http import AsyncClient
+from resourceapi.client.resource import AsyncResource
+from resourceapi.client.transport import Limits
+from resourceapi.client.versions import AsyncAnyVersion
+from resourceapi.client.watch import Event, Page
 
 __all__ = [
     "AnyVersion",
+    "AsyncAnyVersion",
+    "AsyncClient",
+    "AsyncResource",
     "Client",
     "ClientError",
     "Credentials",
     "CredentialsError",
     "Event",
+    "Follower",
+    "InvalidAnswer",
+    "Limits",
     "Page",
     "Refused",
     "Resource",
     "Unreachable",
     "Watch",
+    "Watched",
     "from_kubeconfig",
     "in_cluster",
 ]

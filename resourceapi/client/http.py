@@ -1,50 +1,50 @@
-"""Requests: connections, credentials that are read again, and patience with a busy server.
+"""Requests: connections, credentials that are read again, limits, and patience with a busy server.
 
-Blocking, and safe to use from several threads.
+Rules:
+1. Whatever a server answers, and however slowly, ends as an answer, as Refused or as another ClientError, within
+   `timeout` seconds for each attempt from its first byte to its last, attempts x `timeout` for all of them together.
+2. What may have been done is not repeated after a broken connection, unless it only reads.
+3. Nothing that the server says is followed: no redirect, no compression, no cookie.
 """
 
+import asyncio
+import contextlib
 import json
 import logging
-import socket
-import ssl
-import tempfile
-import threading
-import time
 import urllib.parse
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import urllib3
-from urllib3.connection import HTTPConnection
+from msgspec.structs import replace
 
+from resourceapi.client.connections import Connections, Response, UnverifiedServer, basic
 from resourceapi.client.credentials import Credentials, CredentialsError, Source
-from resourceapi.client.errors import Refused, Unreachable
+from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable, seconds
 from resourceapi.client.patience import pause
-from resourceapi.client.resource import Resource, raw_resource, typed_resource
-from resourceapi.client.versions import AnyVersion
-from resourceapi.objects import KubernetesObject
+from resourceapi.client.resource import AsyncResource, raw_resource, typed_resource
+from resourceapi.client.transport import Answer, Limits
+from resourceapi.client.versions import AsyncAnyVersion
+from resourceapi.objects import DecodeError, KubernetesObject, parse_json
 
 K = TypeVar("K", bound=KubernetesObject)
 
 REREAD_AFTER = 60.0
 """Seconds after which credentials are read again."""
-log = logging.getLogger(__name__)
-_BUSY = (429, 500, 502, 503, 504)
+GRACE = 2.0
+"""Seconds that requests under way may take after `close`."""
+_AT_ONCE = 16  # requests; whoever makes more waits in line
+_MOST_REFUSAL = 256 * 1024  # bytes of an answer that is no success
 _USER_AGENT = "nodeplug"
-_KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
+_BUSY = (429, 500, 502, 503, 504)
+log = logging.getLogger(__name__)
 
 
-class Client:
-    """A client of one API server.
+class AsyncClient:
+    """A client of one API server, for one event loop.
 
     `read` reads the credentials. `attempts` is how often a request is sent while the server is busy (or, if it reads
-    only, cannot be reached); `timeout` is in seconds. `wait` sleeps; by default until `close` at the longest.
+    only, cannot be reached); `timeout` is in seconds, see the module. `wait` sleeps between attempts, until `close`
+    at the longest if it is not given.
     """
 
     def __init__(
@@ -54,32 +54,36 @@ class Client:
         user_agent: str = _USER_AGENT,
         attempts: int = 5,
         timeout: float = 30.0,
-        wait: Callable[[float], object] | None = None,
+        limits: Limits | None = None,
+        wait: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
         self._read = read
         self._user_agent = user_agent
         self._attempts = attempts
         self._timeout = timeout
-        self._closed = threading.Event()
-        self.wait = wait or self._closed.wait
-        self._lock = threading.Lock()
+        self._wait = wait
+        self.limits = limits or Limits()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._is_closed = False
+        self._closing = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that our connections belong to
         self._credentials: Credentials | None = None
-        self._read_at = 0.0
-        self._pool: urllib3.PoolManager | None = None
+        self._reread_at = 0.0
+        self._connections: Connections | None = None
 
-    def resource(self, kind: type[K], version: str = "") -> Resource[K]:
+    def resource(self, kind: type[K], version: str = "") -> AsyncResource[K]:
         """The objects of a typed kind; `version` is one of the API's, such as v1beta1, the newest if none is given."""
         return typed_resource(self, kind, version)
 
-    def any_version(self, kind: type[K]) -> AnyVersion[K]:
+    def any_version(self, kind: type[K]) -> AsyncAnyVersion[K]:
         """The objects of a kind of resource.k8s.io, in whichever version the server has."""
-        return AnyVersion(self, kind)
+        return AsyncAnyVersion(self, kind)
 
-    def raw(self, api_version: str, plural: str, *, namespaced: bool) -> Resource[dict[str, Any]]:
+    def raw(self, api_version: str, plural: str, *, namespaced: bool) -> AsyncResource[dict[str, Any]]:
         """The objects of any kind, as plain values."""
         return raw_resource(self, api_version, plural, namespaced=namespaced)
 
-    def request(
+    async def request(
         self,
         method: str,
         path: str,
@@ -88,177 +92,206 @@ class Client:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """The JSON value that the server answers. Raises Refused, Unreachable or CredentialsError.
+        """The JSON value that the server answers. Raises Refused, Unreachable or another ClientError."""
+        return (await self.send(method, path, body, query=query, content_type=content_type)).value
 
-        A busy server is given time, as it asks for; what may have been done is not repeated after a broken
-        connection, unless it only reads.
-        """
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        for attempt in range(1, self._attempts + 1):
-            asked: float | None = None
-            try:
-                response = self.open(method, path, data, query=query, content_type=content_type)
-                try:
-                    return json.loads(response.data)
-                except ValueError as error:
-                    raise Unreachable(f"{method} {path}: the answer is no JSON: {error}") from error
-            except Refused as error:
-                asked = error.retry_after
-                may_repeat = method == "GET" or asked is not None
-                if error.code not in _BUSY or attempt == self._attempts or not may_repeat:
-                    raise
-            except Unreachable:
-                if method != "GET" or attempt == self._attempts:
-                    raise
-            self.wait(pause(attempt, asked))
-        raise AssertionError("the last attempt returns or raises")
-
-    def open(
+    async def send(
         self,
         method: str,
         path: str,
-        data: bytes | None = None,
+        body: Any = None,
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        stream: bool = False,
-        read_timeout: float | None = None,
-    ) -> urllib3.BaseHTTPResponse:
-        """The answer to one request, which is a success; with `stream` its body is still to be read.
+        most: int = 0,
+    ) -> Answer:
+        """Like `request`, with the size of the answer, which has at most `most` bytes (an object's if it is not said).
 
-        After 401 the credentials are read again, and the request is sent once more.
+        A busy server is given time, as it asks for.
         """
-        response = self._send(method, path, data, query, content_type, stream, read_timeout)
-        if response.status == 401:
-            response.drain_conn()
-            self._forget_credentials()
-            response = self._send(method, path, data, query, content_type, stream, read_timeout)
-        if response.status >= 400:
-            raise _refused(response)
-        return response
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        limit = self._attempts * self._timeout
+        try:
+            async with asyncio.timeout(limit):
+                for attempt in range(1, self._attempts + 1):
+                    asked: float | None = None
+                    try:
+                        return await self._once(method, path, data, query, content_type, most or self.limits.object)
+                    except Refused as error:
+                        asked = error.retry_after
+                        may_repeat = method == "GET" or asked is not None
+                        if error.code not in _BUSY or attempt == self._attempts or not may_repeat:
+                            raise
+                    except Unreachable as error:
+                        if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
+                            raise
+                    await self.sleep(pause(attempt, asked))
+        except TimeoutError as error:
+            raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.asynccontextmanager
+    async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Transport`. The first byte of the answer must come within `timeout`."""
+        with self._naming("GET", path):
+            async with asyncio.timeout(self._timeout):
+                response = await self._open("GET", path, None, query, "")
+            try:
+                deadline = asyncio.get_running_loop().time() + seconds
+                async with contextlib.aclosing(_lines(response, self.limits.object, deadline)) as lines:
+                    yield lines
+            finally:
+                response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Transport`."""
+        if self._wait is not None:
+            await self._wait(seconds)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._closing.wait()
+        self._check_open()
 
     def close(self) -> None:
-        """Close the connections that are idle, and wait for no server any more."""
-        self._closed.set()
-        with self._lock:
-            if self._pool is not None:
-                self._pool.clear()
+        """Make no more requests. Those under way have `GRACE` seconds. Idempotent; any thread may call it."""
+        self._is_closed = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and all that it carried
+                self._loop.call_soon_threadsafe(self._end)
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        query: Mapping[str, str] | None,
-        content_type: str,
-        stream: bool,
-        read_timeout: float | None,
-    ) -> urllib3.BaseHTTPResponse:
-        pool, credentials = self._connected()
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
-        if data is not None:
-            headers["Content-Type"] = content_type
-        if credentials.token:
-            headers["Authorization"] = f"Bearer {credentials.token}"
-        elif credentials.username:
-            headers |= urllib3.make_headers(basic_auth=f"{credentials.username}:{credentials.password}")
-        url = credentials.server + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        timeout = urllib3.Timeout(connect=self._timeout, read=read_timeout or self._timeout)
-        try:
-            return pool.request(
-                method,
-                url,
-                body=data,
-                headers=headers,
-                retries=False,
-                redirect=False,
-                timeout=timeout,
-                preload_content=not stream,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            if isinstance(error, urllib3.exceptions.SSLError):
-                self._forget_credentials()  # perhaps the server has a certificate of a new authority
-            raise Unreachable(f"{method} {credentials.server}{path}: {error}") from error
+    def _end(self) -> None:
+        self._closing.set()
+        if self._connections is not None:
+            self._connections.close()
+            asyncio.get_running_loop().call_later(GRACE, self._connections.abort)
 
-    def _connected(self) -> tuple[urllib3.PoolManager, Credentials]:
-        """Connections and credentials, read again if they are old. What cannot be read is used as it was."""
-        with self._lock:
-            now = time.monotonic()
-            if self._credentials is None or now - self._read_at > REREAD_AFTER:
+    async def _once(
+        self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str, most: int
+    ) -> Answer:
+        with self._naming(method, path):
+            async with self._slots, asyncio.timeout(self._timeout):
+                response = await self._open(method, path, data, query, content_type)
                 try:
-                    found = self._read()
-                except CredentialsError:
-                    if self._credentials is None:
-                        raise
-                    found = self._credentials
-                if self._pool is None or self._credentials is None or _trust(found) != _trust(self._credentials):
-                    self._pool = _pool(found)
-                self._credentials, self._read_at = found, now
-            assert self._pool is not None, "it came with the credentials"
-            return self._pool, self._credentials
+                    body = await response.read(most)
+                finally:
+                    response.close()
+            try:
+                return Answer(parse_json(body), len(body))
+            except DecodeError as error:
+                raise Unreachable(f"the answer is no JSON: {error}") from error
+
+    @contextlib.contextmanager
+    def _naming(self, method: str, path: str) -> Iterator[None]:
+        """Say in errors which request it was."""
+        try:
+            yield
+        except TimeoutError:
+            raise Unreachable(f"{method} {self._server}{path}: no answer within {self._timeout:g} s") from None
+        except Refused:
+            raise
+        except ClientError as error:
+            if isinstance(error, UnverifiedServer):
+                self._forget_credentials()
+            raise type(error)(f"{method} {self._server}{path}: {error}") from error
+
+    async def _open(
+        self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str
+    ) -> Response:
+        """A success, to be closed. After 401 the credentials are read again, and the request is sent once more."""
+        for is_last in (False, True):
+            self._check_open()
+            connections, credentials = self._connected()
+            headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+            if data is not None:
+                headers["Content-Type"] = content_type
+            if credentials.token:
+                headers["Authorization"] = f"Bearer {credentials.token}"
+            elif credentials.username:
+                headers["Authorization"] = basic(credentials.username, credentials.password)
+            target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+            response = await connections.send(method, target, headers, data)
+            try:
+                if "content-encoding" in response.headers:
+                    raise InvalidAnswer("the answer is encoded, which nobody asked for")
+                if 200 <= response.status < 300:
+                    return response
+                if response.status != 401 or is_last:
+                    raise await _refused(response)
+            except BaseException:
+                response.close()
+                raise
+            response.close()
+            self._forget_credentials()
+        raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def _server(self) -> str:
+        return self._credentials.server if self._credentials else ""
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Unreachable("the client of the API server is closed")
+
+    def _connected(self) -> tuple[Connections, Credentials]:
+        """Connections and credentials, read again if they are old. What cannot be read is used as it was."""
+        self._loop = asyncio.get_running_loop()
+        if self._connections is None or self._credentials is None or self._loop.time() >= self._reread_at:
+            try:
+                found = self._read()
+            except CredentialsError:
+                if self._credentials is None:
+                    raise
+                found = self._credentials
+            if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
+                if found.is_insecure:
+                    log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
+                if self._connections is not None:
+                    self._connections.close()
+                self._connections = Connections(found)
+            self._credentials, self._reread_at = found, self._loop.time() + REREAD_AFTER
+        return self._connections, self._credentials
 
     def _forget_credentials(self) -> None:
-        with self._lock:
-            self._read_at = -REREAD_AFTER - 1.0
+        self._reread_at = 0.0
 
 
-def _trust(credentials: Credentials) -> tuple[object, ...]:
+def _trust(credentials: Credentials) -> Credentials:
     """What a connection is bound to."""
-    return (
-        credentials.ca,
-        credentials.certificate,
-        credentials.key,
-        credentials.server_name,
-        credentials.is_insecure,
-        credentials.proxy,
-    )
+    return replace(credentials, token="", username="", password="", namespace="")
 
 
-def _pool(credentials: Credentials) -> urllib3.PoolManager:
-    probed = [*HTTPConnection.default_socket_options, *_KEEP_ALIVE]
-    options: dict[str, Any] = {"maxsize": 16, "socket_options": probed}
-    if credentials.is_insecure:  # said once here; urllib3 says it for each request
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        log.warning("the certificate of %s is not verified, as the kubeconfig says", credentials.server)
-    if credentials.server.startswith("https:"):
-        options["ssl_context"] = _context(credentials)
-        if credentials.server_name:
-            options |= {"server_hostname": credentials.server_name, "assert_hostname": credentials.server_name}
-    if credentials.proxy:
-        return urllib3.ProxyManager(credentials.proxy, **options)
-    return urllib3.PoolManager(**options)  # looks at no proxy variables
+async def _lines(response: Response, most: int, deadline: float) -> AsyncGenerator[bytes, None]:
+    """The lines of a body as they come, until the deadline; a last one that is cut off is dropped."""
+    rest = bytearray()
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                piece = await response.next_piece()
+        except TimeoutError:
+            raise Unreachable("the watch goes on after the time that was asked for") from None
+        if not piece:
+            return
+        *ends, tail = piece.split(b"\n")
+        for end in (*ends, tail):
+            rest += end
+            if len(rest) > most:
+                raise InvalidAnswer(f"a line has more than {most} bytes")
+            if rest and end is not tail:
+                yield bytes(rest)
+                rest.clear()
 
 
-def _context(credentials: Credentials) -> ssl.SSLContext:
+async def _refused(response: Response) -> Refused:
+    """What the server says instead of a success."""
     try:
-        context = ssl.create_default_context(cadata=credentials.ca or None)
-        if credentials.is_insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if credentials.certificate:
-            with tempfile.TemporaryDirectory() as folder:  # the ssl module reads them from files only
-                pair = Path(folder) / "pair.pem"
-                pair.touch(0o600)
-                pair.write_text(f"{credentials.certificate}\n{credentials.key}")
-                context.load_cert_chain(pair)
-    except (ssl.SSLError, ValueError) as error:
-        raise CredentialsError(f"certificates for {credentials.server}: {error}") from error
-    return context
-
-
-def _refused(response: urllib3.BaseHTTPResponse) -> Refused:
-    text = response.data.decode("utf-8", "replace")
+        text = (await response.read(_MOST_REFUSAL)).decode("utf-8", "replace")
+    except InvalidAnswer:
+        text = ""
     try:
-        status = json.loads(text)
-    except ValueError:
-        status = {}
+        status = parse_json(text)
+    except DecodeError:
+        status = None
     if not isinstance(status, dict) or status.get("kind") != "Status":
-        status = {"message": text.strip() or str(response.reason)}
-    after = response.headers.get("Retry-After", "")
-    return Refused(
-        response.status,
-        str(status.get("reason") or ""),
-        str(status.get("message") or ""),
-        status.get("details") or {},
-        float(after) if after.isdigit() else None,
-    )
+        status = {"message": text.strip() or f"HTTP {response.status}"}
+    return Refused.of_status(status, response.status, seconds(response.headers.get("retry-after")))

@@ -1,10 +1,14 @@
 """How long to wait before asking again."""
 
+import random
+
 MAX_WAIT = 30.0
-"""Seconds that are waited at the most, whatever the server asks for."""
+"""Seconds that are waited at the most, whatever the server asks for; jitter comes on top."""
 _FIRST_WAIT = 0.5
+_JITTER = 0.25  # of the wait, so that the clients of a server that comes back do not all come at once
 
 
 def pause(failures: int, asked: float | None = None) -> float:
-    """Seconds to wait after the n-th failure; as the server asked, if it did."""
-    return float(min(asked if asked is not None else _FIRST_WAIT * 2 ** (failures - 1), MAX_WAIT))
+    """Seconds to wait after the n-th failure, or as the server asked; up to a quarter more, by chance."""
+    wait = asked if asked is not None else _FIRST_WAIT * 2.0 ** min(failures - 1, 16)
+    return min(wait, MAX_WAIT) * random.uniform(1.0, 1.0 + _JITTER)  # noqa: S311 - no secret

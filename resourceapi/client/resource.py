@@ -1,19 +1,18 @@
 """The objects of one kind on the server: create, read, change, delete, list, watch.
 
-Typed objects keep what their structs do not know and write it back; raw ones are plain values.
+Typed objects keep what their structs do not know and write it back; raw ones are plain values. An answer about another
+object than the one that was asked for, or of another kind, is InvalidAnswer: nobody after us has to look.
 """
 
-import threading
-from collections.abc import Callable, Mapping
+import urllib.parse
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from resourceapi.client.errors import ClientError, Refused
-from resourceapi.client.watch import Watch
+from resourceapi.client.errors import ClientError, InvalidAnswer, Refused
+from resourceapi.client.transport import Transport
+from resourceapi.client.watch import OBJECT_OVERHEAD, Event, OnFailure, Page, watch
 from resourceapi.objects import NAMESPACED, KubernetesObject, core, read_object, v1, write_object
-
-if TYPE_CHECKING:
-    from resourceapi.client.http import Client
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubernetesObject)
@@ -21,6 +20,7 @@ K = TypeVar("K", bound=KubernetesObject)
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PAGE_SIZE = 500
+MOST_PAGES = 1000
 
 _PLURALS: dict[type[KubernetesObject], str] = {
     core.Namespace: "namespaces",
@@ -34,53 +34,53 @@ _PLURALS: dict[type[KubernetesObject], str] = {
 }
 
 
-class Page(NamedTuple, Generic[T]):
-    """Listed objects, and the version of the list."""
+class AsyncResource(Generic[T]):
+    """See the module. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
 
-    items: tuple[T, ...]
-    version: str
-
-
-class Resource(Generic[T]):
-    """See the module. All methods raise Refused, Unreachable or CredentialsError; `get` of what is not there, too."""
+    `get` of what is not there does, too.
+    """
 
     def __init__(
         self,
-        client: "Client",
+        transport: Transport,
         api_version: str,
         plural: str,
         *,
         namespaced: bool,
         read: Callable[[Any], T],
         write: Callable[[T], dict[str, Any]],
+        kind: str = "",
     ) -> None:
-        self._client = client
+        self._transport = transport
         self._root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         self.api_version = api_version
         self._plural, self._namespaced = plural, namespaced
         self._read, self._write = read, write
+        self._kind = kind  # empty: any
 
-    def get(self, name: str, namespace: str = "") -> T:
+    async def get(self, name: str, namespace: str = "") -> T:
         """An object."""
-        return self._read(self._client.request("GET", self.path(namespace, name)))
+        return await self._ask("GET", self.path(namespace, name), _Named(name, namespace))
 
-    def create(self, obj: T) -> T:
+    async def create(self, obj: T) -> T:
         """A new object, as it was stored."""
         value = self._write(obj)
-        return self._read(self._client.request("POST", self.path(_namespace(value)), value))
+        named = _named(value)._replace(uid="")  # the server makes one
+        return await self._ask("POST", self.path(named.namespace), named, value)
 
-    def update(self, obj: T) -> T:
+    async def update(self, obj: T) -> T:
         """A changed object; its resourceVersion must be the current one."""
         value = self._write(obj)
-        return self._read(self._client.request("PUT", self.path(_namespace(value), _name(value)), value))
+        named = _named(value)
+        return await self._ask("PUT", self.path(named.namespace, named.name), named, value)
 
-    def update_status(self, obj: T) -> T:
+    async def update_status(self, obj: T) -> T:
         """An object with a changed status."""
         value = self._write(obj)
-        path = self.path(_namespace(value), _name(value)) + "/status"
-        return self._read(self._client.request("PUT", path, value))
+        named = _named(value)
+        return await self._ask("PUT", self.path(named.namespace, named.name) + "/status", named, value)
 
-    def patch(
+    async def patch(
         self,
         name: str,
         patch: Any,
@@ -92,49 +92,55 @@ class Resource(Generic[T]):
     ) -> T:
         """A patched object."""
         path = self.path(namespace, name) + (f"/{subresource}" if subresource else "")
-        return self._read(self._client.request("PATCH", path, patch, content_type=content_type, query=query))
+        return await self._ask("PATCH", path, _Named(name, namespace), patch, content_type=content_type, query=query)
 
-    def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
+    async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
         """An object after server-side apply of a configuration."""
-        query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return self.patch(
-            _name(value),
+        named = _named(value)
+        return await self._ask(
+            "PATCH",
+            self.path(named.namespace, named.name) + (f"/{subresource}" if subresource else ""),
+            named,
             value,
-            _namespace(value),
             content_type=APPLY_PATCH,
-            subresource=subresource,
-            query=query,
+            query={"fieldManager": manager, "force": "true" if force else "false"},
         )
 
-    def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
+    async def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
         """Delete an object; with `uid` or `version` only that one."""
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if preconditions:
             body["preconditions"] = preconditions
-        self._client.request("DELETE", self.path(namespace, name), body)
+        await self._transport.send("DELETE", self.path(namespace, name), body)
 
-    def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
+    async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[T]:
         """All objects, page by page, of one namespace or of all.
 
-        If the server forgets between two pages what was when the first one came, all come anew, in one.
+        If the server forgets between two pages what was when the first one came, all come again, in one.
         """
+        path, most = self.path(namespace), self._transport.limits.collection
         items: list[T] = []
+        weight = 0
         wanted = selectors(label_selector, field_selector)
         query = wanted | {"limit": str(PAGE_SIZE)}
-        while True:
+        for _ in range(MOST_PAGES):
             try:
-                found = self._client.request("GET", self.path(namespace), query=query)
+                answer = await self._transport.send("GET", path, query=query, most=most - weight)
             except Refused as error:
                 if not error.is_expired or "continue" not in query:
                     raise
-                items, query = [], wanted
+                items, weight, query = [], 0, wanted
                 continue
-            items.extend(self._item(value, found) for value in found.get("items") or ())
-            metadata = found.get("metadata") or {}
+            metadata, values = self._items(path, answer.value, namespace)
+            items.extend(values)
+            weight += answer.size + len(values) * OBJECT_OVERHEAD
             if not metadata.get("continue"):
-                return Page(tuple(items), str(metadata.get("resourceVersion") or ""))
-            query["continue"] = metadata["continue"]
+                return Page(tuple(items), str(metadata.get("resourceVersion") or ""), weight)
+            if weight >= most:
+                raise InvalidAnswer(f"GET {path}: there are more objects than {most} bytes can hold")
+            query["continue"] = str(metadata["continue"])
+        raise InvalidAnswer(f"GET {path}: more than {MOST_PAGES} pages")
 
     def watch(
         self,
@@ -142,58 +148,91 @@ class Resource(Generic[T]):
         *,
         label_selector: str = "",
         field_selector: str = "",
-        stop: threading.Event | None = None,
-        on_failure: Callable[[ClientError], object] | None = None,
-    ) -> Watch[T]:
-        """All objects and what happens to them, until it is closed (or `stop` is set and something happens)."""
+        on_failure: OnFailure | None = None,
+    ) -> AsyncGenerator[Event[T], None]:
+        """All objects and what happens to them, see `watch`."""
+        listed = partial(self.list, namespace, label_selector=label_selector, field_selector=field_selector)
+        read = partial(self.read_one, namespace=namespace)
+        query = selectors(label_selector, field_selector)
+        return watch(self._transport, partial(self.path, namespace), query, listed, read, on_failure)
 
-        def listed() -> tuple[tuple[T, ...], str]:
-            page = self.list(namespace, label_selector=label_selector, field_selector=field_selector)
-            return page.items, page.version
-
-        query, path = selectors(label_selector, field_selector), partial(self.path, namespace)
-        return Watch(self._client, path, query, listed, self._read, stop or threading.Event(), on_failure)
-
-    def _item(self, value: dict[str, Any], listed: dict[str, Any]) -> T:
-        """An item of a list, which may leave its type to the list."""
-        kind = str(listed.get("kind") or "").removesuffix("List")
-        return self._read({"apiVersion": listed.get("apiVersion") or self.api_version, "kind": kind} | value)
+    def read_one(self, value: Any, namespace: str = "") -> T:
+        """An object of a list or a watch. Raises InvalidAnswer, DecodeError."""
+        return self._checked(self.path(namespace), value, _Named("", namespace))
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Where the objects of a namespace or of all are, or one of them."""
-        path = f"{self._root}/namespaces/{namespace}" if self._namespaced and namespace else self._root
-        return f"{path}/{self._plural}" + (f"/{name}" if name else "")
+        """Where the objects of a namespace or of all are, or one of them. Raises ClientError for what is no name."""
+        path = f"{self._root}/namespaces/{_segment(namespace)}" if self._namespaced and namespace else self._root
+        return f"{path}/{self._plural}" + (f"/{_segment(name)}" if name else "")
+
+    async def _ask(self, method: str, path: str, named: "_Named", body: Any = None, **options: Any) -> T:
+        answer = await self._transport.send(method, path, body, **options)
+        return self._checked(f"{method} {path}", answer.value, named)
+
+    def _items(self, path: str, value: Any, namespace: str) -> tuple[dict[str, Any], "Sequence[T]"]:
+        """The metadata and the items of a list, which may leave their type to it. Raises InvalidAnswer, DecodeError."""
+        kind = str(value.get("kind")) if isinstance(value, dict) else ""
+        if not kind.endswith("List") or (self._kind and kind != f"{self._kind}List"):
+            raise InvalidAnswer(f"GET {path}: the API server answered with no {self._kind}List")
+        metadata, items = value.get("metadata") or {}, value.get("items", False)
+        if not isinstance(metadata, dict) or not isinstance(items, list | None):
+            raise InvalidAnswer(f"GET {path}: the API server answered with a list without items")
+        typed = {"apiVersion": value.get("apiVersion") or self.api_version, "kind": kind.removesuffix("List")}
+        request, named = f"GET {path}", _Named("", namespace)
+        plain = (typed | each if isinstance(each, dict) else each for each in items or ())
+        return metadata, [self._checked(request, each, named) for each in plain]
+
+    def _checked(self, request: str, value: Any, named: "_Named") -> T:
+        metadata = value.get("metadata", {}) if isinstance(value, dict) else None
+        if not isinstance(metadata, dict):
+            raise InvalidAnswer(f"{request}: the API server answered with no object")
+        if why := named.why_not(metadata):
+            raise InvalidAnswer(f"{request}: the API server answered with another object: {why}")
+        try:
+            return self._read(value)
+        except InvalidAnswer as error:
+            raise InvalidAnswer(f"{request}: {error}") from None
 
 
-def typed_resource(client: "Client", kind: type[K], version: str = "") -> Resource[K]:
+class _Named(NamedTuple):
+    """Which object an answer must be about; what is empty can be any."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    prefix: str = ""  # of a name that the server makes
+
+    def why_not(self, metadata: Mapping[str, Any]) -> str:
+        """Return how an answer's metadata differs; empty where it is the object."""
+        for field, wanted in (("name", self.name), ("namespace", self.namespace), ("uid", self.uid)):
+            if wanted and metadata.get(field) != wanted:
+                return f"{field} {str(metadata.get(field))[:80]!r}, not {wanted!r}"
+        if self.prefix and not str(metadata.get("name")).startswith(self.prefix):
+            return f"name {str(metadata.get('name'))[:80]!r}, which does not begin with {self.prefix!r}"
+        return ""
+
+
+def typed_resource(transport: Transport, kind: type[K], version: str = "") -> AsyncResource[K]:
     """The objects of a typed kind."""
     group = kind.API_VERSION.rpartition("/")[0]
     api_version = f"{group}/{version}" if version and group else version or kind.API_VERSION
-    return Resource(
-        client,
+    return AsyncResource(
+        transport,
         api_version,
         _PLURALS[kind],
         namespaced=issubclass(kind, NAMESPACED),
-        read=reader(kind),
+        read=_reader(kind),
         write=lambda obj: write_object(obj, api_version),
+        kind=kind.KIND,
     )
 
 
-def reader(kind: type[K]) -> Callable[[Any], K]:
-    """What reads objects of a kind, in any of its versions, from plain values."""
-
-    def read(value: Any) -> K:
-        obj = read_object(value)
-        assert isinstance(obj, kind), "the path names the kind"
-        return obj
-
-    return read
-
-
-def raw_resource(client: "Client", api_version: str, plural: str, *, namespaced: bool) -> Resource[dict[str, Any]]:
+def raw_resource(
+    transport: Transport, api_version: str, plural: str, *, namespaced: bool
+) -> AsyncResource[dict[str, Any]]:
     """The objects of any kind, as plain values."""
-    return Resource(
-        client, api_version, plural, namespaced=namespaced, read=lambda value: value, write=lambda value: value
+    return AsyncResource(
+        transport, api_version, plural, namespaced=namespaced, read=lambda value: value, write=lambda value: value
     )
 
 
@@ -202,9 +241,30 @@ def selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
-def _name(value: dict[str, Any]) -> str:
-    return str(value["metadata"]["name"])
+def _reader(kind: type[K]) -> Callable[[Any], K]:
+    """What reads objects of a kind, in any of its versions, from plain values."""
+
+    def read(value: Any) -> K:
+        obj = read_object(value)
+        if not isinstance(obj, kind):
+            raise InvalidAnswer(f"the API server answered with a {obj.KIND}, not a {kind.KIND}")
+        return obj
+
+    return read
 
 
-def _namespace(value: dict[str, Any]) -> str:
-    return str(value["metadata"].get("namespace") or "")
+def _segment(name: str) -> str:
+    """A name as a segment of a path, by the API server's own rule."""
+    try:
+        if name not in (".", "..") and not {"/", "%"} & set(name):
+            return urllib.parse.quote(name, safe="")
+    except UnicodeError:
+        pass
+    raise ClientError(f"{name[:80]!r} cannot be a name on the API server: no '/', no '%', not '.' or '..'")
+
+
+def _named(value: dict[str, Any]) -> _Named:
+    metadata = value["metadata"]
+    name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
+    uid = str(metadata.get("uid") or "")
+    return _Named(name, str(metadata.get("namespace") or ""), uid, "" if name else prefix)

@@ -4,17 +4,15 @@ The version that answered last is asked first; when the server does not know the
 Objects are those of v1 whatever was spoken. Source: DRA node specification, 3.12.
 """
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from resourceapi.client.errors import ClientError, Refused
-from resourceapi.client.resource import Page, Resource, reader, selectors, typed_resource
-from resourceapi.client.watch import Watch
+from resourceapi.client.errors import Refused
+from resourceapi.client.resource import AsyncResource, selectors, typed_resource
+from resourceapi.client.transport import Transport
+from resourceapi.client.watch import Event, OnFailure, Page, watch
 from resourceapi.objects import KINDS, KubernetesObject, v1
-
-if TYPE_CHECKING:
-    from resourceapi.client.http import Client
 
 K = TypeVar("K", bound=KubernetesObject)
 A = TypeVar("A")
@@ -22,14 +20,14 @@ A = TypeVar("A")
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 
-class AnyVersion(Generic[K]):
-    """See the module. Methods are those of Resource, and raise what it raises."""
+class AsyncAnyVersion(Generic[K]):
+    """See the module. Methods are those of AsyncResource, and raise what it raises."""
 
-    def __init__(self, client: "Client", kind: type[K]) -> None:
+    def __init__(self, transport: Transport, kind: type[K]) -> None:
         known = [version for version in VERSIONS if (f"{v1.GROUP}/{version}", kind.KIND) in KINDS]
-        self._client, self._kind = client, kind
+        self._transport, self._kind = transport, kind
         self._versions = known
-        self._resources: list[Resource[K]] = [typed_resource(client, kind, version) for version in known]
+        self._resources: list[AsyncResource[K]] = [typed_resource(transport, kind, version) for version in known]
         self._at = 0
 
     @property
@@ -37,38 +35,38 @@ class AnyVersion(Generic[K]):
         """The version that answered last, the newest at first."""
         return self._versions[self._at]
 
-    def get(self, name: str, namespace: str = "") -> K:
+    async def get(self, name: str, namespace: str = "") -> K:
         """An object."""
-        return self._ask(lambda objects: objects.get(name, namespace))
+        return await self._ask(lambda objects: objects.get(name, namespace))
 
-    def create(self, obj: K) -> K:
+    async def create(self, obj: K) -> K:
         """A new object, as it was stored."""
-        return self._ask(lambda objects: objects.create(obj))
+        return await self._ask(lambda objects: objects.create(obj))
 
-    def update(self, obj: K) -> K:
+    async def update(self, obj: K) -> K:
         """A changed object; its resourceVersion must be the current one."""
-        return self._ask(lambda objects: objects.update(obj))
+        return await self._ask(lambda objects: objects.update(obj))
 
-    def update_status(self, obj: K) -> K:
+    async def update_status(self, obj: K) -> K:
         """An object with a changed status."""
-        return self._ask(lambda objects: objects.update_status(obj))
+        return await self._ask(lambda objects: objects.update_status(obj))
 
-    def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> K:
+    async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> K:
         """An object after server-side apply of a configuration, which says the same in every version of the API."""
 
-        def applied(objects: Resource[K]) -> K:
+        def applied(objects: AsyncResource[K]) -> Awaitable[K]:
             named = {"apiVersion": objects.api_version, "kind": self._kind.KIND, **value}
             return objects.apply(named, manager, force=force, subresource=subresource)
 
-        return self._ask(applied)
+        return await self._ask(applied)
 
-    def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
+    async def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
         """Delete an object; with `uid` or `version` (of the object) only that one."""
-        self._ask(lambda objects: objects.delete(name, namespace, uid=uid, version=version))
+        await self._ask(lambda objects: objects.delete(name, namespace, uid=uid, version=version))
 
-    def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[K]:
+    async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[K]:
         """All objects, page by page, of one namespace or of all."""
-        return self._ask(
+        return await self._ask(
             lambda objects: objects.list(namespace, label_selector=label_selector, field_selector=field_selector)
         )
 
@@ -78,27 +76,23 @@ class AnyVersion(Generic[K]):
         *,
         label_selector: str = "",
         field_selector: str = "",
-        stop: threading.Event | None = None,
-        on_failure: Callable[[ClientError], object] | None = None,
-    ) -> Watch[K]:
+        on_failure: OnFailure | None = None,
+    ) -> AsyncGenerator[Event[K], None]:
         """All objects and what happens to them, in the version that the list found."""
-
-        def listed() -> tuple[tuple[K, ...], str]:
-            page = self.list(namespace, label_selector=label_selector, field_selector=field_selector)
-            return page.items, page.version
+        listed = partial(self.list, namespace, label_selector=label_selector, field_selector=field_selector)
 
         def path() -> str:
             return self._resources[self._at].path(namespace)
 
-        query = selectors(label_selector, field_selector)
-        return Watch(self._client, path, query, listed, reader(self._kind), stop or threading.Event(), on_failure)
+        read = partial(self._resources[0].read_one, namespace=namespace)
+        return watch(self._transport, path, selectors(label_selector, field_selector), listed, read, on_failure)
 
-    def _ask(self, call: Callable[[Resource[K]], A]) -> A:
+    async def _ask(self, call: Callable[[AsyncResource[K]], Awaitable[A]]) -> A:
         first, refused = self._at, None
         for turn in range(len(self._resources)):
             at = (first + turn) % len(self._resources)
             try:
-                answer = call(self._resources[at])
+                answer = await call(self._resources[at])
             except Refused as error:
                 if error.code != 404 or error.is_missing:
                     raise

@@ -1,30 +1,28 @@
 """List and watch: all objects first, then every change, whatever happens to connections in between.
 
-A watch that ends is taken up where it was; when the server has forgotten that place (410), everything is listed anew.
+A watch that ends is taken up where it was; when the server has forgotten that place (410), everything is listed again.
+What fails is tried again later each time; only a stream that lived for a while shows that the server is well.
 """
 
-import contextlib
-import json
+import asyncio
 import random
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-import urllib3
-
-from resourceapi.client.errors import ClientError, Refused, Unreachable
+from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
 from resourceapi.client.patience import pause
-
-if TYPE_CHECKING:
-    from resourceapi.client.http import Client
+from resourceapi.client.transport import Transport
+from resourceapi.objects import DecodeError, parse_json
 
 T = TypeVar("T")
+OnFailure = Callable[[ClientError], object]
+"""Is told of every attempt that failed and will be repeated."""
 
-_SHORTEST, _LONGEST = 240, 480
-_GRACE = 30.0
-_SHORTEST_LIFE = 1.0  # a stream that ends earlier, without an event, has failed
+OBJECT_OVERHEAD = 1024  # bytes that an object costs beside its JSON
+_SHORTEST, _LONGEST = 240, 480  # seconds that the server is asked to go on for
+_GRACE = 30.0  # seconds that it may take longer
+_SHORTEST_LIFE = 1.0  # seconds; a stream that ends earlier has failed
+_BURST, _RATE = 5000, 1000  # events at once, and in a second after that: more are left to wait in the connection
 
 
 class Event(NamedTuple, Generic[T]):
@@ -43,125 +41,123 @@ class Event(NamedTuple, Generic[T]):
         return self.items[0]
 
 
-class Watch(Generic[T]):
-    """Iterate it for the events. It never ends by itself: `close`, from any thread, ends it.
+class Page(NamedTuple, Generic[T]):
+    """Listed objects, the version of the list, and what they weigh: bytes of JSON and an overhead for each."""
 
-    `on_failure` is told, by the thread that iterates, of every attempt that failed and will be repeated.
-    Raises Refused for what waiting cannot mend (401, 403, 404 and other faults of the request).
+    items: tuple[T, ...]
+    version: str
+    weight: int = 0
+
+
+async def watch(
+    transport: Transport,
+    path: Callable[[], str],
+    query: Mapping[str, str],
+    listed: Callable[[], Awaitable[Page[T]]],
+    read: Callable[[Any], T],
+    on_failure: OnFailure | None,
+) -> AsyncGenerator[Event[T], None]:
+    """Yield events. It never ends by itself; close it (`contextlib.aclosing`).
+
+    Raises Refused for what waiting cannot mend (401, 403, 404 and other faults of the request), other ClientErrors that
+    are not transient, and DecodeError.
     """
-
-    def __init__(
-        self,
-        client: "Client",
-        path: Callable[[], str],
-        query: Mapping[str, str],
-        listed: Callable[[], tuple[tuple[T, ...], str]],
-        read: Callable[[Any], T],
-        stop: threading.Event,
-        on_failure: Callable[[ClientError], object] | None = None,
-    ) -> None:
-        self._client, self._path, self._query = client, path, query
-        self._on_failure = on_failure
-        self._listed, self._read, self._stop = listed, read, stop
-        self._response: urllib3.BaseHTTPResponse | None = None
-        self._lock = threading.Lock()
-        self._version = ""
-        self._events = self._run()
-
-    def __enter__(self) -> "Watch[T]":
-        return self
-
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Event[T]]:
-        return self._events
-
-    def close(self) -> None:
-        """End the iteration, also while it waits for the server."""
-        with self._lock:
-            self._stop.set()
-            if self._response is not None:
-                with contextlib.suppress(RuntimeError, ValueError):  # the server has ended it already
-                    self._response.shutdown()
-
-    def _run(self) -> Iterator[Event[T]]:
-        failure: ClientError
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                if not self._version:
-                    items, self._version = self._listed()
-                    yield Event("LISTED", items, self._version)
-                began = time.monotonic()
-                for event in self._stream():
-                    failures, began = 0, 0.0
-                    if event is not None:
-                        yield event
-                if time.monotonic() - began > _SHORTEST_LIFE:
-                    continue
-                failure, asked = Unreachable(f"watch {self._path()}: ended at once"), None
-            except Refused as error:
-                if error.is_expired:
-                    self._version = ""
-                    continue
-                if error.code < 500 and error.code != 429:
-                    raise
-                if error.is_ahead:
-                    self._version = ""
-                failure, asked = error, error.retry_after
-            except Unreachable as error:
-                failure, asked = error, None
-            if self._stop.is_set():
-                return
-            if self._on_failure is not None:
-                self._on_failure(failure)
-            failures += 1
-            self._stop.wait(pause(failures, asked))
-
-    def _stream(self) -> Iterator[Event[T] | None]:
-        """Events from the last version on (None for a bookmark); ends when the server ends it."""
-        seconds = random.randint(_SHORTEST, _LONGEST)  # noqa: S311 - so that clients do not come back all at once
-        query = {
-            **self._query,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
-            "timeoutSeconds": str(seconds),
-        }
-        path = self._path()
-        response = self._client.open("GET", path, query=query, stream=True, read_timeout=seconds + _GRACE)
-        with self._lock:
-            if self._stop.is_set():
-                response.close()
-                return
-            self._response = response
+    loop = asyncio.get_running_loop()
+    held = _Held(transport.limits.collection)
+    version, failures = "", 0
+    while True:
+        opened = float("inf")
+        failure: ClientError | None = None
         try:
-            for line in _lines(response):
-                value = json.loads(line)
-                obj = value.get("object") or {}
-                if value.get("type") == "ERROR":
-                    raise _error(obj)
-                self._version = str((obj.get("metadata") or {}).get("resourceVersion") or self._version)
-                yield None if value.get("type") == "BOOKMARK" else Event(value["type"], (self._read(obj),))
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            if not self._stop.is_set():
-                raise Unreachable(f"watch {path}: {error}") from error
-        finally:
-            with self._lock:
-                self._response = None
-            response.close()
+            if not version:
+                page = await listed()
+                version = page.version
+                held.replace(page)
+                yield Event("LISTED", page.items, version)
+            seconds, events = random.randint(_SHORTEST, _LONGEST), 0  # noqa: S311 - clients must not come back together
+            async with transport.lines(path(), {**query, **_stream(version, seconds)}, seconds + _GRACE) as lines:
+                opened = loop.time()
+                async for line in lines:
+                    change, value, version = _parsed(line, version)
+                    events += 1
+                    await _paced(opened, events)
+                    if change != "BOOKMARK":
+                        held.change(change, value, len(line))
+                        yield Event(change, (read(value),))
+        except ClientError as error:
+            if not error.is_transient:
+                raise
+            failure = error
+        if loop.time() - opened > _SHORTEST_LIFE:
+            failures = 0
+            if failure is None:
+                continue
+        failures += 1
+        is_expired = isinstance(failure, Refused) and failure.is_expired
+        if is_expired or isinstance(failure, InvalidAnswer) or (isinstance(failure, Refused) and failure.is_ahead):
+            version = ""
+        if is_expired and failures == 1:
+            continue  # as happens now and then, after a while without a connection
+        if on_failure is not None:
+            on_failure(failure or Unreachable(f"watch {path()}: ended at once"))
+        asked = (isinstance(failure, Refused) and failure.retry_after) or 0.0
+        await transport.sleep(max(pause(failures), pause(failures, asked)))
 
 
-def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """The lines of a body as they come; a last one that is cut off is dropped."""
-    rest = b""
-    while piece := response.read1():
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from filter(None, lines)
+class _Held:
+    """What a watch has brought and not taken back: somebody keeps that in memory."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._weights: dict[object, int] = {}
+        self._total = 0
+
+    def replace(self, page: Page[Any]) -> None:
+        self._weights.clear()
+        self._total = page.weight
+
+    def change(self, change: str, value: dict[str, Any], size: int) -> None:
+        """Take note of an event. Raises InvalidAnswer for more than anybody can keep."""
+        metadata = value.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        key = str(metadata.get("namespace")), str(metadata.get("name"))
+        self._total -= self._weights.pop(key, 0)
+        if change != "DELETED":
+            self._weights[key] = size + OBJECT_OVERHEAD
+            self._total += self._weights[key]
+        if self._total > self._most:
+            raise InvalidAnswer(f"there are more objects than {self._most} bytes can hold")
 
 
-def _error(status: dict[str, Any]) -> Refused:
-    code, details = int(status.get("code") or 500), status.get("details") or {}
-    seconds = details.get("retryAfterSeconds")
-    return Refused(code, str(status.get("reason") or ""), str(status.get("message") or ""), details, seconds)
+def _stream(version: str, seconds: int) -> dict[str, str]:
+    return {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": str(seconds),
+    }
+
+
+def _parsed(line: bytes, version: str) -> tuple[Any, dict[str, Any], str]:
+    """The type of an event, its object, and the version at which to go on. Raises Refused, InvalidAnswer."""
+    try:
+        event = parse_json(line)
+    except DecodeError as error:
+        raise InvalidAnswer(f"an event is no JSON: {error}") from error
+    change, value = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    if not isinstance(value, dict) or change not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
+        raise InvalidAnswer("an event has no type that is known, or no object")
+    if change == "ERROR":
+        code = value.get("code")
+        raise Refused.of_status(value, code if type(code) is int else 500)
+    metadata = value.get("metadata")
+    found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return change, value, found if isinstance(found, str) and found else version
+
+
+async def _paced(began: float, events: int) -> None:
+    """Let a server that never stops have its turn, and everybody else theirs."""
+    now = asyncio.get_running_loop().time()
+    ahead = (events - _BURST) / _RATE - (now - began)
+    if ahead > 0:
+        await asyncio.sleep(ahead)

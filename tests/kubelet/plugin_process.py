@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
+from grpcunix import RpcError
 from kubelet.devicemanager import Device
 from kubelet.stubs import Answer, DevicePluginStub, PluginFault, answering
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -76,7 +75,7 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
         try:
             await plugin.start()
             await plugin.register(kubelet, seconds=1)
-        except (grpc.aio.AioRpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
+        except (RpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
             gone.cancel()
             await asyncio.sleep(0.02)
             continue

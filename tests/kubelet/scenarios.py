@@ -5,18 +5,11 @@ python -m tests.kubelet.scenarios        writes scenarios.md
 
 from tests.catalogue import Catalogue
 
-_ONE_CLIENT = (
-    "1.36 has one client per resource name and no check for a second connection of the same socket"
-    " (observations 7-10, which are tested in devicemanager/test_registration.py)"
-)
-_ROLLOUT = "in 1.36 the exit of the older plugin cuts off the newer one (observation 9, which is tested)"
-
 _NOT_APPLICABLE: dict[int, str] = {
-    **dict.fromkeys((25, 26, 27, 28, 29, 30, 31, 32, 84, 85, 88, 89), _ONE_CLIENT),
-    **dict.fromkeys((128, 130), _ROLLOUT),
+    84: "a proposal that no release has: 1.37 refuses the second of them, which 25 and 32 show",
     90: "a proposal that no release has; a registration server that cannot serve stops the start of this one",
     106: "needs a container runtime that injects CDI devices; the names that reach it are tested in 42",
-    117: "1.36 does not read the form before 1.20 at all (correction 11); 116 shows that",
+    117: "no release here reads the form before 1.20 at all (correction 11); 116 shows that",
     132: "a proposal that no release has; here the list of running containers cannot fail",
 }
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from checkpoint.kubelet_devices import PodDevices, encode
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from nodeplug.kubelet_cli import kubelet
+from nodeplug.commands.kubelet import kubelet
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -89,6 +89,41 @@ def test_a_plugin_under_development(running: Background, folder: Path) -> None:
     assert nodeplug("remove", "--dir", folder, "demo").exit_code == 0
     again = nodeplug("remove", "--dir", folder, "demo")
     assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
+
+
+def test_a_kubelet_of_another_release_without_its_api_server(folder: Path) -> None:
+    (folder / "pods.yaml").write_text(POD.partition("---")[0])
+    (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
+    process = Background(
+        *(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver"),
+        *("--kubernetes", "1.36", "--static-pods", str(folder / "static.yaml"), "--node-name", "N"),
+        *("--cgroup-root", str(folder / "cgroup"), "--cgroup-driver", "cgroupfs"),
+    )
+    process.until("container default/s-n c running")
+    assert nodeplug("admit", "--dir", folder, folder / "pods.yaml").output == "default/demo Running\n"
+    cgroups = folder / "cgroup" / "kubepods"
+    assert len(list(cgroups.rglob("pod*"))) == 2
+    for arguments in (["hold"], ["restart", "--kill"]):
+        assert nodeplug(*arguments, "--dir", folder).exit_code == 0
+    process.until(f"killed {folder}")
+    process.until("admitted default/s-n")
+    refused = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
+    assert "the API server is away" in refused.output
+    assert len(list(cgroups.rglob("pod*"))) == 2
+    assert nodeplug("release", "--dir", folder).exit_code == 0
+    process.until("admitted default/demo")
+    assert process.end() == 0
+
+
+def test_a_restart_that_fails_says_why(running: Background, folder: Path) -> None:
+    (folder / "pod-resources").rename(folder / "pod-resources-aside")
+    (folder / "pod-resources").write_text("in the way")
+    failed = nodeplug("restart", "--dir", folder)
+    assert failed.exit_code == 1
+    assert "pod-resources" in failed.output
+    assert "the kubelet is stopped" in nodeplug("status", "--dir", folder).output
+    (folder / "pod-resources").unlink()
+    assert nodeplug("restart", "--dir", folder).exit_code == 0
 
 
 def test_nobody_to_ask(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubelet.conformance import NODE, Check, DriverConformance
-from nodeplug.kubelet_cluster import alone
+from nodeplug.commands.kubelet_cluster import alone
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]

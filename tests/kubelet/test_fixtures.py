@@ -68,7 +68,7 @@ def test_a_stub_driver(kubelet, dra_driver_stub):
     kubelet.remove_claim("c1")
     kubelet.remove("p")
     assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
-    assert stub.claims("NodeUnprepareResources") == [["c1"]]
+    kubelet.until(lambda: ["c1"] in stub.claims("NodeUnprepareResources"))
 
 def test_a_driver_that_is_refused(dra_driver_stub):
     with pytest.raises(Exception, match="empty list of supported gRPC services"):
@@ -76,6 +76,34 @@ def test_a_driver_that_is_refused(dra_driver_stub):
 
 def test_time(fake_clock):
     assert fake_clock.now() == 0
+
+class TestOptions:
+    @pytest.fixture
+    def kubelet_options(self, tmp_path):
+        return {"kubernetes": "1.36", "cgroups": tmp_path}
+
+    def test_a_kubelet_that_does_not_know_its_pods(self, kubelet, device_plugin_stub):
+        stub = device_plugin_stub(R, [Device("a")])
+        kubelet.until(lambda: kubelet.allocatable().get(R) == 1)
+        assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
+        stub.register()  # 1.37 would refuse that
+        kubelet.run_static_pod(pod("s", container("c")))
+        kubelet.hold_sources()
+        kubelet.restart(kill=True)
+        assert [each.metadata.name for each in kubelet.node.active_pods()] == ["s-node"]
+        assert kubelet.cgroup("p").is_dir()
+        with pytest.raises(Exception, match="the API server is away"):
+            kubelet.admit(pod("q", container("c")))
+        kubelet.release_sources()
+        assert len(kubelet.node.active_pods()) == 2
+        kubelet.reboot()
+        assert kubelet.status("p").reason == "UnexpectedAdmissionError"
+        assert not kubelet.cgroup("p").exists()
+        kubelet.remove_static_pod("s")
+
+    def test_waiting_has_a_limit(self, kubelet):
+        with pytest.raises(TimeoutError):
+            kubelet.until(lambda: False, 0.1)
 """
 
 
@@ -93,7 +121,7 @@ def run_their_tests(folder: Path) -> str:
 
 def test_other_peoples_tests_need_no_import(folder: Path) -> None:
     (folder / "test_theirs.py").write_text(THEIR_TEST)
-    assert "5 passed" in run_their_tests(folder)
+    assert "7 passed" in run_their_tests(folder)
 
 
 def test_the_tests_of_the_page_pass(folder: Path) -> None:
@@ -102,4 +130,4 @@ def test_the_tests_of_the_page_pass(folder: Path) -> None:
     (folder / "plugin.py").write_text(plugin)
     (folder / "driver.py").write_text(driver)
     (folder / "test_theirs.py").write_text("\n".join(tests))
-    assert "2 passed" in run_their_tests(folder)
+    assert "3 passed" in run_their_tests(folder)

@@ -338,8 +338,7 @@ async def test_a_kubelet_that_stops_lets_a_plugins_answer_go(node: Node, plugin:
     admitted = asyncio.create_task(node.admit(pod("p", container("c", {R: 1}))))
     await plugin.until(lambda: bool(plugin.called("Allocate")))
     await node.stop()
-    status = await admitted
-    assert "code = Canceled" in status.message
+    assert (await admitted).phase == "Pending", "the next kubelet admits it again"
     gate.open()
 
 

@@ -4,12 +4,11 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
 from checkpoint.kubelet_devices import load
-from grpcunix import Client, connect
+from grpcunix import Client, RpcError, connect
 from kubelet import Node, Pod, container, pod
 from kubelet.devicemanager import Device
 from kubelet.stubs import DevicePluginStub, answering, failing
@@ -147,6 +146,7 @@ def in_order(resources: Any) -> Any:
 async def test_a_pod_that_has_ended_is_not_known(node: Node) -> None:
     await node.admit(pod("fin9", container("c")))
     node.finish("fin9")
-    with pytest.raises(grpc.aio.AioRpcError) as error:
+    await node.until(lambda: node.status("fin9").phase == "Succeeded")
+    with pytest.raises(RpcError) as error:
         await told(node, "fin9")
-    assert error.value.details() == "pod fin9 in namespace default not found"
+    assert error.value.details == "pod fin9 in namespace default not found"

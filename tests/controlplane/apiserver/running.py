@@ -165,7 +165,11 @@ class Http:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        self._connection.request(method, path, body=data, headers=headers)
+        try:
+            self._connection.request(method, path, body=data, headers=headers)
+        except ConnectionError:  # servers close connections that have been quiet for a while
+            self._connection.close()
+            self._connection.request(method, path, body=data, headers=headers)
         response = self._connection.getresponse()
         text = response.read().decode()
         return Answer(response.status, [(name.lower(), value) for name, value in response.getheaders()], text)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from controlplane.k8srm.definitions import definitions
 from controlplane.k8srm.types import KINDS
-from nodeplug.k8srm_cli import k8srm
+from nodeplug.commands.k8srm import k8srm
 
 
 def by_kind() -> dict[str, Any]:

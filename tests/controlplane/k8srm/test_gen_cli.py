@@ -3,7 +3,7 @@
 import yaml
 from click.testing import CliRunner
 
-from nodeplug.k8srm_cli import k8srm
+from nodeplug.commands.k8srm import k8srm
 
 
 def test_a_list_with_sorted_keys_as_the_prototype_prints_it() -> None:

@@ -12,7 +12,7 @@ from controlplane.k8srm.client_api import ClientApi
 from controlplane.k8srm.load import ObjectName
 from controlplane.k8srm.schedule import schedule
 from controlplane.k8srm.types import API_VERSION
-from nodeplug.k8srm_cli import k8srm
+from nodeplug.commands.k8srm import k8srm
 from resourceapi.client import Client, Credentials, Refused, from_kubeconfig
 from tests.controlplane.apiserver.running import Running
 from tests.controlplane.k8srm.build import Plain, claim, device, device_class, pool

@@ -1,6 +1,7 @@
 """An API server with the scheduler beside it, and cluster objects in a few words."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 from controlplane.apiserver import Server
 from controlplane.apiserver.kinds import Kind
 from controlplane.scheduler import Scheduler
-from resourceapi.client import Client, Credentials, Refused
+from resourceapi.client import AsyncClient, Client, Credentials, Refused
+from resourceapi.client.transport import Answer
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -32,27 +34,24 @@ _PLURALS = {
 }
 
 
-class FaultyClient(Client):
-    """A client on a bad line: `line` gets method, path and what would send the request."""
+def client_on(server: Server, line: Line) -> Client:
+    """A client on a bad line: `line` gets method, path and what would send the request, in a thread."""
 
-    def __init__(self, server: Server, line: Line) -> None:
-        credentials = Credentials(server=server.url, token="t")
-        super().__init__(lambda: credentials, wait=lambda _: None)
-        self._line = line
+    class OnBadLine(AsyncClient):
+        async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
+            loop = asyncio.get_running_loop()
+            ask = functools.partial(super().send, method, path, body, **options)
+            answer = await asyncio.to_thread(
+                line, method, path, lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result()
+            )
+            assert isinstance(answer, Answer)
+            return answer
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Any:
-        def send() -> Any:
-            return super(FaultyClient, self).request(method, path, body, query=query, content_type=content_type)
+    class FaultyClient(Client):
+        implementation = OnBadLine
 
-        return self._line(method, path, send)
+    credentials = Credentials(server=server.url, token="t")
+    return FaultyClient(lambda: credentials, wait=lambda _: None)
 
 
 class Stand:
@@ -76,7 +75,7 @@ class Stand:
         await self.server.__aenter__()
         credentials = Credentials(server=self.server.url, token="t")
         self.client = Client(lambda: credentials)
-        self._schedulers_client = FaultyClient(self.server, self._line) if self._line else self.client
+        self._schedulers_client = client_on(self.server, self._line) if self._line else self.client
         self.scheduler = Scheduler(self._schedulers_client, **self._options)
         await self.scheduler.start()
         return self

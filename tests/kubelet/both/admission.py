@@ -1,9 +1,9 @@
 """What pods get, what they are refused with, and what the node tells of it."""
 
-import grpc
 import pytest
 
 from checkpoint.kubelet_devices import WITHOUT_TOPOLOGY
+from grpcunix import RpcError, Status
 from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
 from kubelet.stubs import answering, failing
@@ -169,7 +169,7 @@ async def places(stage: Stage) -> None:
 
 @both
 async def pod_that_is_not_there(stage: Stage) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as error:
+    with pytest.raises(RpcError) as error:
         await stage.placed("nobody")
-    assert error.value.code() is grpc.StatusCode.UNKNOWN
-    assert error.value.details() == "pod nobody in namespace default not found"
+    assert error.value.code is Status.UNKNOWN
+    assert error.value.details == "pod nobody in namespace default not found"

@@ -17,7 +17,7 @@ from kubelet.stubs import Answer, PluginFault, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed
-from tests.kubelet.both.scenario import both
+from tests.kubelet.both.scenario import both, both_with
 
 SHARES = ("5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a01", "5f1e3a52-6d2c-4d0e-8b0a-0f5c2f0b8a02")
 
@@ -34,7 +34,7 @@ async def one_claim(stage: ClaimsStage) -> None:
     view = await stage.run(stage.user("", claim, containers=both_kinds))
     asked = dra.Claim(namespace="default", uid=uid, name=name)
     assert driver.called(PREPARE) == [dra.NodePrepareResourcesRequest(claims=[asked])]
-    devices = [PreparedDevice(POOL, "g0", None, ["r"], [id_])]
+    devices = [PreparedDevice(POOL, "g0", stage.no_share, ["r"], [id_])]
     state = ClaimState(uid, name, "default", {view.uid: {}}, {stage.driver_name: DriverState(devices)})
     assert stage.stored() == {name: state}
     assert await stage.listed(name) == {"c": [Listed(name, "g0", (id_,))], "d": []}
@@ -124,7 +124,7 @@ async def two_drivers(stage: ClaimsStage) -> None:
     assert await stage.world.claims_in_use() == {"<any>": 0}
 
 
-@both
+@both_with("DRAConsumableCapacity")
 @scenario(120, 194)
 async def share_ids(stage: ClaimsStage) -> None:
     await stage.driver()
@@ -144,7 +144,10 @@ async def nothing_to_inject(stage: ClaimsStage) -> None:
     driver.prepare = lambda asked: answers[asked.uid]
     await stage.run(stage.user("", empty, nameless))
     found = {name: (state.driver_state or {})[stage.driver_name].devices for name, state in stage.stored().items()}
-    assert found == {f"{stage.name}1": None, f"{stage.name}2": [PreparedDevice(POOL, "g2", None, ["r"], None)]}
+    assert found == {
+        f"{stage.name}1": None,
+        f"{stage.name}2": [PreparedDevice(POOL, "g2", stage.no_share, ["r"], None)],
+    }
     assert await stage.listed(stage.name) == {"c": [Listed(f"{stage.name}2", "g2")]}
     assert await stage.listed_claims(stage.name) == {"c": [f"{stage.name}1", f"{stage.name}2"]}
     assert await stage.world.injected(stage.name, "c") == []
@@ -164,7 +167,7 @@ async def no_devices_were_allocated(stage: ClaimsStage) -> None:
     assert not driver.called(UNPREPARE)
 
 
-@both
+@both_with("DRAExtendedResource")
 @scenario(118, 127)
 async def extended_resources(stage: ClaimsStage) -> None:
     driver = await stage.driver()
@@ -193,6 +196,16 @@ async def no_claim_was_needed(stage: ClaimsStage) -> None:
     await stage.world.remove(stage.name)
     assert not driver.called(PREPARE)
     assert not driver.called(UNPREPARE)
+
+
+@both
+async def a_claim_that_is_named_twice(stage: ClaimsStage) -> None:
+    await stage.driver()
+    claim = await stage.claim("", "a/g0", "b/g1")
+    await stage.run(stage.user("", claim, containers=[container("c", claims=["a/a", "a/b"])]))
+    times = 1 if stage.release.lists_claims_once else 2
+    assert await stage.listed_claims(stage.name) == {"c": [stage.name] * times}
+    assert await stage.world.injected(stage.name, "c") == [stage.cdi(claim, device) for device in ("g0", "g1")]
 
 
 @both
@@ -266,11 +279,12 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     asking.append(msgspec.structs.replace(made, spec=spec, status=status))
     said = await asyncio.gather(*map(stage.refused, asking))
     uid = (await stage.world.view(name)).uid
+    word = stage.release.pod_word
     assert said == [
         f'fetch ResourceClaim {stage.name}missing: resourceclaims.resource.k8s.io "{stage.name}missing" not found',
         f"pod {name} ({uid}) is not allowed to use ResourceClaim {name} ({full.metadata.uid})",
         f"DRA driver other.{stage.driver_name} is not registered",
-        f"ResourceClaim default/{name} was not created for Pod default/{stage.name}made (Pod is not owner)",
+        f"ResourceClaim default/{name} was not created for {word} default/{stage.name}made ({word} is not owner)",
     ]
     assert driver.called(PREPARE) == []
     assert stage.stored() == {}

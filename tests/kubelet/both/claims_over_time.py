@@ -2,6 +2,7 @@
 
 import asyncio
 
+from kubelet.pods import container, pod
 from kubelet.stubs import Answer, Gate, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects import v1
@@ -127,9 +128,10 @@ async def another_user_after_a_restart(stage: ClaimsStage) -> None:
     await stage.run(stage.user("y", claim))
     assert driver.claims(PREPARE) == [[stage.name]] * 2, "nobody noted that it is prepared"
     state = (stage.stored()[stage.name].driver_state or {})[stage.driver_name]
-    assert [device.device_name for device in state.devices or ()] == ["g0"] * 2
-    twice = [Listed(stage.name, "g0", (id_,)), Listed(stage.name, "g0", (id_, id_))]
-    assert await stage.listed(f"{stage.name}x") == await stage.listed(f"{stage.name}y") == {"c": twice}
+    times = 1 if stage.release.replaces_prepared_devices else 2
+    assert [device.device_name for device in state.devices or ()] == ["g0"] * times
+    listed = [Listed(stage.name, "g0", (id_,) * number) for number in range(1, times + 1)]
+    assert await stage.listed(f"{stage.name}x") == await stage.listed(f"{stage.name}y") == {"c": listed}
 
 
 @both
@@ -145,3 +147,37 @@ async def a_sandbox_that_is_lost(stage: ClaimsStage) -> None:
     await stage.world.lose_sandbox(stage.name)
     assert len(driver.called(PREPARE)) == 2, "a kubelet that started anew does not know that it is prepared"
     assert await stage.world.injected(stage.name, "c") == [stage.cdi(claim, "g0")]
+
+
+@both
+async def a_user_that_comes_while_it_is_unprepared(stage: ClaimsStage) -> None:
+    driver = await stage.driver()
+    claim = await stage.claim()
+    await stage.run(stage.user("x", claim))
+    gate = driver.behaviours[UNPREPARE] = Gate(unprepared(claim))
+    removing = asyncio.create_task(stage.world.remove(f"{stage.name}x"))
+    await driver.until(lambda: bool(driver.called(UNPREPARE)), SECONDS)
+    if stage.release.refuses_unpreparing_claims:
+        text = await stage.refused(stage.user("y", claim))
+        assert text == f"ResourceClaim {stage.name} is being unprepared"
+    else:  # it runs with devices that are not prepared
+        await stage.run(stage.user("y", claim))
+    assert len(driver.called(PREPARE)) == 1
+    gate.open()
+    await removing
+    assert stage.stored() == {}
+
+
+@both
+async def the_state_is_written_for_pods_without_claims(stage: ClaimsStage) -> None:
+    path = stage.world.kubelet_folder / "dra_manager_state"
+
+    def written() -> int:
+        return path.stat().st_mtime_ns
+
+    before = written()
+    await stage.run(pod(stage.name, container("c"), restart_policy="Never"))
+    started = written()
+    assert started != before
+    await stage.world.end_container(stage.name, "c", "Succeeded")
+    assert written() != started

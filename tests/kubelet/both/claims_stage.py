@@ -6,6 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from checkpoint.kubelet_claims import ClaimState, encode, load
 from kubelet.pods import Container, Pod, container, pod
 from kubelet.stubs import DRAPluginStub, claimed
@@ -46,6 +48,11 @@ class ClaimsStage(Stage):
     def driver_name(self) -> str:
         """The scenario's driver."""
         return f"{self.name}.both.example"
+
+    @property
+    def no_share(self) -> UnsetType | None:
+        """How the kubelet's file says that a device has no share id."""
+        return None if self.release.has_share_ids else UNSET
 
     @property
     def service(self) -> Path:

@@ -6,7 +6,7 @@ import stat
 
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
-from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, good
+from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, both_with, good
 from tests.kubelet.both.world import Stage
 
 
@@ -41,7 +41,7 @@ async def succeeded(stage: Stage) -> None:
     assert await stage.held(f"{stage.name}2") == {"c": ["a"]}
 
 
-@both
+@both_with("ResourceHealthStatus")
 async def unhealthy_while_it_runs(stage: Stage) -> None:
     plugin = await stage.offering(good("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
@@ -67,6 +67,67 @@ async def removed(stage: Stage) -> None:
     await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1})))
     assert [entry.device_ids for entry in stage.entries()] == [["a"]]
     assert len(plugin.called("Allocate")) == 2
+
+
+@both
+async def what_the_file_says_of_pods_that_are_gone(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b"))
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+    await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1}), restart_policy="Never"))
+    await stage.world.end_container(f"{stage.name}2", "c", "Succeeded")
+    await stage.world.remove(stage.name)
+    plugin.update(good("a", "b", "c"))
+    await stage.offers(3, 3)
+    assert len(stage.entries()) == 2, "written again, and still nobody has looked who is gone"
+    assert await stage.held(stage.name) is await stage.held(f"{stage.name}2") is None
+    assert len(stage.entries()) == 2, "that is no reason to write"
+    plugin.update(good("a", "b"))
+    await stage.offers(2, 2)
+    assert stage.entries() == []
+
+
+@both
+async def an_init_container_that_runs(stage: Stage) -> None:
+    plugin = await stage.offering(good("a", "b", "c"))
+    r = stage.resource
+    waiting = pod(
+        stage.name,
+        container("c", {r: 1}),
+        init=(container("i", {r: 2}, stays=True), container("side", {r: 1}, sidecar=True)),
+    )
+    view = await stage.run(waiting, "PodInitializing")
+    await stage.world.until_state(stage.name, "i", "running")
+    assert view.phase == "Pending"
+    held = await stage.held(stage.name)
+    assert held is not None
+    assert {name: len(ids) for name, ids in held.items()} == {"side": 1, "c": 1}, "it is not listed"
+    entries = {entry.container: set(entry.device_ids) for entry in stage.entries()}
+    assert {name: set(ids) for name, ids in held.items()} == {name: entries[name] for name in held}
+    assert entries["i"] == entries["side"] | entries["c"], "its devices are passed on"
+    view = await stage.world.end_container(stage.name, "i", "Running")
+    assert view.containers["i"].state == "terminated"
+    assert await stage.held(stage.name) == held
+    assert len(plugin.called("Allocate")) == 3
+
+
+@both
+async def cgroups(stage: Stage) -> None:
+    plugin = await stage.offering(good("a"))
+    one = await stage.run(pod(stage.name, container("c", {stage.resource: 1}), restart_policy="Never"))
+    await stage.world.until_cgroup(one.uid, True)
+    await stage.world.restart_kubelet()
+    await stage.world.until_cgroup(one.uid, True)
+    await stage.world.end_container(stage.name, "c", "Succeeded")
+    await stage.world.until_cgroup(one.uid, False)
+    two = await stage.run(pod(f"{stage.name}2", container("c")))
+    await stage.world.until_cgroup(two.uid, True)
+    await stage.world.remove(f"{stage.name}2")
+    await stage.world.until_cgroup(two.uid, False)
+    await plugin.start()
+    await plugin.register(stage.socket)
+    await stage.offers(1, 1)
+    three = await stage.run(pod(f"{stage.name}3", container("c", {stage.resource: 2})), "Failed")
+    await stage.world.until_cgroup(three.uid, False)
 
 
 @both

@@ -3,7 +3,7 @@
 from kubelet.stubs import DRAPluginStub, failing
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import PREPARE, SECONDS, UNPREPARE, ClaimsStage
-from tests.kubelet.both.scenario import both
+from tests.kubelet.both.scenario import both, both_with
 
 V1, V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
 
@@ -102,8 +102,15 @@ async def an_endpoint_that_is_taken(stage: ClaimsStage) -> None:
         f" {stage.service} already registered for DRA driver plugin {stage.driver_name}",
     )
     await second.stop()
-    await stage.run(stage.user("", await stage.claim()))
-    assert first.claims(PREPARE) == [[stage.name]]
+    if stage.release.keeps_refused_sockets:  # the refused one's end takes the first one along
+        for number in range(4):  # looks of the kubelet; the first ones leave a socket alone that has just failed
+            await stage.driver(f"marker{number}.{stage.driver_name}")
+        assert await stage.refused(stage.user("", await stage.claim())) == (
+            f"DRA driver {stage.driver_name} is not registered"
+        )
+    else:
+        await stage.run(stage.user("", await stage.claim()))
+        assert first.claims(PREPARE) == [[stage.name]]
 
 
 @both
@@ -124,7 +131,7 @@ async def a_second_instance(stage: ClaimsStage) -> None:
     assert (old.claims(PREPARE)[1:], old.claims(UNPREPARE)) == ([[names[2]]], [[names[1]]])
 
 
-@both
+@both_with("ResourceHealthStatus")
 @scenario(172, 174)
 async def a_service_that_comes_and_goes(stage: ClaimsStage) -> None:
     driver = await stage.serving(socket=stage.service, services=[V1, "v1alpha1.DRAResourceHealth"])

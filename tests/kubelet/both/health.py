@@ -2,13 +2,15 @@
 
 from kubelet.pods import container
 from kubelet.stubs import DRAPluginStub, claimed
+from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, SECONDS, ClaimsStage
-from tests.kubelet.both.scenario import both
+from tests.kubelet.both.scenario import both, both_with
 from tests.kubelet.both.world import ShownHealth
 
 SERVICES = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+GATE = "ResourceHealthStatus"
 HEALTHY, UNHEALTHY = api.HealthStatus.HEALTHY, api.HealthStatus.UNHEALTHY
 LEASE = 600  # seconds
 
@@ -19,13 +21,13 @@ def report(device: str, health: api.HealthStatus = HEALTHY, message: str = "") -
 
 
 async def watched(stage: ClaimsStage) -> DRAPluginStub:
-    """A driver whose health stream is open. It announces no health service."""
+    """A driver whose health stream is open."""
     driver = await stage.driver(services=SERVICES)
     await driver.until(lambda: driver.streams == 1, SECONDS)
     return driver
 
 
-@both
+@both_with(GATE)
 @scenario(135, 136, 137, 188)
 async def health_in_the_status(stage: ClaimsStage) -> None:
     driver = await watched(stage)
@@ -45,10 +47,11 @@ async def health_in_the_status(stage: ClaimsStage) -> None:
     driver.report(report("g0"))
     await shows("Healthy")
     (request,) = driver.called("NodeWatchResources")
-    assert isinstance(request, api.NodeWatchResourcesRequest), "v1 is served, too"
+    called = v1 if stage.release.calls_announced_health else api
+    assert isinstance(request, called.NodeWatchResourcesRequest), "both are served and announced"
 
 
-@both
+@both_with(GATE)
 @scenario(136)
 async def names_in_the_status(stage: ClaimsStage) -> None:
     driver = await watched(stage)
@@ -70,7 +73,7 @@ async def names_in_the_status(stage: ClaimsStage) -> None:
     )
 
 
-@both
+@both_with(GATE)
 @scenario(191)
 async def the_health_stream_ends(stage: ClaimsStage) -> None:
     driver = await watched(stage)
@@ -91,7 +94,7 @@ async def the_health_stream_ends(stage: ClaimsStage) -> None:
     await shows("Unknown", "Healthy")
 
 
-@both
+@both_with(GATE)
 @scenario(139)
 async def odd_reports(stage: ClaimsStage) -> None:
     driver = await watched(stage)
@@ -110,3 +113,17 @@ async def odd_reports(stage: ClaimsStage) -> None:
             ShownHealth("claim:a", stage.cdi(claim, "g2"), "Unhealthy", "cold"),
         ],
     )
+
+
+@both
+async def a_health_service_that_is_not_announced(stage: ClaimsStage) -> None:
+    driver = await stage.driver(versions=["v1.DRAPlugin"], services=SERVICES)
+    if stage.release.has(GATE) and not stage.release.calls_announced_health:
+        await driver.until(lambda: driver.streams == 1, SECONDS)
+        return
+    other = await stage.driver(f"other.{stage.driver_name}", services=SERVICES)
+    await stage.run(stage.user("", await stage.claim()))
+    if stage.release.has(GATE):
+        await other.until(lambda: other.streams == 1, SECONDS)
+    assert driver.streams_opened == 0
+    assert (other.streams_opened == 0) == (not stage.release.has(GATE))

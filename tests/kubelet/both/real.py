@@ -4,34 +4,47 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kubelet.pods import Container, Pod, PodStatus
-from resourceapi.client import Client, Refused
+from resourceapi.client import Client, Credentials, Refused
+from resourceapi.client.connections import Connections
 from resourceapi.objects import v1
 from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RealNode
-from tests.kubelet.both.world import INJECTED, ContainerView, PodView, ShownHealth, claim_names, reserved
+from tests.kubelet.both.world import (
+    INJECTED,
+    ContainerView,
+    Meanwhile,
+    PodView,
+    ShownHealth,
+    claim_names,
+    nothing,
+    reserved,
+)
 
 _SCHEDULER = "nobody"  # pods are bound by hand
 _IN_USE = re.compile(r'^dra_resource_claims_in_use\{driver_name="(.+)"\} (\d+)$', re.MULTILINE)
+_MOST_METRICS = 16 * 1024 * 1024  # bytes
 _STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 
 
 class Real:
-    """A node with Kubernetes 1.36."""
+    """A node with Kubernetes."""
 
-    def __init__(self, node: RealNode, client: Client, kubelet: Client) -> None:
-        """`client` is an administrator's of the API server, `kubelet` one of the kubelet."""
+    def __init__(self, node: RealNode, client: Client, kubelet: Credentials) -> None:
+        """`client` is an administrator's of the API server, `kubelet` is who asks the kubelet."""
         self._node = node
         self._client = client
         self._kubelet = kubelet
         self._pods = client.raw("v1", "pods", namespaced=True)
         self._events = client.raw("v1", "events", namespaced=True)
         self._claims = client.resource(v1.ResourceClaim)
+        self.release = node.release
         self.kubelet_folder = node.kubelet_dir
         self.cdi_folder = node.cdi_dir
 
@@ -55,6 +68,13 @@ class Real:
         )
         await self._wait(pod.metadata.name, path, until)
         return await self.view(pod.metadata.name)
+
+    async def bind(self, pod: Pod) -> None:
+        await asyncio.to_thread(self._bind, pod)
+
+    async def until_phase(self, name: str, phase: str) -> PodView:
+        await self._wait(name, ".status.phase", phase)
+        return await self.view(name)
 
     async def view(self, name: str) -> PodView:
         found = await asyncio.to_thread(self._node.get, "pod", name)
@@ -108,8 +128,49 @@ class Real:
         line = f'"SyncLoop DELETE" source="api" pods=["default/{name}"]'
         await asyncio.to_thread(self._node.until, lambda: line in log.read_text(), line)
 
-    async def restart_kubelet(self) -> None:
-        await asyncio.to_thread(self._node.restart_kubelet)
+    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+        serves_again = self._serves_again()
+        restarting = asyncio.create_task(asyncio.to_thread(self._node.restart_kubelet, f"default/{refused}"))
+        if meanwhile is not nothing:  # it has a second, from its socket to its pods
+            await self.until(serves_again)
+            await meanwhile()
+        await restarting
+
+    @contextlib.asynccontextmanager
+    async def without_api_server(self) -> AsyncIterator[None]:
+        serves_again = self._serves_again()
+        with self._node.without_api_server() as back:
+            await self.until(serves_again)
+            yield
+            await asyncio.to_thread(back)
+
+    def _serves_again(self) -> Callable[[], bool]:
+        """Return what tells whether another kubelet than the present one serves device plugins."""
+        path = self.kubelet_folder / "device-plugins" / "kubelet.sock"
+        before = path.stat().st_ctime_ns
+
+        def serves_again() -> bool:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+                if path.stat().st_ctime_ns != before:
+                    connection.connect(str(path))
+                    return True
+            return False
+
+        return serves_again
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        await asyncio.to_thread(self._node.until, predicate, "the kubelet's files", period=0.01)
+
+    async def until_cgroup(self, uid: str, is_there: bool) -> None:
+        await asyncio.to_thread(self._node.until, lambda: self._node.has_cgroup(uid) == is_there, f"cgroup of {uid}")
+
+    async def until_state(self, pod: str, container: str, state: str) -> None:
+        def shown() -> bool:
+            status = self._pods.get(pod, "default").get("status", {})
+            known = [*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())]
+            return [list(each["state"]) for each in known if each["name"] == container] == [[state]]
+
+        await asyncio.to_thread(self._node.until, shown, f"{container} of {pod} {state}")
 
     async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
         def put() -> v1.ResourceClaim:
@@ -132,8 +193,15 @@ class Real:
         return await asyncio.to_thread(self._node.until, first, fields)
 
     async def claims_in_use(self) -> Mapping[str, int]:
-        told = await asyncio.to_thread(self._kubelet.open, "GET", "/metrics")
-        return {driver: int(count) for driver, count in _IN_USE.findall(told.data.decode())}
+        connections = Connections(self._kubelet)
+        try:
+            token = {"Authorization": f"Bearer {self._kubelet.token}"}
+            answer = await connections.send("GET", "/metrics", token, None)
+            told = await answer.read(_MOST_METRICS)
+            assert answer.status == 200, told
+        finally:
+            connections.abort()
+        return {driver: int(count) for driver, count in _IN_USE.findall(told.decode())}
 
     async def injected(self, pod: str, container: str) -> list[str]:
         statuses = await self._containers(pod)
@@ -207,8 +275,9 @@ def _manifest(pod: Pod) -> dict[str, Any]:
 
 
 def _container(container: Container, *, is_init: bool) -> dict[str, Any]:
-    ends = is_init and not container.is_sidecar
+    ends = is_init and not container.is_sidecar and not container.stays
     made: dict[str, Any] = msgspec.to_builtins(container)
+    made.pop("stays", None)
     resources = made.get("resources", {})
     resources["limits"] = {name: str(amount) for name, amount in container.resources.limits.items()}
     return made | {

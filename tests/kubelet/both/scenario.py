@@ -1,25 +1,53 @@
 """What scenarios are made of.
 
-A scenario must be played the same way by the stand-in and by the real kubelet. It asserts what it observes, so that
-both runs observe the same; what a kubelet may choose as it likes is left open.
+A scenario must be played the same way by the stand-in and by the real kubelet, of every release. It asserts what it
+observes, so that all runs observe the same; where releases differ it asks `stage.release` what is to be seen, and what
+a kubelet may choose as it likes is left open. One that needs a feature gate is not played where that is off.
 """
 
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
+from kubelet import Release
 from kubelet.devicemanager import Device
 from tests.kubelet.both.claims_stage import ClaimsStage
 
-Scenario = Callable[[ClaimsStage], Awaitable[None]]
-
-SCENARIOS: dict[str, Scenario] = {}
+Play = Callable[[ClaimsStage], Awaitable[None]]
 
 NO_HEALTHY = "no healthy devices present; cannot allocate unhealthy devices {}"
 
 
-def both(play: Scenario) -> Scenario:
+class Scenario(Struct, frozen=True):
+    """A scenario and the feature gate that it needs, if any."""
+
+    play: Play
+    gate: str = ""
+
+    def why_not(self, release: Release) -> str:
+        """Why it cannot be played by a release; empty where it can."""
+        if not self.gate or release.has(self.gate):
+            return ""
+        return f"the feature gate {self.gate} is off in Kubernetes {release.version}"
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def both(play: Play) -> Play:
     """Play this scenario on both."""
-    SCENARIOS[play.__name__.replace("_", "-")] = play
+    SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play)
     return play
+
+
+def both_with(gate: str) -> Callable[[Play], Play]:
+    """Play this scenario on both, where a feature gate is on."""
+
+    def note(play: Play) -> Play:
+        SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play, gate)
+        return play
+
+    return note
 
 
 def good(*ids: str) -> list[Device]:

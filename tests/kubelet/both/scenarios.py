@@ -1,6 +1,25 @@
 """All scenarios, by name."""
 
-from tests.kubelet.both import admission, claims, claims_over_time, containers, drivers, health, registration
+from tests.kubelet.both import (
+    admission,
+    claims,
+    claims_over_time,
+    containers,
+    drivers,
+    health,
+    registration,
+    restarts,
+)
 from tests.kubelet.both.scenario import SCENARIOS
 
-__all__ = ["SCENARIOS", "admission", "claims", "claims_over_time", "containers", "drivers", "health", "registration"]
+__all__ = [
+    "SCENARIOS",
+    "admission",
+    "claims",
+    "claims_over_time",
+    "containers",
+    "drivers",
+    "health",
+    "registration",
+    "restarts",
+]

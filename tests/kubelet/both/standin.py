@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +12,19 @@ from typing import Self
 
 import msgspec
 
-from kubelet import ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts
+from kubelet import RELEASES, ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts, Version
+from kubelet.clock import Timer
 from kubelet.pods import Pod
 from resourceapi.objects import v1
-from tests.kubelet.both.world import ContainerView, PodView, ShownHealth, claim_names, reserved
+from tests.kubelet.both.world import (
+    ContainerView,
+    Meanwhile,
+    PodView,
+    ShownHealth,
+    claim_names,
+    nothing,
+    reserved,
+)
 
 _HASTE = 5
 
@@ -26,6 +35,9 @@ class _HastyClock(SystemClock):
     def now(self) -> float:
         return super().now() * _HASTE
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        return super().call_later(seconds / _HASTE, call)
+
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds / _HASTE)
 
@@ -33,7 +45,8 @@ class _HastyClock(SystemClock):
 class StandIn:
     """A node without Kubernetes. Use it as a context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubernetes: Version) -> None:
+        self.release = RELEASES[kubernetes]
         self.kubelet_folder = folder
         self.cdi_folder = folder / "cdi"
         self._cluster = MemoryCluster()
@@ -43,6 +56,9 @@ class StandIn:
             timeouts=Timeouts(dial=0.5),
             reconcile_period=0.05 * _HASTE,
             cluster=self._cluster,
+            kubernetes=kubernetes,
+            cgroups=folder / "cgroup",
+            cgroup_driver="cgroupfs",
         )
         # pod -> the first event about its claims
         self._failures: defaultdict[str, asyncio.Future[str]] = defaultdict(asyncio.Future)
@@ -83,6 +99,13 @@ class StandIn:
         assert until in (view.phase, *(each.reason for each in view.containers.values())), view
         return view
 
+    async def bind(self, pod: Pod) -> None:
+        self._node.bind(pod)
+
+    async def until_phase(self, name: str, phase: str) -> PodView:
+        await self._node.until(lambda: self._node.status(name).phase == phase)
+        return await self.view(name)
+
     async def view(self, name: str) -> PodView:
         status = self._node.status(name)
         (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
@@ -114,9 +137,8 @@ class StandIn:
         return await self.view(name)
 
     async def was_ended(self, name: str) -> None:
-        status = self._node.status(name)
-        assert status.is_terminal
-        assert status.container_statuses[0].state == "terminated"
+        await self._node.until(lambda: self._node.status(name).is_terminal)
+        assert self._node.status(name).container_statuses[0].state == "terminated"
 
     async def remove(self, name: str, *, force: bool = False) -> None:
         with contextlib.suppress(NodeError):  # gone already
@@ -126,8 +148,37 @@ class StandIn:
     async def until_ending(self, name: str) -> None:
         await asyncio.sleep(0)  # the removal begins at once
 
-    async def restart_kubelet(self) -> None:
+    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+        self._node.sources.hold()
         await self._node.restart()
+        await meanwhile()
+        await self._release()
+
+    @contextlib.asynccontextmanager
+    async def without_api_server(self) -> AsyncIterator[None]:
+        self._node.sources.hold()
+        await self._node.restart()
+        yield
+        await self._release()
+
+    async def _release(self) -> None:
+        self._node.sources.release()
+        await self._node.until(lambda: self._node.sources.all_ready)
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        await self._node.until(predicate)
+
+    async def until_cgroup(self, uid: str, is_there: bool) -> None:
+        cgroups = self.kubelet_folder / "cgroup" / "kubepods"
+        await self._node.until(lambda: bool(list(cgroups.rglob(f"pod{uid}"))) == is_there)
+
+    async def until_state(self, pod: str, container: str, state: str) -> None:
+        def shown() -> list[str]:
+            status = self._node.status(pod)
+            known = (*status.init_container_statuses, *status.container_statuses)
+            return [each.state for each in known if each.name == container]
+
+        await self._node.until(lambda: shown() == [state])
 
     async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
         metadata = msgspec.structs.replace(claim.metadata, uid=str(uuid.uuid4()))

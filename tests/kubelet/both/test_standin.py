@@ -1,20 +1,25 @@
-"""The scenarios on the stand-in."""
+"""The scenarios on the stand-in, as each release."""
 
 from pathlib import Path
 
 import pytest
 
+from kubelet import RELEASES, Version
 from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.standin import StandIn
 
 
+@pytest.mark.parametrize("kubernetes", RELEASES)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_stand_in_plays(name: str, folder: Path) -> None:
-    async with StandIn(folder) as world:
+async def test_the_stand_in_plays(name: str, kubernetes: Version, folder: Path) -> None:
+    scenario = SCENARIOS[name]
+    if reason := scenario.why_not(RELEASES[kubernetes]):
+        pytest.skip(reason)
+    async with StandIn(folder, kubernetes) as world:
         stage = ClaimsStage(world, name)
         try:
-            await SCENARIOS[name](stage)
+            await scenario.play(stage)
         finally:
             await stage.close()
 

@@ -1,18 +1,18 @@
 """What a scenario can do and see, whether the kubelet is the stand-in or the real one."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
 import msgspec
 import pytest
 from msgspec import Struct
 
 from checkpoint.kubelet_devices import DeviceCheckpoint, PodDevices, load
-from grpcunix import Client, connect
+from grpcunix import Client, RpcError, Status, connect
+from kubelet import Release
 from kubelet.devicemanager import Device
 from kubelet.pods import Pod
 from kubelet.stubs import DevicePluginStub
@@ -23,6 +23,13 @@ from resourceapi.objects.claim_status_rules import MAX_USERS
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
 INJECTED = "CDI_"  # how the variables begin by which containers show their CDI devices, the value is the device's name
+
+
+Meanwhile = Callable[[], Awaitable[None]]
+
+
+async def nothing() -> None:
+    """Do nothing meanwhile."""
 
 
 class ContainerView(Struct, frozen=True):
@@ -58,6 +65,7 @@ class World(Protocol):
 
     kubelet_folder: Path
     cdi_folder: Path
+    release: Release
 
     async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
         """Return when the node's status says so."""
@@ -75,8 +83,16 @@ class World(Protocol):
         """
         ...
 
+    async def bind(self, pod: Pod) -> None:
+        """Hand a pod without claims to the kubelet, past the scheduler, and wait for nothing."""
+        ...
+
     async def view(self, name: str) -> PodView:
         """The pod's status now."""
+        ...
+
+    async def until_phase(self, name: str, phase: str) -> PodView:
+        """The pod's status as soon as its phase is this."""
         ...
 
     async def has_health(self, name: str, health: str) -> None:
@@ -84,7 +100,7 @@ class World(Protocol):
         ...
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
-        """Let a container end well; return when the pod is `Succeeded`, or the container was `restarted`."""
+        """Let a container end well; return when the pod's phase is `until`, or the container was `restarted`."""
         ...
 
     async def lose_sandbox(self, name: str) -> PodView:
@@ -103,8 +119,27 @@ class World(Protocol):
         """Return when the kubelet knows that a pod is being removed."""
         ...
 
-    async def restart_kubelet(self) -> None:
-        """Restart the kubelet; pods keep running."""
+    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+        """Restart the kubelet; pods keep running, but for one that is `refused` by name.
+
+        What is done `meanwhile` is done before it has heard of its pods.
+        """
+        ...
+
+    def without_api_server(self) -> AbstractAsyncContextManager[None]:
+        """Restart the kubelet while its API server is away; at the end that is back, and the kubelet knows its pods."""
+        ...
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Return when something that the kubelet does to its files is done."""
+        ...
+
+    async def until_cgroup(self, uid: str, is_there: bool) -> None:
+        """Return when the cgroup of a pod is there, or is not."""
+        ...
+
+    async def until_state(self, pod: str, container: str, state: str) -> None:
+        """Return when a container is `waiting`, `running` or `terminated`."""
         ...
 
     async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
@@ -156,6 +191,7 @@ class Stage:
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
+        self.release = world.release
         self.name = name
         self.resource = f"both.example/{name}"
         self.folder = world.kubelet_folder / "device-plugins"
@@ -163,6 +199,7 @@ class Stage:
         self.socket = self.folder / "kubelet.sock"
         self.stack = AsyncExitStack()  # what ends with the scenario, after its pods
         self._plugins = 0
+        self._markers = 0
         self._pods: list[str] = []
 
     async def close(self) -> None:
@@ -198,17 +235,36 @@ class Stage:
         """Return when the node has so many of the scenario's devices."""
         await self.world.offers(self.resource, capacity, allocatable)
 
+    async def is_settled(self) -> None:
+        """Return when the kubelet has gone through all that happened before."""
+        self._markers += 1
+        name = f"{self.resource}-marker{self._markers}"
+        marker = DevicePluginStub(self.folder / f"{self.name}-marker{self._markers}.sock", name, [Device("x")])
+        async with marker:
+            await marker.register(self.socket)
+            await self.world.offers(name, 1, 1)
+
     async def refusal(self, plugin: DevicePluginStub, **fields: Any) -> str:
         """The text with which the kubelet refuses a plugin."""
-        with pytest.raises(grpc.aio.AioRpcError) as error:
+        with pytest.raises(RpcError) as error:
             await plugin.register(self.socket, **fields)
-        assert error.value.code() is grpc.StatusCode.UNKNOWN
-        return error.value.details() or ""
+        assert error.value.code is Status.UNKNOWN
+        return error.value.details
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         """Run a pod that is removed at the end."""
         self._pods.append(pod.metadata.name)
         return await self.world.run(pod, until)
+
+    async def bind(self, pod: Pod) -> None:
+        """Hand a pod to the kubelet, and wait for nothing; it is removed at the end."""
+        self._pods.append(pod.metadata.name)
+        await self.world.bind(pod)
+
+    async def all_listed(self) -> list[str]:
+        """The names of the pods that pod resources lists."""
+        response = await self.ask("List", api.ListPodResourcesRequest())
+        return [each.name for each in response.pod_resources]
 
     async def rejection(self, pod: Pod) -> str:
         """The text between the words that every rejected pod's message has."""

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from kubelet import DEFAULT_VERSION, RELEASES, Version
 from tests.kubelet.kit import ManagerKit
 
 
 @pytest.fixture
-async def kit(folder: Path) -> AsyncIterator[ManagerKit]:
+def kubernetes() -> Version:
+    """Whose manager it is; a test may choose with `parametrize`."""
+    return DEFAULT_VERSION
+
+
+@pytest.fixture
+async def kit(folder: Path, kubernetes: Version) -> AsyncIterator[ManagerKit]:
     """A manager on real sockets, with two NUMA nodes."""
-    async with ManagerKit(folder, numa_nodes=(0, 1)) as started:
+    async with ManagerKit(folder, numa_nodes=(0, 1), release=RELEASES[kubernetes]) as started:
         yield started

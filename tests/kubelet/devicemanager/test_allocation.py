@@ -1,10 +1,10 @@
 """Devices for containers: who gets which, what is refused and how, and what the runtime is told."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
+from kubelet import RELEASES, Version
 from kubelet.devicemanager import Device, NodeInfo, PodAdmitAttributes
 from kubelet.errors import AllocationError, PluginCallError
 from kubelet.pods import (
@@ -329,19 +329,18 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
 
 
 @scenario(23)
-@pytest.mark.parametrize("gate", [True, False])
-async def test_what_a_claim_provides_is_not_a_plugins(folder: Path, gate: bool) -> None:
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernetes: Version) -> None:
     claim = ExtendedResourceClaimStatus((ExtendedResourceRequest("container1", R1),))
-    async with ManagerKit(folder, dra_extended_resource=gate) as kit:
-        kit.manager.state.allocated[R1] = {"Dev"}
-        made = kit.pod("p", container("container1", {R1: 1}))
-        claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))
-        allocating = kit.manager.allocate_container(claimed, claimed.container("container1"))
-        if gate:
+    kit.manager.state.allocated[R1] = {"Dev"}
+    made = kit.pod("p", container("container1", {R1: 1}))
+    claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))
+    allocating = kit.manager.allocate_container(claimed, claimed.container("container1"))
+    if RELEASES[kubernetes].has("DRAExtendedResource"):
+        await allocating
+    else:
+        with pytest.raises(AllocationError, match="cannot allocate unregistered device"):
             await allocating
-        else:
-            with pytest.raises(AllocationError, match="cannot allocate unregistered device"):
-                await allocating
 
 
 @scenario(9)

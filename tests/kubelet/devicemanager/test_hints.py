@@ -35,7 +35,7 @@ FOUR = at(Dev1=[0], Dev2=[1], Dev3=[0], Dev4=[1])
     ("devices", "request_", "expected"),
     [
         (at(Dev1=None, Dev2=None, Dev3=[], Dev4=None), 1, None),
-        (at(Dev1=None, Dev2=[1]), 1, "(1)P (01)"),
+        (at(Dev1=None, Dev2=[1]), 1, "(1)P"),
         (TWO, 1, "(0)P (1)P (01)"),
         (TWO, 2, "(01)P"),
         (FOUR, 2, "(0)P (1)P (01)"),
@@ -50,6 +50,22 @@ async def test_hints_without_allocations(
     by_container = kit.manager.get_topology_hints(owner, owner.container("c"))
     assert {name: notation(hints) for name, hints in by_container.items()} == {R1: expected}
     assert kit.manager.get_pod_topology_hints(owner) == by_container
+
+
+@scenario(45)
+@pytest.mark.parametrize("kubernetes", ["1.34"])
+async def test_before_1_36_nodes_without_devices_are_looked_at(kit: ManagerKit) -> None:
+    await kit.plugin(R1, at(Dev1=None, Dev2=[1]))
+    owner = kit.pod("p", container("c", {R1: 1}))
+    assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(1)P (01)"
+
+
+async def test_nodes_that_the_machine_does_not_have_are_left_out(kit: ManagerKit) -> None:
+    owner = kit.pod("p", container("c", {R1: 1, R2: 1}))
+    await kit.plugin(R1, at(Dev1=[1, 7]))
+    await kit.plugin(R2, at(Dev1=[7]))
+    hints = kit.manager.get_topology_hints(owner, owner.container("c"))
+    assert {name: notation(each) for name, each in hints.items()} == {R1: "(1)P", R2: ""}
 
 
 @scenario(49)
@@ -72,14 +88,14 @@ async def test_each_resource_has_its_own_hints(kit: ManagerKit) -> None:
     await kit.plugin(R2, at(Dev1=[0]))
     owner = kit.pod("p", container("c", {R1: 2, R2: 1}))
     hints = kit.manager.get_topology_hints(owner, owner.container("c"))
-    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (01)"}
+    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P"}
 
 
 @scenario(52, 53, 54)
 @pytest.mark.parametrize(
     ("devices", "held", "request_", "expected"),
     [
-        (at(Dev1=[0], Dev2=[0]), ["Dev1", "Dev2"], 2, "(0)P (01)"),
+        (at(Dev1=[0], Dev2=[0]), ["Dev1", "Dev2"], 2, "(0)P"),
         (FOUR, ["Dev1", "Dev2"], 4, ""),
         (FOUR, ["Dev1", "Dev2", "Dev3", "Dev4"], 2, ""),
     ],
@@ -133,8 +149,8 @@ async def test_lists_may_change_between_two_questions(kit: ManagerKit) -> None:
     for count in range(1, 11):
         plugin.update(healthy(*ids[:-count], node=0))
         while len(kit.manager.state.all[R1]) != 1000 - count:
-            assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(0)P (01)"
-            assert notation(kit.manager.get_pod_topology_hints(owner)[R1]) == "(0)P (01)"
+            assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(0)P"
+            assert notation(kit.manager.get_pod_topology_hints(owner)[R1]) == "(0)P"
             await asyncio.sleep(0)
 
 

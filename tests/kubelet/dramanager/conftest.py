@@ -5,18 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from kubelet import DEFAULT_VERSION, RELEASES, Version
 from tests.kubelet.dramanager.kit import Kit, Lab
 
 
 @pytest.fixture
-async def kit(folder: Path) -> AsyncIterator[Kit]:
+def kubernetes() -> Version:
+    """Whose manager or node it is; a test may choose with `parametrize`."""
+    return DEFAULT_VERSION
+
+
+@pytest.fixture
+async def kit(folder: Path, kubernetes: Version) -> AsyncIterator[Kit]:
     """A DRA manager that runs."""
-    async with Kit(folder) as made:
+    async with Kit(folder, release=RELEASES[kubernetes]) as made:
         yield made
 
 
 @pytest.fixture
-async def lab(folder: Path) -> AsyncIterator[Lab]:
+async def lab(folder: Path, kubernetes: Version) -> AsyncIterator[Lab]:
     """A node whose kubelet runs."""
-    async with Lab(folder) as made:
+    async with Lab(folder, kubernetes=kubernetes) as made:
         yield made

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice, encode, load
-from kubelet import ClaimError
+from kubelet import RELEASES, ClaimError, Version
 from kubelet.dramanager.claim_info import ClaimInfo, ClaimInfoCache
+from kubelet.release import LATEST
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, claim, user
@@ -30,7 +31,7 @@ def test_from_a_claim() -> None:
     usual = claim("c1")
     status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())
     assert ClaimInfo.of_claim(msgspec.structs.replace(usual, status=status)).devices == {}
-    with pytest.raises(ClaimError, match="claim c1 not allocated"):
+    with pytest.raises(ClaimError, match="ResourceClaim c1: not allocated"):
         ClaimInfo.of_claim(claim("c1", allocated=False))
 
 
@@ -38,19 +39,46 @@ def test_from_a_claim() -> None:
 def test_from_the_file() -> None:
     drivers = {DRIVER: DriverState([DEVICE]), OTHER: DriverState()}
     state = ClaimState("u", "c1", "default", {"p": {}, "q": {}}, drivers)
-    info = ClaimInfo.of_state(state)
+    info = ClaimInfo.of_state(state, LATEST)
     assert (info.pods, info.devices, info.is_prepared) == ({"p", "q"}, {DRIVER: [DEVICE], OTHER: None}, False)
     assert encode([info.state()]) == encode([state])
+    older = ClaimInfo.of_state(state, RELEASES["1.34"])
+    assert b"ShareID" not in encode([older.state()])
+    assert encode([ClaimInfo.of_state(older.state(), LATEST).state()]) == encode([state])
 
 
 @scenario(142)
 def test_devices_are_added() -> None:
     info = ClaimInfo("default", "c1", "u", [DRIVER, OTHER])
-    info.add_device(DRIVER, DEVICE)
-    info.add_device(DRIVER, DEVICE)
-    info.add_device("third", DEVICE)
+    info.add_devices(DRIVER, [DEVICE], replace=False)
+    info.add_devices(DRIVER, [DEVICE], replace=False)
+    info.add_devices("third", [DEVICE], replace=True)
     assert info.devices == {DRIVER: [DEVICE, DEVICE], OTHER: None, "third": [DEVICE]}
     assert list(info.prepared_devices()) == [(DRIVER, DEVICE), (DRIVER, DEVICE), ("third", DEVICE)]
+    info.add_devices(DRIVER, [DEVICE], replace=True)
+    info.add_devices("third", [], replace=True)
+    assert info.devices == {DRIVER: [DEVICE], OTHER: None, "third": None}
+
+
+def test_operations_that_are_skipped() -> None:
+    """The feature is alpha; a kubelet that knows it refuses what it cannot do."""
+
+    def skipping(*operations: tuple[str, ...]) -> v1.ResourceClaim:
+        made = claim("c1", *(("r", DRIVER, f"g{number}") for number in range(len(operations))))
+        assert made.status.allocation is not None
+        results = tuple(
+            msgspec.structs.replace(result, skip_node_operations=each)
+            for result, each in zip(made.status.allocation.devices.results, operations, strict=True)
+        )
+        allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=results))
+        return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, allocation=allocation))
+
+    text = "^ResourceClaim c1: DRAOptionalNodeOperations feature gate is disabled on kubelet$"
+    for operations in ((("*",),), (("*",), ("NodeUnprepareResources",))):
+        with pytest.raises(ClaimError, match=text):
+            ClaimInfo.of_claim(skipping(*operations))
+        ClaimInfo.of_claim(skipping(*operations), RELEASES["1.36"])
+    ClaimInfo.of_claim(skipping(("*",), ()))
 
 
 @scenario(142, 143)
@@ -119,8 +147,9 @@ async def test_a_file_that_cannot_be_used(folder: Path, content: bytes, text: st
     assert path.read_bytes() == content
 
 
-async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit) -> None:
-    """The device is in the list twice then, as in a kubelet's."""
+@pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
+async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit, kubernetes: Version) -> None:
+    """Before 1.37 the device is in the list twice then, as in a kubelet's."""
     stub = await kit.driver()
     kit.put(claim("c1"))
     asking = user("p", "c1")
@@ -132,7 +161,7 @@ async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit) -> None
     await kit.manager.prepare_resources(asking)
     assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
     devices = (kit.stored()["c1"].driver_state or {})[DRIVER].devices or ()
-    assert [device.device_name for device in devices] == ["g0", "g0"]
+    assert [device.device_name for device in devices] == (["g0", "g0"] if kubernetes == "1.36" else ["g0"])
     await kit.manager.unprepare_resources("p")
     assert load((kit.folder / "dra_manager_state").read_bytes()).claims == []
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import grpc
 import pytest
 
-from kubelet import FakeClock
-from kubelet.dramanager import Release
-from kubelet.dramanager.health_cache import DeviceHealth, HealthCache
+from grpcunix import Status
+from kubelet import RELEASES, FakeClock, Version
+from kubelet.dramanager.health_cache import MOST_DEVICES, DeviceHealth, HealthCache
 from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
+from kubelet.pods import ContainerStatus, PodStatus
 from kubelet.stubs import DRAPluginStub, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
@@ -30,7 +30,7 @@ def report(device: str, health: int = api.HEALTHY, seconds: int = 0, message: st
     )
 
 
-async def watched(kit: Kit, versions: Sequence[str] = ("v1.DRAPlugin",)) -> DRAPluginStub:
+async def watched(kit: Kit, versions: Sequence[str] = SERVING) -> DRAPluginStub:
     """A driver whose health stream is open, and whose claim `c1` of pod `p` is prepared."""
     stub = await kit.driver(services=SERVING, versions=versions)
     kit.put(claim("c1"))
@@ -70,20 +70,31 @@ async def test_reports_reach_the_pods_of_a_device(kit: Kit) -> None:
 
 
 @scenario(135, 191)
-@pytest.mark.parametrize("release", ["1.36", "1.37"])
-async def test_the_end_of_a_stream(folder: Path, release: Release) -> None:
-    async with Kit(folder, release=release) as kit:
-        stub = await watched(kit, versions=SERVING)
-        updates = kit.manager.updates()
-        stub.report(report("g0"))
-        assert await updates.get() == ["p"]
-        stub.end_streams()
-        await stub.until(lambda: stub.streams == 0)
-        await kit.passing(5, lambda: stub.streams_opened == 2)
-        assert read(kit) == ("Unknown", "")
-        assert updates.qsize() == (0 if release == "1.36" else 1), "1.36 leaves the pods' statuses as they are"
-        stub.report(report("g0"))
-        await until(kit, "Healthy")
+@pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
+async def test_the_end_of_a_stream(kit: Kit, kubernetes: Version) -> None:
+    stub = await watched(kit)
+    updates = kit.manager.updates()
+    stub.report(report("g0"))
+    assert await updates.get() == ["p"]
+    stub.end_streams()
+    await stub.until(lambda: stub.streams == 0)
+    await kit.passing(5, lambda: stub.streams_opened == 2)
+    assert read(kit) == ("Unknown", "")
+    assert updates.empty(), "the pods' statuses stay as they are"
+    stub.report(report("g0"))
+    await until(kit, "Healthy")
+
+
+@pytest.mark.parametrize("kubernetes", ["1.34"])
+async def test_health_is_off_before_1_36(kit: Kit, kubernetes: Version) -> None:
+    stub = await kit.driver(services=SERVING, versions=SERVING)
+    kit.put(claim("c1"))
+    owner = user("p", "c1")
+    await kit.manager.prepare_resources(owner)
+    await kit.clock.advance(60)
+    assert stub.called("NodeWatchResources") == []
+    shown = PodStatus(container_statuses=(ContainerStatus("c"),))
+    assert kit.manager.update_allocated_resources_status(owner, shown) is shown
 
 
 async def test_bytes_that_are_no_report_end_a_stream(kit: Kit) -> None:
@@ -92,10 +103,11 @@ async def test_bytes_that_are_no_report_end_a_stream(kit: Kit) -> None:
     await kit.passing(5, lambda: stub.streams_opened == 2)
 
 
+@pytest.mark.parametrize("kubernetes", ["1.36"])
 async def test_a_plugin_without_health_service_is_asked_for_ever(kit: Kit) -> None:
     """1.36 asks every plugin, whatever it announces."""
     stub = await kit.serving(services=SERVING, versions=("v1.DRAPlugin",))
-    stub.behaviours["NodeWatchResources"] = failing("unknown service", grpc.StatusCode.UNIMPLEMENTED)
+    stub.behaviours["NodeWatchResources"] = failing("unknown service", Status.UNIMPLEMENTED)
     await kit.register(stub)
     await kit.passing(5, lambda: len(stub.called("NodeWatchResources")) == 3)
     del stub.behaviours["NodeWatchResources"]
@@ -114,47 +126,52 @@ async def test_a_plugin_without_health_service_is_asked_for_ever(kit: Kit) -> No
     ],
 )
 def test_the_service_that_is_called(versions: list[str], chosen: str | None) -> None:
-    assert choose_health_service("1.37", versions) == chosen
-    assert choose_health_service("1.36", versions) == ALPHA
+    assert choose_health_service(RELEASES["1.37"], versions) == chosen
+    assert choose_health_service(RELEASES["1.36"], versions) == ALPHA
+    assert choose_health_service(RELEASES["1.34"], versions) is None
 
 
 @scenario(152)
-async def test_one_stream_per_driver_from_1_37_on(folder: Path) -> None:
+async def test_each_instance_has_a_stream_of_its_own(kit: Kit) -> None:
     both = ("v1.DRAPlugin", V1)
-    async with Kit(folder, release="1.37") as kit:
-        old = await kit.driver(name="old.sock", services=both, versions=both)
-        await old.until(lambda: old.streams == 1)
-        old.report(report("g0"))
-        await until(kit, "Healthy")
-        new = await kit.driver(name="new.sock", services=both, versions=both)
-        await old.until(lambda: old.streams == 0)
-        await new.until(lambda: new.streams == 1)
-        new.report(report("g0", api.UNHEALTHY))
-        await until(kit, "Unhealthy")
-        without = await kit.driver(name="without.sock", services=both, versions=("v1.DRAPlugin",))
-        await new.until(lambda: new.streams == 0)
-        assert read(kit) == ("Unknown", "")
-        assert without.streams_opened == 0, "and the older one is not asked again"
-        await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(without.socket))
-        await new.until(lambda: new.streams == 1)
-        await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(new.socket))
-        await new.until(lambda: new.streams == 0)
+    old = await kit.driver(name="old.sock", services=both, versions=both)
+    new = await kit.driver(name="new.sock", services=both, versions=both)
+    for each in (old, new):
+        await each.until(lambda: each.streams == 1)  # noqa: B023 - it is awaited here
+    old.report(report("g0"))
+    await until(kit, "Healthy")
+    new.report(report("g0", api.UNHEALTHY))
+    await until(kit, "Unhealthy")
+    without = await kit.driver(name="without.sock", services=both, versions=("v1.DRAPlugin",))
+    assert without.streams_opened == 0
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(old.socket))
+    await old.until(lambda: old.streams == 0)
+    assert read(kit) == ("Unknown", ""), "the end of any stream forgets all that the driver said"
+    new.report(report("g0"))
+    await until(kit, "Healthy")
+    await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(new.socket))
+    await new.until(lambda: new.streams == 0)
 
 
 @scenario(152)
-async def test_a_plugin_without_health_service_is_left_alone_from_1_37_on(folder: Path) -> None:
-    async with Kit(folder, release="1.37") as kit:
-        stub = await kit.serving(services=SERVING, versions=SERVING)
-        stub.behaviours["NodeWatchResources"] = failing("unknown service", grpc.StatusCode.UNIMPLEMENTED)
-        await kit.register(stub)
-        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() == f"health {stub.socket}"])
-        assert len(stub.called("NodeWatchResources")) == 1
+async def test_a_plugin_whose_health_service_is_unimplemented_is_left_alone(kit: Kit) -> None:
+    stub = await kit.serving(services=SERVING, versions=SERVING)
+    stub.behaviours["NodeWatchResources"] = failing("unknown service", Status.UNIMPLEMENTED)
+    await kit.register(stub)
+    await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() == f"health {stub.socket}"])
+    assert len(stub.called("NodeWatchResources")) == 1
 
 
 @scenario(137)
 @pytest.mark.parametrize(
     ("message", "shown"),
-    [("", ""), ("hot", "hot"), ("x" * 1024, "x" * 1024), ("x" * 1025, "x" * 1021 + "...")],
+    [
+        ("", ""),
+        ("hot", "hot"),
+        ("x" * 1024, "x" * 1024),
+        ("x" * 1025, "x" * 1021 + "..."),
+        ("ü" * 513, "ü" * 510 + "\N{REPLACEMENT CHARACTER}..."),
+    ],
 )
 def test_long_messages_are_cut(message: str, shown: str) -> None:
     assert shortened(message) == shown
@@ -188,9 +205,10 @@ async def test_only_changes_count(folder: Path) -> None:
 
 
 @scenario(146, 147)
-async def test_reports_run_out(folder: Path) -> None:
+@pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
+async def test_reports_run_out(folder: Path, kubernetes: Version) -> None:
     clock = FakeClock()
-    cache = HealthCache(folder, clock)
+    cache = HealthCache(folder, clock, RELEASES[kubernetes])
     short, long = DeviceHealth(POOL, "g0", "Healthy", 10, "m"), DeviceHealth(POOL, "g1", "Healthy", 100)
     cache.update(DRIVER, [short, long])
     await clock.advance(10)
@@ -200,6 +218,17 @@ async def test_reports_run_out(folder: Path) -> None:
     assert cache.update(DRIVER, []) == [DeviceHealth(POOL, "g0", "Unknown", 10)]
     assert cache.update(DRIVER, []) == []
     assert cache.get(DRIVER, POOL, "g1") == ("Healthy", "")
+    assert (b"/g0" in cache.content()) == (kubernetes == "1.36"), "since 1.37 it is forgotten"
+    await cache.close()
+
+
+async def test_the_cache_is_bounded(folder: Path) -> None:
+    cache = HealthCache(folder, FakeClock())
+    reported = [DeviceHealth(POOL, f"g{number}", "Healthy") for number in range(MOST_DEVICES + 2)]
+    assert len(cache.update(DRIVER, reported)) == MOST_DEVICES
+    assert cache.get(DRIVER, POOL, reported[-1].device) == ("Unknown", "")
+    known = DeviceHealth(POOL, "g0", "Unhealthy")
+    assert cache.update(DRIVER, [known]) == [known]
     await cache.close()
 
 
@@ -211,7 +240,8 @@ async def test_the_file(folder: Path) -> None:
     await clock.advance(1.25)
     cache.update(DRIVER, [DeviceHealth(POOL, "g1", "Healthy"), DeviceHealth(POOL, "g0", "Unhealthy", 10, "hot")])
     cache.update("other", [DeviceHealth(POOL, "g0", "Healthy")])
-    assert cache.clear_driver("other") == [DeviceHealth(POOL, "g0", "Healthy")]
+    cache.clear_driver("other")
+    assert cache.get("other", POOL, "g0") == ("Unknown", "")
     await cache.close()
     path = folder / "dra_health_state"
     assert path.read_text() == (
@@ -243,7 +273,9 @@ async def test_a_broken_file_is_an_empty_cache(folder: Path, content: bytes) -> 
 
 async def test_pods_are_told_once_the_devices_are_theirs(kit: Kit) -> None:
     """A report about a device that no claim has yet is kept for later."""
-    stub = await kit.driver(services=SERVING, prepare=lambda _: [dra.Device(pool_name=POOL, device_name="g0")])
+    stub = await kit.driver(
+        services=SERVING, versions=SERVING, prepare=lambda _: [dra.Device(pool_name=POOL, device_name="g0")]
+    )
     await stub.until(lambda: stub.streams == 1)
     stub.report(report("g0", api.UNHEALTHY, message="m"))
     await until(kit, "Unhealthy")

@@ -55,7 +55,8 @@ async def test_a_plugin_that_is_refused_is_told_why(lab: Lab) -> None:
 async def test_a_second_socket_with_the_endpoint_of_the_first(lab: Lab) -> None:
     service = lab.node.directory / "dra.sock"
     first = await lab.driver(socket=service)
-    second = DRAPluginStub(lab.node.plugins_registry, DRIVER, name="second.sock", services=())
+    registry, versions = lab.node.plugins_registry, ["v1.DRAPlugin"]
+    second = DRAPluginStub(registry, DRIVER, name="second.sock", services=(), versions=versions)
     second.info.endpoint = str(service)
     async with second:
         await lab.passing(1, lambda: len(second.notified) == 1)

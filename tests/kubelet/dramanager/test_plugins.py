@@ -97,9 +97,10 @@ async def test_the_newest_that_is_connected_is_called(kit: Kit) -> None:
 
 @scenario(153, 176, 189)
 async def test_one_connection_for_everything(kit: Kit) -> None:
-    stub = await kit.serving(services=["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"])
+    services = ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+    stub = await kit.serving(services=services)
     async with Relay(kit.folder / "relay.sock", stub.socket) as relay:
-        await kit.manager.get_watcher_handler().register_plugin(DRIVER, str(relay.path), ["v1.DRAPlugin"])
+        await kit.manager.get_watcher_handler().register_plugin(DRIVER, str(relay.path), services)
         kit.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(5)))
         await asyncio.gather(*(kit.manager.prepare_resources(user(f"p{number}", f"c{number}")) for number in range(5)))
         await kit.manager.unprepare_resources("p0")

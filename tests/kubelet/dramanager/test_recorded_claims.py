@@ -10,9 +10,9 @@ from google.protobuf.json_format import MessageToDict
 
 from checkpoint.kubelet_claims import ClaimState, PreparedDevice, encode, load
 from grpcunix import Client, connect
-from kubelet import Pod, Timeouts, container, decode_pod, pod
+from kubelet import Pod, Timeouts, Version, container, decode_pod, pod
 from kubelet.dramanager.health_cache import HealthCache
-from kubelet.pod_workers import PREPARE_RETRY_PERIOD
+from kubelet.pods.worker import PREPARE_RETRY_PERIOD
 from kubelet.stubs import Behaviour, DRAPluginStub, Gate, Prepare, answering, claimed, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
@@ -26,6 +26,12 @@ PREPARE = "NodePrepareResources"
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recorded cases at {FOLDER}")
+
+
+@pytest.fixture
+def kubernetes() -> Version:
+    """Of which the cases were recorded."""
+    return "1.36"
 
 
 def recorded(name: str) -> Any:

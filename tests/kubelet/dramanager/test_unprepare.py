@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kubelet import ClaimError, Timeouts, container, pod
+from kubelet import RELEASES, ClaimError, Timeouts, Version, container, pod
 from kubelet.stubs import Gate, answering, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import v1
@@ -47,6 +47,36 @@ async def test_a_claim_that_was_never_prepared(kit: Kit) -> None:
     await kit.manager.unprepare_resources("p")
     assert stub.claims(UNPREPARE) == [["c1"]]
     assert kit.stored() == {}
+
+
+@pytest.mark.parametrize("kubernetes", RELEASES)
+async def test_a_pod_that_wants_a_claim_while_it_is_unprepared(kit: Kit, kubernetes: Version) -> None:
+    stub = await kit.driver()
+    kit.put(claim("c1", pods=["p", "q"]))
+    await kit.manager.prepare_resources(user("p", "c1"))
+    stub.behaviours[UNPREPARE] = failing("not yet")
+    await refused(kit, "p")
+    preparing = kit.manager.prepare_resources(user("q", "c1"))
+    if RELEASES[kubernetes].refuses_unpreparing_claims:
+        with pytest.raises(ClaimError, match=r"^prepare dynamic resources: ResourceClaim c1 is being unprepared$"):
+            await preparing
+        await kit.restart()
+        await kit.register(stub)
+        await kit.manager.prepare_resources(user("q", "c1"))  # nobody remembers it
+    else:
+        await preparing
+    assert set(kit.stored()["c1"].pod_uids or ()) == {"p", "q"}
+
+
+async def test_the_state_is_written_for_every_pod(kit: Kit) -> None:
+    path = kit.folder / "dra_manager_state"
+    before = path.stat().st_ino
+    assert b"null" in path.read_bytes()
+    await kit.manager.prepare_resources(pod("plain", container("c"), uid="plain"))
+    assert (b"[]" in path.read_bytes(), path.stat().st_ino != before) == (True, True)
+    before = path.stat().st_ino
+    await kit.manager.unprepare_resources("plain")
+    assert path.stat().st_ino != before
 
 
 @scenario(123)

@@ -3,7 +3,7 @@
 import pytest
 
 from checkpoint.kubelet_claims import PreparedDevice
-from kubelet import ClaimError, Pod, container, pod
+from kubelet import RELEASES, ClaimError, Pod, Version, container, pod
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.health_cache import DeviceHealth
 from kubelet.pods import (
@@ -23,8 +23,7 @@ def known(kit: Kit, name: str, *devices: PreparedDevice, driver: str = DRIVER) -
     """A claim that was prepared."""
     info = kit.manager.cache.add(ClaimInfo("default", name, f"uid-{name}", [driver]))
     info.pods.add("p")
-    for device in devices:
-        info.add_device(driver, device)
+    info.add_devices(driver, devices, replace=False)
     return info
 
 
@@ -101,6 +100,14 @@ def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit
         (DRIVER, POOL, "g0", ["x.test/y=g0"]),
         (DRIVER, POOL, "g1", ["x.test/y=g0", "x.test/y=g1", "x.test/y=g1-extra"]),
     ]
+
+
+@pytest.mark.parametrize("kubernetes", RELEASES)
+def test_a_claim_that_a_container_names_twice(kit: Kit, kubernetes: Version) -> None:
+    known(kit, "c1", ONE)
+    using = container("c", claims=["c1/a", "c1/b"])
+    found = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
+    assert len(found) == (2 if kubernetes == "1.34" else 1)
 
 
 def health(kit: Kit, *claims: str, names: tuple[str, ...] = ("c1",)) -> dict[str, list[ResourceHealth]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubelet import DEFAULT_VERSION, RELEASES, Version
 from kubelet.clock import FakeClock
 from kubelet.devicemanager import ManagerImpl
 from kubelet.errors import KubeletError
@@ -24,7 +25,7 @@ from tests.kubelet.scenarios import scenario
 class Watched:
     """A plugin watcher with a device manager behind it, on a clock that the test moves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubernetes: Version) -> None:
         self.registry = folder / "registry"
         self.clock = FakeClock()
         wait = Timeouts(dial=0.3, get_info=0.3)
@@ -34,9 +35,14 @@ class Watched:
             clock=self.clock,
             timeouts=wait,
             on_change=lambda *_: self.listed.set(),
+            release=RELEASES[kubernetes],
         )
         self.watcher = PluginWatcher(
-            self.registry, {"DevicePlugin": self.manager.get_watcher_handler()}, self.clock, wait
+            self.registry,
+            {"DevicePlugin": self.manager.get_watcher_handler(), "FooPlugin": Careless()},
+            self.clock,
+            wait,
+            release=RELEASES[kubernetes],
         )
 
     def plugin(self, name: str = "p.sock", **options: Any) -> DevicePluginStub:
@@ -53,9 +59,28 @@ class Watched:
         return status
 
 
+class Careless:
+    """A handler of somebody else's, which raises what it likes."""
+
+    def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        """Whatever it is."""
+
+    async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def deregister_plugin(self, name: str, endpoint: str) -> None:
+        """It never had one."""
+
+
 @pytest.fixture
-async def watched(folder: Path) -> AsyncIterator[Watched]:
-    started = Watched(folder)
+def kubernetes() -> Version:
+    """Whose watcher it is; a test may choose with `parametrize`."""
+    return DEFAULT_VERSION
+
+
+@pytest.fixture
+async def watched(folder: Path, kubernetes: Version) -> AsyncIterator[Watched]:
+    started = Watched(folder, kubernetes)
     await started.manager.start(list, lambda: True)
     await started.watcher.start()
     yield started
@@ -179,7 +204,12 @@ VALIDATION = "RegisterPlugin error -- plugin validation failed with err: "
         (
             {"plugin_type": "FooPlugin"},
             R1,
-            "RegisterPlugin error -- no handler registered for plugin type: FooPlugin at socket {socket}",
+            "RegisterPlugin error -- plugin registration failed with err: a bug",
+        ),
+        (
+            {"plugin_type": "BarPlugin"},
+            R1,
+            "RegisterPlugin error -- no handler registered for plugin type: BarPlugin at socket {socket}",
         ),
         (
             {"endpoint": "/nobody/here.sock"},
@@ -235,3 +265,30 @@ async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> N
         del plugin.behaviours["NotifyRegistrationStatus"]
         await watched.told(plugin, 2)
         assert len(watched.watcher.actual.plugins()) == 1
+
+
+@pytest.mark.parametrize("kubernetes", ["1.34"])
+async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
+    """It is not tried again until its socket is another one."""
+    refused = watched.plugin(endpoint="/nobody/here.sock")
+    async with refused:
+        assert not (await watched.told(refused)).plugin_registered
+        await watched.clock.advance(60)
+        await watched.watcher.idle()
+        assert len(refused.called("NotifyRegistrationStatus")) == len(watched.watcher.actual.plugins()) == 1
+        await refused.start()
+        await watched.told(refused, 2)
+    await watched.clock.advance(60)
+    await watched.watcher.idle()
+    assert watched.watcher.actual.plugins() == []
+
+
+@pytest.mark.parametrize("kubernetes", ["1.34"])
+async def test_before_1_36_a_plugin_that_cannot_be_told_is_kept(watched: Watched) -> None:
+    async with watched.plugin() as plugin:
+        plugin.behaviours["NotifyRegistrationStatus"] = failing("busy")
+        await watched.told(plugin)
+        await watched.clock.advance(60)
+        await watched.watcher.idle()
+        assert len(plugin.called("GetInfo")) == 1
+        await plugin.until(lambda: plugin.streams == 1)

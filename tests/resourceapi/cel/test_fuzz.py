@@ -59,7 +59,9 @@ def _combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), _combine, max_leaves=6)
 SELECTORS = st.recursive(st.sampled_from(ATOMS + DEVICE_ATOMS), _combine, max_leaves=6)
-relaxed = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(
+    max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @relaxed

@@ -42,11 +42,15 @@ class ResourceRequirements(Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Container(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A container; an init container with `restart_policy` Always is a sidecar."""
+    """A container; an init container with `restart_policy` Always is a sidecar.
+
+    Of other init containers, which end well at once, one that `stays` runs until somebody ends it; no API has that.
+    """
 
     name: str
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
+    stays: bool = False
 
     @property
     def is_sidecar(self) -> bool:
@@ -188,14 +192,15 @@ def container(
     limits: Mapping[str, str | int] | None = None,
     *,
     sidecar: bool = False,
+    stays: bool = False,
     claims: Iterable[str] = (),
 ) -> Container:
     """A container that asks for `limits`, as in `container("c", {"example.com/gpu": 1})`.
 
-    `claims` are names of the pod, or `name/request`.
+    `claims` are names of the pod, or `name/request`. An init container that `stays` runs until it is ended.
     """
     uses = tuple(ResourceClaimUse(name, request) for name, _, request in (each.partition("/") for each in claims))
-    return Container(name, ResourceRequirements(dict(limits or {}), claims=uses), "Always" if sidecar else "")
+    return Container(name, ResourceRequirements(dict(limits or {}), claims=uses), "Always" if sidecar else "", stays)
 
 
 def device_request(owner: Pod) -> dict[str, int]:

@@ -1,0 +1,187 @@
+"""A pod on the node: where it is in its life, its containers, which only pretend, and the phase that follows from them.
+
+Containers, sandbox and status belong to the node and outlive the kubelet; the state is that of the kubelet that runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kubelet.errors import NodeError
+from kubelet.pods.life import LISTED, Change, State, after
+from kubelet.pods.objects import Container, ContainerStatus, Pod, PodStatus
+from kubelet.pods.sources import Source
+
+_SUCCESS = "Completed"
+_FAILURE = "Error"
+_KILLED = 137  # exit code of a container that was killed
+
+
+class PodRun:
+    """A pod from when it is bound to the node until it is removed."""
+
+    def __init__(self, pod: Pod, source: Source, on_change: Callable[["PodRun", PodStatus], None]) -> None:
+        """A pod of which no kubelet has heard; `on_change` is told the status that it had before each change."""
+        self.pod = pod
+        self.name = full_name(pod)
+        self.source: Source = source
+        self.state = State.UNKNOWN
+        self.status = PodStatus()
+        self.is_deleted = False  # somebody wants it to end
+        self.is_named = True  # by its source; not any more after a deletion by force
+        self.is_finished = False  # its containers ended for good, whatever its restart policy
+        self.has_sandbox = False  # its claims are prepared before
+        self.wake = asyncio.Event()  # for the kubelet to look after it
+        self._on_change = on_change
+        self._asked: list[asyncio.Future[None]] = []
+        self._asked_end: list[asyncio.Future[None]] = []
+
+    @property
+    def is_listed(self) -> bool:
+        """Tell whether the kubelet counts it among its active pods."""
+        return self.is_named and self.state in LISTED
+
+    @property
+    def is_terminated(self) -> bool:
+        """Tell whether the kubelet is done with it."""
+        return self.state is State.TERMINATED
+
+    def meet(self, change: Change) -> None:
+        """Go on to the state that follows. Raises KeyError for what cannot happen now."""
+        self.state = after(self.state, change)
+
+    def ask(self) -> "asyncio.Future[None]":
+        """Have the kubelet look after the pod; the future ends when it has, or when that kubelet has stopped."""
+        self.wake.set()
+        return _add_future(self._asked)
+
+    def ask_end(self) -> "asyncio.Future[None]":
+        """The future ends when the kubelet has tried to end the pod, or has stopped."""
+        if self.state is State.TERMINATING:
+            self.wake.set()
+        return _add_future(self._asked_end)
+
+    def take_asked(self) -> "list[asyncio.Future[None]]":
+        """Who asked so far, for `answer`."""
+        self.wake.clear()
+        asked, self._asked = self._asked, []
+        return asked
+
+    def take_asked_end(self) -> "list[asyncio.Future[None]]":
+        """Who waits for the end, for `answer`."""
+        asked, self._asked_end = self._asked_end, []
+        return asked
+
+    def container(self, name: str) -> Container:
+        """A container of the pod. Raises `NodeError`."""
+        try:
+            return self.pod.container(name)
+        except KeyError:
+            raise NodeError(f"pod {self.name} has no container {name}") from None
+
+    def containers(self) -> tuple[ContainerStatus, ...]:
+        """The containers that have been started or tried."""
+        return (*self.status.init_container_statuses, *self.status.container_statuses)
+
+    def container_status(self, name: str) -> ContainerStatus:
+        """The state of a container; `waiting` until it is started."""
+        return next((each for each in self.containers() if each.name == name), ContainerStatus(name))
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the status."""
+        before, self.status = self.status, msgspec.structs.replace(self.status, **changes)
+        if self.status != before:
+            self._on_change(self, before)
+
+    def set_container(self, name: str, **changes: Any) -> None:
+        """Change fields of a container's status. Raises `NodeError`."""
+        is_init = self.pod.is_init_container(self.container(name))
+        field = "init_container_statuses" if is_init else "container_statuses"
+        known: dict[str, ContainerStatus] = {each.name: each for each in getattr(self.status, field)}
+        known[name] = msgspec.structs.replace(self.container_status(name), **changes)
+        self.set(**{field: tuple(known.values())})
+
+    def await_sandbox(self) -> None:
+        """The containers have to wait for what the pod needs first."""
+        reason = "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
+        for container in self.pod.all_containers:
+            if self.container_status(container.name).state == "waiting":
+                self.set_container(container.name, reason=reason, message="")
+
+    def end_container(self, name: str, code: int) -> None:
+        """A container ends with an exit code. Raises `NodeError`."""
+        self.set_container(name, state="terminated", reason=_SUCCESS if code == 0 else _FAILURE)
+
+    def end_running(self, code: int) -> None:
+        """All containers that run end with an exit code."""
+        for status in self.containers():
+            if status.state == "running":
+                self.end_container(status.name, code)
+
+    def finish(self) -> None:
+        """All containers end well, and are not started again."""
+        self.is_finished = True
+        self.wake.set()
+        for container in self.pod.spec.containers:
+            self.end_container(container.name, 0)
+
+    def lose_sandbox(self) -> None:
+        """The containers are gone with what they ran in. A pod that never restarts has failed; others start anew."""
+        if self.pod.spec.restart_policy == "Never":
+            self.end_running(_KILLED)
+            return
+        self.has_sandbox = False
+        for status in self.containers():
+            if status.state != "waiting":
+                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
+
+    def reject(self, reason: str, text: str) -> None:
+        """The pod is refused; containers that ran before a restart of the kubelet are ended."""
+        self.end_running(_KILLED)
+        self.set(phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
+
+    def restart_ended(self) -> None:
+        """Let containers that ended wait for their next start, where the pod wants that."""
+        for status in self.containers():
+            if status.state == "terminated" and self._restarts(self.container(status.name), status):
+                self.set_container(status.name, state="waiting", reason="", restart_count=status.restart_count + 1)
+
+    def phase(self) -> str:
+        """The phase that follows from the containers."""
+        apps = self.status.container_statuses
+        if any(status.state == "running" for status in apps):
+            return "Running"
+        if apps and all(status.state == "terminated" for status in apps):
+            return "Succeeded" if all(status.reason == _SUCCESS for status in apps) else "Failed"
+        if any(each.reason == _FAILURE for each in self.status.init_container_statuses if self._is_over(each)):
+            return "Failed"
+        return self.status.phase
+
+    def _is_over(self, status: ContainerStatus) -> bool:
+        return status.state == "terminated" and not self._restarts(self.container(status.name), status)
+
+    def _restarts(self, container: Container, status: ContainerStatus) -> bool:
+        policy = "Never" if self.is_finished else self.pod.spec.restart_policy
+        if self.pod.is_init_container(container):
+            return (container.is_sidecar and not self.is_finished) or (policy != "Never" and status.reason != _SUCCESS)
+        return policy == "Always" or (policy == "OnFailure" and status.reason != _SUCCESS)
+
+
+def _add_future(asked: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asked.append(future)
+    return future
+
+
+def answer(asked: "Iterable[asyncio.Future[None]]") -> None:
+    """Let those who asked go on."""
+    for each in asked:
+        if not each.done():
+            each.set_result(None)
+
+
+def full_name(pod: Pod) -> str:
+    """`namespace/name`."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,170 @@
+"""What the kubelet does for one pod, from its admission until nothing of it is left to do.
+
+The order: cgroup, claims prepared, sandbox, containers; at the end containers, claims unprepared, cgroup. Each look
+after the pod finds out what is to be done now, so it may come at any moment and any number of times.
+Source: the kubelet's `SyncPod`, `SyncTerminatingPod` and `SyncTerminatedPod`; observations 39-41, 57-67.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from kubelet.clock import Clock
+from kubelet.devicemanager import DeviceRunContainerOptions, ManagerImpl
+from kubelet.devicemanager.options import CDIDevice
+from kubelet.dramanager import DRAManager
+from kubelet.errors import AllocationError, ClaimError, PluginCallError
+from kubelet.events import Event
+from kubelet.pods.cgroups import PodCgroups
+from kubelet.pods.life import Change, State
+from kubelet.pods.objects import Container
+from kubelet.pods.run import PodRun, answer
+from kubelet.topology import TopologyManager
+
+# Seconds until what failed is tried again. Measured of a real kubelet: 12-14, 68-89, 0.8, 10-13.
+RETRY_PERIOD = 13.0
+PREPARE_RETRY_PERIOD = 80.0
+FIRST_UNPREPARE_RETRY = 1.0
+UNPREPARE_RETRY_PERIOD = 12.0
+
+_TERMINATED = 143  # exit code of a container that was asked to end
+
+
+class Managers(Struct, frozen=True):
+    """Those of the kubelet that runs."""
+
+    devices: ManagerImpl
+    claims: DRAManager
+    topology: TopologyManager
+
+    async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions | None:
+        """What the runtime is told when a container starts: claimed devices first. Raises `KubeletError`."""
+        claimed = tuple(CDIDevice(id_) for id_ in self.claims.get_resources(run.pod, container))
+        options = await self.devices.get_device_run_container_options(run.pod, container)
+        if not claimed:
+            return options
+        options = options or DeviceRunContainerOptions()
+        return msgspec.structs.replace(options, cdi_devices=(*claimed, *options.cdi_devices))
+
+    def refresh_health(self, run: PodRun) -> None:
+        """Show the health of a pod's devices in its status."""
+        updated = self.devices.update_allocated_resources_status(run.pod, run.status)
+        updated = self.claims.update_allocated_resources_status(run.pod, updated)
+        run.set(container_statuses=updated.container_statuses)
+
+
+class PodWorker:
+    """Leads one pod that was admitted."""
+
+    def __init__(
+        self,
+        run: PodRun,
+        managers: Managers,
+        cgroups: PodCgroups,
+        clock: Clock,
+        notify: Callable[[Event], None],
+        on_terminated: Callable[[PodRun], None],
+    ) -> None:
+        """`notify` is told what happens, `on_terminated` that nothing is left to do."""
+        self._run = run
+        self._managers = managers
+        self._cgroups = cgroups
+        self._clock = clock
+        self._notify = notify
+        self._on_terminated = on_terminated
+        self._unprepare_failures = 0
+
+    async def run(self) -> None:
+        """Look after the pod whenever somebody asks or something is due, until it has terminated."""
+        run = self._run
+        while not run.is_terminated:
+            asked = run.take_asked()
+            due: float | None = None
+            try:
+                if run.state is State.SYNCING:
+                    due = await self._sync()
+                if run.state is State.TERMINATING:
+                    asked += run.take_asked_end()
+                    due = await self._terminate()
+            finally:
+                answer(asked)
+            if not run.is_terminated:
+                timer = None if due is None else self._clock.call_later(due, run.wake.set)
+                await run.wake.wait()
+                if timer is not None:
+                    timer.cancel()
+
+    async def _sync(self) -> float | None:
+        """Start, in order, every container that waits. Returns the seconds until something is tried again."""
+        run = self._run
+        run.restart_ended()
+        if run.phase() in ("Succeeded", "Failed"):
+            run.meet(Change.ENDED)
+            return None
+        self._cgroups.create(run.pod)
+        if not run.has_sandbox:
+            run.await_sandbox()
+            if not await self._prepare():
+                return PREPARE_RETRY_PERIOD
+        if run.state is not State.SYNCING:  # since a moment ago
+            return None
+        run.has_sandbox = True
+        is_failed = False
+        for container in run.pod.all_containers:
+            if run.container_status(container.name).state == "waiting":
+                is_failed = not await self._start(container) or is_failed
+                if run.state is not State.SYNCING:
+                    return None
+            if run.pod.is_init_container(container) and not self._lets_others_start(container):
+                break
+        self._managers.refresh_health(run)
+        run.set(phase=run.phase())
+        return RETRY_PERIOD if is_failed else None
+
+    async def _prepare(self) -> bool:
+        """Have the pod's claims prepared; tell whether they are."""
+        run = self._run
+        try:
+            await self._managers.claims.prepare_resources(run.pod)
+        except ClaimError as error:
+            self._notify(
+                Event("FailedPrepareDynamicResources", run.name, f"Failed to prepare dynamic resources: {error}")
+            )
+            return False
+        return True
+
+    async def _start(self, container: Container) -> bool:
+        run = self._run
+        try:
+            await self._managers.run_container_options(run, container)
+        except (AllocationError, ClaimError, PluginCallError) as error:
+            run.set_container(container.name, reason="CreateContainerConfigError", message=str(error))
+            self._notify(Event("Failed", run.name, f"Error: {error}"))
+            return False
+        run.set_container(container.name, state="running", reason="", message="")
+        if run.pod.is_init_container(container) and not container.is_sidecar and not container.stays:
+            run.end_container(container.name, 0)
+        self._notify(Event("container", run.name, f"{container.name} {run.container_status(container.name).state}"))
+        return True
+
+    def _lets_others_start(self, init: Container) -> bool:
+        """Tell whether what comes after an init container may start: a sidecar has to run, others have to end."""
+        state = self._run.container_status(init.name).state
+        return state == ("running" if init.is_sidecar else "terminated")
+
+    async def _terminate(self) -> float | None:
+        """End what runs, unprepare the claims. Returns the seconds until that is tried again."""
+        run = self._run
+        run.end_running(_TERMINATED)
+        try:
+            await self._managers.claims.unprepare_resources(run.pod.uid)
+        except ClaimError as error:
+            self._notify(Event("unprepare failed", run.name, str(error)))
+            self._unprepare_failures += 1
+            return FIRST_UNPREPARE_RETRY if self._unprepare_failures == 1 else UNPREPARE_RETRY_PERIOD
+        run.meet(Change.UNPREPARED)
+        if not run.is_deleted:
+            run.set(phase=run.phase())
+        self._on_terminated(run)
+        return None

@@ -1,0 +1,228 @@
+"""The pods of a node, and the kubelet's sync loop, which takes them in as their sources deliver them.
+
+Pods outlive the kubelet. The loop is level-triggered: woken by any change, it compares what the sources name with what
+the kubelet leads. It admits one pod after the other, and nothing else is taken in or deleted meanwhile.
+Source: the kubelet's `syncLoopIteration`, `HandlePodAdditions` and `HandlePodCleanups`; observation 42.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from kubelet.clock import Clock
+from kubelet.devicemanager import NodeInfo, PodAdmitAttributes
+from kubelet.dramanager.references import has_claims
+from kubelet.errors import AllocationError, NodeError, PluginCallError
+from kubelet.events import Event
+from kubelet.pods.cgroups import PodCgroups
+from kubelet.pods.life import Change, State
+from kubelet.pods.objects import Pod, PodStatus
+from kubelet.pods.run import PodRun, answer, full_name
+from kubelet.pods.sources import PodSources, Source
+from kubelet.pods.worker import Managers, PodWorker
+from kubelet.topology import TopologyAffinityError
+
+
+class PodWorkers:
+    """The pods of a node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        notify: Callable[[Event], None],
+        allocatable: Callable[[], dict[str, int]],
+        cgroups: PodCgroups,
+    ) -> None:
+        """No pods. `notify` is told what happens to them; `allocatable` is the node's."""
+        self.sources = PodSources(self._sources_changed)
+        self._clock = clock
+        self._notify = notify
+        self._allocatable = allocatable
+        self._cgroups = cgroups
+        self._runs: dict[str, PodRun] = {}
+        self._managers: Managers | None = None
+        self._wake = asyncio.Event()
+        self._has_taken_in = asyncio.Event()
+        self._first_looks: list[asyncio.Future[None]] = []
+
+    async def run(self, managers: Managers) -> None:
+        """Be the sync loop of a kubelet, until cancelled; pods and their containers stay as they are then."""
+        self._managers = managers
+        self._has_taken_in.clear()
+        self._first_looks.clear()
+        try:
+            async with asyncio.TaskGroup() as workers:
+                while True:
+                    self._wake.clear()
+                    for run in list(self._runs.values()):
+                        if run.state is State.UNKNOWN and run.is_named and self.sources.delivers(run.source):
+                            await self._add(run, managers, workers)
+                    self.sources.delivered()
+                    self._end_deleted()
+                    self._has_taken_in.set()
+                    await self._wake.wait()
+        finally:
+            self._managers = None
+            for run in self._runs.values():
+                run.meet(Change.KUBELET_STOPPED)
+                answer([*run.take_asked(), *run.take_asked_end()])
+
+    async def taken_in(self) -> None:
+        """Return when the pods that are delivered at a start are led, and those that need no driver have started."""
+        await self._has_taken_in.wait()
+        await asyncio.gather(*self._first_looks)
+
+    def find(self, pod: Pod | str) -> PodRun:
+        """The pod on the node, the latest where a name was used again. Raises `NodeError`."""
+        wanted = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
+        for run in reversed(self.all()):
+            if run.pod.uid in wanted or run.name in wanted:
+                return run
+        raise NodeError(f"pod {full_name(pod) if isinstance(pod, Pod) else pod} is not on the node")
+
+    def all(self) -> list[PodRun]:
+        """All pods that somebody names, in the order in which they came."""
+        return [run for run in self._runs.values() if run.is_named]
+
+    def active(self) -> list[PodRun]:
+        """The pods that the kubelet leads."""
+        return [run for run in self._runs.values() if run.is_listed]
+
+    def bind(self, pod: Pod, source: Source = "api") -> PodRun:
+        """A source names a pod from now on. Raises `NodeError` where its name is taken."""
+        for run in self.all():
+            if run.name == full_name(pod) and not run.is_terminated:
+                raise NodeError(f"pod {run.name} is on the node already; remove it first")
+        if not pod.uid:
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=str(uuid.uuid4())))
+        run = self._runs[pod.uid] = PodRun(pod, source, self._pod_changed)
+        self._wake.set()
+        return run
+
+    async def admit(self, pod: Pod, source: Source = "api") -> PodStatus:
+        """Name a pod, and return what became of it; see `Node.admit`."""
+        if self._managers is None:
+            raise NodeError("the kubelet is stopped; start it first")
+        if source == "api" and self.sources.is_held:
+            raise NodeError("the API server is away, and nobody tells the kubelet of pods; release its source first")
+        known = self._runs.get(pod.uid) if pod.uid else None
+        if known is not None:
+            return known.status
+        run = self.bind(pod, source)
+        await run.ask()
+        return run.status
+
+    async def sync(self, run: PodRun) -> PodStatus:
+        """Have a pod looked after now, if the kubelet leads it."""
+        if run.state is State.SYNCING:
+            await run.ask()
+            if self._managers is not None:
+                self._managers.refresh_health(run)
+        return run.status
+
+    async def remove(self, run: PodRun, *, force: bool = False) -> None:
+        """Delete a pod, by force without its kubelet's consent; the first attempt to end it is waited for.
+
+        A kubelet that is stopped, or whose API server is away, ends it later. What is being done for the pod is left to
+        finish before.
+        """
+        run.is_deleted = True
+        if force:
+            self._unname(run)
+        if run.is_terminated:
+            self._forget(run)
+        elif self._managers is not None and not (self.sources.is_held and (run.source == "api" or not run.is_named)):
+            asked = run.ask_end()
+            self._wake.set()
+            await asked
+
+    def refresh_health_of(self, uids: Iterable[str]) -> None:
+        """Show the health of devices in the status of pods, which may be gone."""
+        for uid in uids:
+            if uid in self._runs and self._managers is not None:
+                self._managers.refresh_health(self._runs[uid])
+
+    def lose_sandboxes(self) -> None:
+        """The machine was switched off."""
+        for run in self._runs.values():
+            run.lose_sandbox()
+
+    def containers(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
+        """What a runtime would report: the containers that exist, and those that run."""
+        known: dict[tuple[str, str], str] = {}
+        running = set()
+        for run in self._runs.values():
+            for status in run.containers():
+                id_ = known[run.pod.uid, status.name] = f"{run.pod.uid}/{status.name}"
+                if status.state == "running":
+                    running.add(id_)
+        return known, frozenset(running)
+
+    async def _add(self, run: PodRun, managers: Managers, workers: asyncio.TaskGroup) -> None:
+        run.meet(Change.DELIVERED)
+        try:
+            await managers.topology.admit(run.pod, managers.devices.allocate_container)
+        except TopologyAffinityError as error:
+            self._reject(run, "TopologyAffinityError", str(error))
+            return
+        except (AllocationError, PluginCallError) as error:
+            self._reject(run, "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+            return
+        managers.devices.update_plugin_resources(NodeInfo(self._allocatable()), PodAdmitAttributes(run.pod))
+        self._notify(Event("admitted", run.name))
+        run.meet(Change.ADMITTED)
+        if run.is_deleted:
+            run.meet(Change.ENDED)
+        if not self._has_taken_in.is_set() and not has_claims(run.pod):
+            self._first_looks.append(run.ask())
+        worker = PodWorker(run, managers, self._cgroups, self._clock, self._notify, self._terminated)
+        workers.create_task(worker.run(), name=f"pod {run.name}")
+
+    def _reject(self, run: PodRun, reason: str, text: str) -> None:
+        run.reject(reason, text)
+        run.meet(Change.REJECTED)
+        self._notify(Event(reason, run.name, text))
+        self._terminated(run)
+
+    def _end_deleted(self) -> None:
+        """End pods that are deleted, and what runs of those that nobody names and no kubelet leads.
+
+        The claims of the latter wait for the DRA manager.
+        """
+        for run in list(self._runs.values()):
+            if not (self.sources.delivers(run.source) if run.is_named else self.sources.all_ready):
+                continue
+            if run.state is State.SYNCING and run.is_deleted:
+                run.meet(Change.ENDED)
+                run.wake.set()
+            elif run.state is State.UNKNOWN and not run.is_named:
+                run.meet(Change.ORPHANED)
+                self._terminated(run)
+
+    def _terminated(self, run: PodRun) -> None:
+        self._cgroups.remove(run.pod)
+        if self._managers is not None:
+            self._managers.topology.forget(run.pod.uid)
+        if run.is_deleted:
+            self._forget(run)
+        self._notify(Event("terminated", run.name))
+        answer([*run.take_asked(), *run.take_asked_end()])
+
+    def _forget(self, run: PodRun) -> None:
+        self._runs.pop(run.pod.uid, None)
+        self._unname(run)
+
+    def _unname(self, run: PodRun) -> None:
+        if run.is_named:
+            run.is_named = False
+            self._notify(Event("removed", run.name))
+
+    def _sources_changed(self) -> None:
+        self._wake.set()
+        self._notify(Event("sources", "api"))
+
+    def _pod_changed(self, run: PodRun, before: PodStatus) -> None:
+        kind = f"phase {run.status.phase}" if run.status.phase != before.phase else "status"
+        self._notify(Event(kind, run.name, run.status.message))

@@ -1,0 +1,141 @@
+"""A connection's bytes: as they come, up to a limit, and the way there. HTTP is of no concern here."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections import deque
+from typing import TypeAlias
+
+_MOST_UNREAD = 256 * 1024  # bytes that are taken from the kernel before somebody reads them
+_KEEP_ALIVE = (  # a watch is silent for minutes: a connection that something in between has lost is found in a minute
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+_Address: TypeAlias = tuple[str, int]
+
+
+class Wire(asyncio.Protocol):
+    """Bytes as they come, up to a limit: then the peer waits."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._arrived = asyncio.Event()
+        self._end: Exception | None = None  # how it ended; EOFError where the peer just hung up
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come that nobody has read, and no end."""
+        return not self._pieces and self._end is None
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; what the kernel does not take yet is kept."""
+        if data:
+            self._transport.write(data)
+
+    async def read(self) -> bytes:
+        """Return what has come, as soon as something has; nothing at the end. Raises OSError."""
+        await self._arrived.wait()
+        if self._pieces:
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self._size = 0
+            if self._end is None:
+                self._arrived.clear()
+                self._transport.resume_reading()
+            return data
+        if isinstance(self._end, OSError):
+            raise self._end
+        return b""
+
+    async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
+        """Speak TLS from now on, with a server of this name. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        transport = await loop.start_tls(self._transport, self, context, server_hostname=name)
+        if transport is None:
+            raise ConnectionResetError("the connection was closed while TLS began")
+        self._transport = transport
+
+    def close(self) -> None:
+        """At once: a peer that does not read must not hold us up."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > _MOST_UNREAD:
+            self._transport.pause_reading()
+        self._arrived.set()
+
+    def eof_received(self) -> None:
+        """See `asyncio.Protocol`."""
+        self._ended(EOFError())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._ended(exc or EOFError())
+
+    def _ended(self, error: Exception) -> None:
+        self._end = self._end or error
+        self._arrived.set()
+
+
+async def dial(host: str, port: int) -> Wire:
+    """Connect to the first address of a host that answers. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for address in await _addresses(host, port):
+        try:
+            transport, wire = await loop.create_connection(Wire, *address)
+        except OSError as error:
+            failure = error
+            continue
+        found = transport.get_extra_info("socket")
+        for option in _KEEP_ALIVE:
+            found.setsockopt(*option)
+        return wire
+    raise failure or OSError(f"{host} has no address")
+
+
+async def _addresses(host: str, port: int) -> list[_Address]:
+    """Return the addresses of a host. Raises OSError.
+
+    Names are looked up in a daemon thread of their own: the loop's threads would keep a process from ending for as
+    long as no name server answers.
+    """
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(socket.gaierror):
+        return _looked_up(host, port, socket.AI_NUMERICHOST)
+    found: asyncio.Future[list[_Address]] = loop.create_future()
+
+    def finish(addresses: list[_Address], error: Exception | None) -> None:
+        if not found.done():
+            found.set_exception(error) if error else found.set_result(addresses)
+
+    def look_up() -> None:
+        addresses, problem = list[_Address](), None
+        try:
+            addresses = _looked_up(host, port, 0)
+        except (OSError, UnicodeError) as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(finish, addresses, problem)
+
+    threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+    return await found
+
+
+def _looked_up(host: str, port: int, flags: int) -> list[_Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(str(address[0]), port) for *_, address in found]

@@ -1,0 +1,101 @@
+"""Where the cgroup of a pod lies."""
+
+from pathlib import Path
+
+import pytest
+
+from kubelet import Container, Pod, pod
+from kubelet.pods import ResourceRequirements
+from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_class
+
+UID = "d37f6d4b-5c0a-437a-bbf6-467696514850"
+
+
+def asking(
+    *containers: tuple[dict[str, str], dict[str, str]], init: tuple[dict[str, str], dict[str, str]] | None
+) -> Pod:
+    """A pod whose containers have these limits and requests."""
+    made = [
+        Container(f"c{number}", ResourceRequirements(dict(limits), dict(requests)))
+        for number, (limits, requests) in enumerate(containers)
+    ]
+    before = (Container("i", ResourceRequirements(dict(init[0]), dict(init[1]))),) if init else ()
+    return pod("p", *made, init=before, uid=UID)
+
+
+BOTH = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "expected"),
+    [
+        ([({}, {})], None, "besteffort"),
+        ([({"example.com/gpu": "1"}, {})], None, "besteffort"),
+        ([({"cpu": "0"}, {"memory": "0"})], None, "besteffort"),
+        ([(BOTH, {})], None, ""),
+        ([(BOTH, BOTH)], None, ""),
+        ([(BOTH, {"cpu": "1000m", "memory": "1024Mi"})], None, ""),
+        ([(BOTH, {"cpu": "500m"})], None, "burstable"),
+        ([({"cpu": "1"}, {})], None, "burstable"),
+        ([({}, {"cpu": "1"})], None, "burstable"),
+        ([(BOTH, {}), ({}, {})], None, "burstable"),
+        ([(BOTH, {})], ({}, {}), "burstable"),
+        ([(BOTH, {})], (BOTH, {}), ""),
+    ],
+)
+def test_the_class_of_a_pod(
+    containers: list[tuple[dict[str, str], dict[str, str]]],
+    init: tuple[dict[str, str], dict[str, str]] | None,
+    expected: str,
+) -> None:
+    assert qos_class(asking(*containers, init=init)) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "limits", "expected"),
+    [
+        ("cgroupfs", {}, f"kubepods/besteffort/pod{UID}"),
+        ("cgroupfs", {"cpu": "1"}, f"kubepods/burstable/pod{UID}"),
+        ("cgroupfs", BOTH, f"kubepods/pod{UID}"),
+        (
+            "systemd",
+            {},
+            f"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UID.replace('-', '_')}.slice",
+        ),
+        (
+            "systemd",
+            {"cpu": "1"},
+            f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice",
+        ),
+        ("systemd", BOTH, f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"),
+    ],
+)
+def test_names_are_spelled_as_the_driver_does(
+    tmp_path: Path, driver: CgroupDriver, limits: dict[str, str], expected: str
+) -> None:
+    cgroups = PodCgroups(tmp_path, driver)
+    owner = asking((limits, {}), init=None)
+    cgroups.begin()
+    before = sorted(tmp_path.rglob("*"))
+    assert len(before) == 3, "kubepods and two classes"
+    assert cgroups.path(owner) == tmp_path / expected
+    for _ in range(2):
+        cgroups.create(owner)
+    (tmp_path / expected / "cgroup.procs").write_text("")
+    for _ in range(2):
+        cgroups.remove(owner)
+    assert sorted(tmp_path.rglob("*")) == before
+    cgroups.create(owner)
+    for _ in range(2):
+        cgroups.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_root_there_are_none() -> None:
+    cgroups = PodCgroups(None)
+    owner = pod("p", uid=UID)
+    cgroups.begin()
+    cgroups.create(owner)
+    cgroups.remove(owner)
+    cgroups.clear()
+    assert cgroups.path(owner) is None

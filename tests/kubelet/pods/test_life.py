@@ -1,0 +1,51 @@
+"""A pod's life: what leads where."""
+
+import itertools
+
+import pytest
+
+from kubelet.pods.life import LISTED, Change, State, after
+
+
+def follow(*changes: Change) -> State:
+    state = State.UNKNOWN
+    for change in changes:
+        state = after(state, change)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ((), State.UNKNOWN),
+        ((Change.DELIVERED,), State.ADMITTING),
+        ((Change.DELIVERED, Change.REJECTED), State.TERMINATED),
+        ((Change.DELIVERED, Change.ADMITTED), State.SYNCING),
+        ((Change.DELIVERED, Change.ADMITTED, Change.ENDED), State.TERMINATING),
+        ((Change.DELIVERED, Change.ADMITTED, Change.ENDED, Change.UNPREPARED), State.TERMINATED),
+        ((Change.ORPHANED,), State.TERMINATED),
+    ],
+)
+def test_the_way_of_a_pod(changes: tuple[Change, ...], state: State) -> None:
+    assert follow(*changes) is state
+    is_over = state is State.TERMINATED
+    assert after(state, Change.KUBELET_STOPPED) is (State.TERMINATED if is_over else State.UNKNOWN)
+
+
+def test_what_is_over_stays_so_and_nothing_else_is_possible() -> None:
+    for change in Change:
+        if change is not Change.KUBELET_STOPPED:
+            with pytest.raises(KeyError):
+                after(State.TERMINATED, change)
+    possible = 0
+    for state, change in itertools.product(State, Change):
+        try:
+            after(state, change)
+        except KeyError:
+            continue
+        possible += 1
+    assert possible == 11
+
+
+def test_a_pod_is_listed_from_its_turn_to_its_end() -> None:
+    assert {State.UNKNOWN, State.TERMINATED} == set(State) - LISTED

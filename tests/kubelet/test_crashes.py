@@ -1,0 +1,239 @@
+"""The kubelet stops and starts again at any moment, with and without a word, and the machine with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from grpcunix import is_live
+from kubelet import FakeClock, MemoryCluster, Node, NodeError, PodStatus, allocated_claim, container, pod
+from kubelet.devicemanager import Device
+from kubelet.errors import AllocationError
+from kubelet.events import Event
+from kubelet.state_file import StateFile
+from kubelet.stubs import DevicePluginStub, DRAPluginStub, Gate, claimed, failing
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from kubeletapi.dra.v1 import api_pb2 as dra
+
+R, DRIVER = "example.com/device", "driver.example.com"
+GIVEN = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
+
+
+class Machine:
+    """A node with a plugin and a driver, which come back after each restart before the kubelet hears of its pods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        self.claims = MemoryCluster()
+        self.claims.put(allocated_claim("c1", DRIVER, "r/pool/g0", users=["p"]))
+        self.node = Node(folder, clock=self.clock, cluster=self.claims, cgroups=folder / "cgroup")
+        self.plugin = DevicePluginStub(
+            self.node.device_plugins / "p.sock", R, [Device("a"), Device("b")], pre_start_required=True
+        )
+        self.driver = DRAPluginStub(
+            self.node.plugins_registry, DRIVER, lambda _: [claimed(["r"], "pool", "g0", "vendor.test/g=g0")]
+        )
+        self.pod = pod("p", container("c", {R: 1}, claims=["g"]), uid="p", claims={"g": "c1"})
+
+    async def offer(self) -> None:
+        """Both plugins serve and are known."""
+        await self.plugin.start()
+        await self.plugin.register(self.node.kubelet_socket)
+        await self.node.until(lambda: self.node.allocatable().get(R) == 2)
+        async with asyncio.timeout(10):
+            while not self.node.dra_manager.plugins.is_usable(DRIVER):
+                await self.clock.advance(1)
+
+    async def restart(self, *, kill: bool) -> None:
+        self.node.sources.hold()
+        await self.node.restart(kill=kill)
+        for stub in (self.plugin, self.driver):
+            stub.behaviours.clear()
+        await self.offer()
+        self.node.sources.release()
+        await self.node.until(lambda: self.node.sources.all_ready)
+
+
+@pytest.fixture
+async def machine(folder: Path) -> AsyncIterator[Machine]:
+    made = Machine(folder)
+    async with made.node, made.plugin, made.driver:
+        await made.offer()
+        yield made
+
+
+async def admitted(machine: Machine) -> "asyncio.Task[PodStatus]":
+    return asyncio.create_task(machine.node.admit(machine.pod))
+
+
+async def while_devices_are_chosen(machine: Machine) -> None:
+    machine.plugin.behaviours["Allocate"] = Gate(GIVEN)
+    await admitted(machine)
+    await machine.plugin.until(lambda: len(machine.plugin.called("Allocate")) == 1)
+
+
+async def while_claims_are_prepared(machine: Machine) -> None:
+    machine.driver.behaviours["NodePrepareResources"] = Gate(dra.NodePrepareResourcesResponse())
+    await admitted(machine)
+    await machine.driver.until(lambda: len(machine.driver.called("NodePrepareResources")) == 1)
+
+
+async def while_a_container_starts(machine: Machine) -> None:
+    machine.plugin.behaviours["PreStartContainer"] = Gate(api.PreStartContainerResponse())
+    await admitted(machine)
+    await machine.plugin.until(lambda: len(machine.plugin.called("PreStartContainer")) == 1)
+
+
+async def while_a_start_is_to_be_tried_again(machine: Machine) -> None:
+    machine.plugin.behaviours["PreStartContainer"] = failing("not yet")
+    assert (await machine.node.admit(machine.pod)).phase == "Pending"
+
+
+async def while_it_runs(machine: Machine) -> None:
+    assert (await machine.node.admit(machine.pod)).phase == "Running"
+
+
+MOMENTS = [
+    while_devices_are_chosen,
+    while_claims_are_prepared,
+    while_a_container_starts,
+    while_a_start_is_to_be_tried_again,
+    while_it_runs,
+]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_pod_gets_there_whenever_the_kubelet_restarts(
+    machine: Machine, moment: Callable[[Machine], Awaitable[None]], kill: bool
+) -> None:
+    await moment(machine)
+    await machine.restart(kill=kill)
+    node = machine.node
+    await node.until(lambda: node.status("p").phase == "Running")
+    assert node.claimed_devices("p", "c") == ("vendor.test/g=g0",)
+    (id_,) = node.allocations("p", "c")[R]
+    assert len(machine.plugin.called("Allocate")) == (2 if moment is while_devices_are_chosen else 1)
+    if moment is not while_it_runs:
+        (started,) = machine.plugin.called("PreStartContainer")[-1:]
+        assert list(started.devices_ids) == [id_]
+    cgroup = node.cgroup("p")
+    assert cgroup is not None
+    assert cgroup.is_dir()
+    await node.remove("p")
+    assert machine.driver.claims("NodeUnprepareResources") == [["c1"]]
+    assert not cgroup.exists()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_pod_ends_whenever_the_kubelet_restarts(machine: Machine, kill: bool) -> None:
+    node = machine.node
+    await while_it_runs(machine)
+    machine.driver.behaviours["NodeUnprepareResources"] = Gate(dra.NodeUnprepareResourcesResponse())
+    removing = asyncio.create_task(node.remove("p"))
+    await machine.driver.until(lambda: len(machine.driver.called("NodeUnprepareResources")) == 1)
+    await machine.restart(kill=kill)
+    await removing
+    await node.until(lambda: node.pods() == [])
+    assert machine.driver.claims("NodeUnprepareResources") == [["c1"]] * 2
+
+
+async def test_a_registration_under_way_is_cut(machine: Machine) -> None:
+    gate = machine.plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
+    other = asyncio.create_task(machine.plugin.register(machine.node.kubelet_socket))
+    await machine.plugin.until(lambda: len(machine.plugin.called("GetDevicePluginOptions")) == 2)
+    await machine.node.stop(kill=True)
+    with pytest.raises(Exception, match=r"UNAVAILABLE|CANCELLED"):
+        await other
+    gate.open()
+
+
+async def test_a_start_can_be_broken_off(folder: Path) -> None:
+    node = Node(folder)
+    starting = asyncio.create_task(node.start())
+    await asyncio.sleep(0)
+    await node.stop()
+    with pytest.raises(NodeError, match="the kubelet was stopped while it started"):
+        await starting
+    assert not is_live(node.kubelet_socket)
+    async with node:
+        assert (await node.admit(pod("p", container("c")))).phase == "Running"
+
+
+async def test_sockets_stay_as_files(node: Node) -> None:
+    for kill in (False, True):
+        await node.stop(kill=kill)
+        for socket in (node.kubelet_socket, node.pod_resources_socket):
+            assert socket.is_socket()
+            assert not is_live(socket)
+        await node.start()
+
+
+async def test_a_kubelet_that_dies_is_noticed(folder: Path) -> None:
+    """Whatever it dies of; here it cannot make a cgroup."""
+    node = Node(folder, cgroups=folder / "cgroup")
+    events = node.events()
+    await node.start()
+    listening = asyncio.create_task(_until_failed(events))
+    await asyncio.sleep(0)
+    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").rmdir()
+    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").write_text("in the way")
+    assert (await node.admit(pod("p", container("c")))).phase == "Pending"
+    await listening
+    assert not node.is_running
+    with pytest.raises(NodeError, match="the kubelet is stopped"):
+        await node.admit(pod("q", container("c")))
+    with pytest.raises(ExceptionGroup) as error:
+        await node.stop()
+    assert error.value.subgroup(OSError) is not None
+    (folder / "cgroup" / "kubepods.slice" / "kubepods-besteffort.slice").unlink()
+    async with node:
+        assert node.status("p").phase == "Running"
+
+
+async def _until_failed(events: AsyncIterator[Event]) -> None:
+    async for event in events:
+        if event.kind == "failed":
+            return
+
+
+async def test_what_is_not_being_written_is_lost_in_a_crash(tmp_path: Path) -> None:
+    for discard in (True, False):
+        file = StateFile(tmp_path / "state", AllocationError)
+        written = file.write(b"new")
+        await file.close(discard=discard)
+        assert (written.cancelled(), file.path.exists()) == (discard, not discard)
+    await file.close(discard=True)
+
+
+async def test_a_reboot(machine: Machine) -> None:
+    node = machine.node
+    await while_it_runs(machine)
+    await node.admit(pod("once", container("c"), restart_policy="Never"))
+    await node.admit(pod("plain", container("c"), init=(container("i"),)))
+    (folder,) = {path.parent for path in (node.cgroup("once"), node.cgroup("plain")) if path is not None}
+    assert len(list(folder.iterdir())) == 3
+    node.sources.hold()
+    await node.reboot()
+    assert list(folder.iterdir()) == []
+    await machine.offer()
+    node.sources.release()
+    for name in ("p", "plain"):
+        await node.until(lambda: node.status(name).container_statuses[0].state == "running")  # noqa: B023
+    await node.until(lambda: node.status("once").phase == "Failed")
+    plain = node.status("plain")
+    assert [each.restart_count for each in (*plain.init_container_statuses, *plain.container_statuses)] == [1, 1]
+    assert node.allocations("p", "c") == {R: ["a"]}
+    assert machine.driver.claims("NodePrepareResources") == [["c1"]] * 2
+    assert len(machine.plugin.called("Allocate")) == 1
+    assert len(list(folder.iterdir())) == 2
+
+
+async def test_after_a_reboot_without_its_plugin_a_pod_is_refused(machine: Machine) -> None:
+    await while_it_runs(machine)
+    await machine.node.reboot()
+    assert machine.node.status("p").reason == "UnexpectedAdmissionError"
+    cgroup = machine.node.cgroup("p")
+    assert cgroup is not None
+    assert not cgroup.exists()

@@ -1,0 +1,158 @@
+"""Following objects: lists, events, failures, and another list when somebody wants one."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from resourceapi.client import ClientError, Event, Follower, Refused
+from resourceapi.objects import DecodeError, v1
+from tests.resourceapi.client.peer import Request, Script, Waits, claim, client_of, event, listed, serving, status
+
+
+class Followed:
+    """What a follower has said."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[str]]] = []
+        self.failures: list[ClientError | DecodeError] = []
+        self._changed = asyncio.Condition()
+        self._notices: set[asyncio.Task[None]] = set()
+
+    def on_event(self, found: Event[v1.ResourceClaim]) -> None:
+        self.events.append((found.type, [each.metadata.name for each in found.items]))
+        self._notice()
+
+    def on_failure(self, error: ClientError | DecodeError) -> None:
+        self.failures.append(error)
+        self._notice()
+
+    async def until(self, events: int, failures: int = 0) -> None:
+        """Return when there were so many."""
+        async with asyncio.timeout(30), self._changed:
+            await self._changed.wait_for(lambda: len(self.events) >= events and len(self.failures) >= failures)
+
+    def _notice(self) -> None:
+        async def notice() -> None:
+            async with self._changed:
+                self._changed.notify_all()
+
+        task = asyncio.ensure_future(notice())
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
+
+
+@contextlib.asynccontextmanager
+async def following(script: Script) -> AsyncIterator[tuple[Follower[v1.ResourceClaim], Followed]]:
+    """Follow claims meanwhile."""
+    followed = Followed()
+    async with serving(script) as peer:
+        with client_of(peer, wait=Waits()) as client:
+            objects = client.any_version(v1.ResourceClaim)
+            follower = Follower(objects, followed.on_event, followed.on_failure, field_selector="a=b")
+            task = asyncio.create_task(follower.run())
+            try:
+                yield follower, followed
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+                if peer.asked:
+                    assert {request.query["fieldSelector"] for request in peer.asked} == {"a=b"}
+
+
+@pytest.fixture(autouse=True)
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for another attempt costs little."""
+    monkeypatch.setattr("resourceapi.client.patience._FIRST_WAIT", 0.001)
+
+
+async def test_a_list_and_what_happens_then() -> None:
+    async def script(request: Request) -> None:
+        if not request.is_watch:
+            await request.answer(listed(claim(name="a")))
+            return
+        await request.stream(event("ADDED", claim(name="b")), event("DELETED", claim(name="a")))
+        await asyncio.Event().wait()
+
+    async with following(script) as (_, followed):
+        await followed.until(3)
+    assert followed.events == [("LISTED", ["a"]), ("ADDED", ["b"]), ("DELETED", ["a"])]
+    assert followed.failures == []
+
+
+async def test_a_refusal_is_told_and_followed_by_another_list() -> None:
+    answers = [403, 403, 200]
+
+    async def script(request: Request) -> None:
+        if request.is_watch:
+            await asyncio.Event().wait()
+        code = answers.pop(0)
+        await request.answer(listed() if code == 200 else status(code), code)
+
+    async with following(script) as (_, followed):
+        await followed.until(1, failures=2)
+    assert all(isinstance(each, Refused) and not each.is_transient for each in followed.failures)
+
+
+async def test_an_object_that_cannot_be_read_is_no_end() -> None:
+    watches = 0
+
+    async def script(request: Request) -> None:
+        nonlocal watches
+        if not request.is_watch:
+            await request.answer(listed())
+            return
+        watches += 1
+        await request.stream(event("ADDED", claim() | {"spec": 5} if watches < 3 else claim()))
+        await asyncio.Event().wait()
+
+    async with following(script) as (_, followed):
+        await followed.until(4, failures=2)
+    assert [kind for kind, _ in followed.events] == ["LISTED", "LISTED", "LISTED", "ADDED"]
+    assert all(isinstance(each, DecodeError) for each in followed.failures)
+
+
+async def test_what_will_pass_is_told_and_the_watch_goes_on_where_it_was() -> None:
+    answers = [503, 200]
+
+    async def script(request: Request) -> None:
+        if not request.is_watch:
+            await request.answer(listed())
+        elif (code := answers.pop(0)) != 200:
+            await request.answer(status(code), code)
+        else:
+            await request.stream(event("ADDED", claim(name="b")))
+            await asyncio.Event().wait()
+
+    async with following(script) as (_, followed):
+        await followed.until(2, failures=1)
+    assert [kind for kind, _ in followed.events] == ["LISTED", "ADDED"]
+    (failure,) = followed.failures
+    assert isinstance(failure, ClientError)
+    assert failure.is_transient
+
+
+async def test_another_list_can_be_asked_for() -> None:
+    """Also during the wait after a failure, twice at once, and before anything has begun."""
+    lists = 0
+
+    async def script(request: Request) -> None:
+        nonlocal lists
+        if request.is_watch:
+            await asyncio.Event().wait()
+        lists += 1
+        await (request.answer(status(403), 403) if lists == 3 else request.answer(listed(claim(name=f"n{lists}"))))
+
+    async with following(script) as (follower, followed):
+        follower.relist()
+        await followed.until(1)
+        follower.relist()
+        follower.relist()
+        await followed.until(2)
+        follower.relist()
+        await followed.until(2, failures=1)
+        follower.relist()
+        await followed.until(3)
+    assert [names for _, names in followed.events] == [["n1"], ["n2"], ["n4"]]

@@ -1,0 +1,309 @@
+"""The client against servers that lie, that never stop, and that take their time: always a ClientError, in bounds."""
+
+import asyncio
+import gzip
+
+import pytest
+
+from resourceapi.client import AsyncClient, ClientError, InvalidAnswer, Refused, Unreachable
+from resourceapi.objects import DecodeError, v1
+from tests.resourceapi.client.peer import (
+    CLAIM,
+    Json,
+    Request,
+    Script,
+    Waits,
+    claim,
+    client_of,
+    drip,
+    listed,
+    memory,
+    serving,
+    status,
+)
+
+MIB = 1 << 20
+BOMB = gzip.compress(b'"' + bytes(20 * MIB))
+
+
+async def get(client: AsyncClient) -> v1.ResourceClaim:
+    return await client.resource(v1.ResourceClaim).get("one", "default")
+
+
+async def endless(request: Request) -> None:
+    await request.stream(b'{"a": "')
+    while True:
+        await request.piece(b"x" * 65536)
+
+
+async def long(request: Request) -> None:
+    await request.send(b"HTTP/1.1 200 OK\r\ncontent-length: 734003200\r\n\r\n" + b"x" * 65536)
+
+
+async def compressed(request: Request) -> None:
+    await request.answer(BOMB, content_encoding="gzip")
+
+
+async def heads(request: Request) -> None:
+    await request.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await request.send(b"x: " + b"y" * 1000 + b"\r\n")
+
+
+async def informed(request: Request) -> None:
+    while True:
+        await request.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("script", [endless, long, compressed, heads])
+async def test_what_is_too_much_is_not_taken(script: Script) -> None:
+    async with serving(script) as peer:
+        with client_of(peer) as client, memory(8 * MIB), pytest.raises(Unreachable):
+            await get(client)
+    assert "accept-encoding" not in peer.asked[0].headers
+
+
+async def test_a_refusal_without_an_end_is_a_refusal() -> None:
+    async def script(request: Request) -> None:
+        await request.send(b"HTTP/1.1 403 No\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            await request.piece(b"x" * 65536)
+
+    async with serving(script) as peer:
+        with client_of(peer) as client, memory(8 * MIB), pytest.raises(Refused, match="403: HTTP 403"):
+            await get(client)
+
+
+@pytest.mark.parametrize("script", [drip, informed])
+async def test_an_answer_that_drips_has_a_deadline(script: Script) -> None:
+    async with serving(script) as peer:
+        with client_of(peer, timeout=0.2) as client, pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+            await get(client)
+
+
+async def test_answers_that_drip_do_not_hold_up_others() -> None:
+    async def script(request: Request) -> None:
+        await (drip(request) if "slow" in request.path else request.answer(claim()))
+
+    async with serving(script) as peer:
+        with client_of(peer, timeout=60.0) as client:
+            claims = client.resource(v1.ResourceClaim)
+            slow = [asyncio.create_task(claims.get(f"slow-{i}", "default")) for i in range(12)]
+            await peer.until_asked(12)
+            assert (await get(client)).metadata.name == "one"
+            for task in slow:
+                task.cancel()
+            await asyncio.wait(slow)
+
+
+async def test_whoever_gives_up_gives_the_connection_back() -> None:
+    """More than may be under way at once, and none of them holds a place for long."""
+    hanging = asyncio.Event()
+
+    async def script(request: Request) -> None:
+        if "slow" in request.path:
+            await hanging.wait()
+        await request.answer(claim())
+
+    async with serving(script) as peer:
+        with client_of(peer, timeout=60.0) as client:
+            claims = client.resource(v1.ResourceClaim)
+            slow = [asyncio.create_task(claims.get(f"slow-{i}", "default")) for i in range(100)]
+            await peer.until_asked(16)
+            assert peer.connections <= 16
+            for task in slow:
+                task.cancel()
+            assert (await get(client)).metadata.name == "one"
+            await asyncio.wait(slow)
+
+
+async def test_a_name_server_that_hangs_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it occupies no thread that a program waits for at its end."""
+    from threading import Event as Flag
+
+    from resourceapi.client import wire
+
+    answered = Flag()
+    look_up = wire._looked_up
+
+    def hang(host: str, port: int, flags: int) -> list[tuple[str, int]]:
+        return look_up(host, port, flags) if flags else ([], answered.wait())[0]
+
+    monkeypatch.setattr(wire, "_looked_up", hang)
+    async with serving(drip) as peer:
+        peer.url = "http://api.example.com:1"
+        with client_of(peer, timeout=0.05) as client, pytest.raises(Unreachable, match="no answer within"):
+            await get(client)
+    answered.set()
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"name": "../../pwn"}, {"namespace": "kube-system"}, {"name": ""}, {"name": "one\n"}]
+)
+async def test_another_object_than_was_asked_for(metadata: Json) -> None:
+    async with serving(lambda request: request.answer(claim(**metadata))) as peer:
+        with client_of(peer) as client:
+            for objects in (client.resource(v1.ResourceClaim), client.any_version(v1.ResourceClaim)):
+                with pytest.raises(InvalidAnswer, match="the API server answered with another object"):
+                    await objects.get("one", "default")
+            with pytest.raises(InvalidAnswer, match="another object"):
+                await client.raw("v1", "pods", namespaced=True).get("one", "default")
+
+
+async def test_a_changed_object_is_still_the_same_object() -> None:
+    async with serving(lambda request: request.answer(claim(uid="other"))) as peer:
+        with client_of(peer) as client:
+            claims = client.resource(v1.ResourceClaim)
+            found = await claims.get("one", "default")
+            mine = {"metadata": {"name": "one", "namespace": "default", "uid": "mine"}}
+            with pytest.raises(InvalidAnswer, match=r"PATCH .*/one/status: .* uid 'other', not 'mine'"):
+                await claims.apply(mine, "driver", subresource="status")
+            assert (await claims.update(found)).metadata.uid == "other"
+
+
+async def test_a_new_object_has_the_name_that_was_wanted() -> None:
+    answers = [claim(), claim(name="one-x7k2p"), claim(name="two")]
+    async with serving(lambda request: request.answer(answers.pop(0))) as peer:
+        with client_of(peer) as client:
+            claims = client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+            again = {"metadata": {"name": "one", "namespace": "default", "uid": "of-the-one-before"}}
+            assert (await claims.create(again))["metadata"]["uid"] == "u"
+            wanted = {"metadata": {"generateName": "one-", "namespace": "default"}}
+            assert (await claims.create(wanted))["metadata"]["name"] == "one-x7k2p"
+            with pytest.raises(InvalidAnswer, match="does not begin with 'one-'"):
+                await claims.create(wanted)
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default", "uid": "u"}}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"[" * 200_000, POD, [1, 2], None, 5, {}, {"metadata": []}, claim() | {"kind": "X"}, b"\xff", b""]
+)
+async def test_what_is_no_such_object_is_an_error_that_callers_expect(answer: object) -> None:
+    async with serving(lambda request: request.answer(answer)) as peer:
+        with client_of(peer) as client:
+            with pytest.raises((ClientError, DecodeError)):
+                await get(client)
+            with pytest.raises(ClientError):
+                await client.any_version(v1.ResourceClaim).list()
+            if answer != POD:
+                with pytest.raises(ClientError):
+                    await client.raw("v1", "pods", namespaced=True).get("two", "default")
+
+
+async def test_a_pod_is_no_claim() -> None:
+    async with serving(lambda request: request.answer(POD)) as peer:
+        with client_of(peer) as client, pytest.raises(InvalidAnswer, match="answered with a Pod, not a ResourceClaim"):
+            await get(client)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        listed() | {"items": [1]},
+        listed() | {"items": {}},
+        listed() | {"metadata": 5},
+        listed() | {"kind": "PodList"},
+        listed() | {"kind": 5},
+        listed(claim(namespace="other")),
+        {"kind": "ResourceClaimList"},
+    ],
+)
+async def test_lists_that_are_none(answer: object) -> None:
+    async with serving(lambda request: request.answer(answer)) as peer:
+        with client_of(peer) as client, pytest.raises((ClientError, DecodeError)):
+            await client.resource(v1.ResourceClaim).list("default")
+
+
+@pytest.mark.parametrize(
+    "text", ["\xb2", "-1", "1e9", "9" * 5000, "Fri, 31 Dec 1999 23:59:59 GMT", "", "٣".encode().decode("latin-1")]
+)
+async def test_a_retry_after_that_is_none(text: str) -> None:
+    async with serving(lambda request: request.answer(b"{}", 429, retry_after=text)) as peer:
+        with client_of(peer) as client, pytest.raises(Refused) as refused:
+            await get(client)
+    assert refused.value.retry_after is None
+
+
+async def test_a_server_is_not_given_all_the_time_that_it_asks_for() -> None:
+    waits = Waits()
+    async with serving(lambda request: request.answer(b"{}", 429, retry_after="99999999")) as peer:
+        with client_of(peer, attempts=3, wait=waits) as client, pytest.raises(Refused):
+            await get(client)
+    assert all(30.0 <= wait <= 37.5 for wait in waits)
+    assert len(waits) == 2
+
+
+async def test_all_attempts_together_have_a_deadline() -> None:
+    async with serving(lambda request: request.answer(b"{}", 429, retry_after="30")) as peer:
+        with client_of(peer, attempts=3, timeout=0.05) as client, pytest.raises(Unreachable, match=r"within 0\.15 s"):
+            await get(client)
+
+
+@pytest.mark.parametrize("members", [{"details": "x"}, {"details": {"causes": "x"}}, {"message": 5, "reason": []}])
+async def test_a_status_with_other_types(members: Json) -> None:
+    async with serving(lambda request: request.answer(status(504, **members), 504)) as peer:
+        with client_of(peer) as client, pytest.raises(Refused) as refused:
+            await get(client)
+    assert refused.value.code == 504
+    assert not refused.value.is_ahead
+    assert not refused.value.is_missing
+    assert len(str(refused.value)) < 100
+
+
+async def test_a_refusal_is_not_longer_than_a_log_line() -> None:
+    async with serving(lambda request: request.answer(status(403, message="x" * 200_000), 403)) as peer:
+        with client_of(peer) as client, pytest.raises(Refused) as refused:
+            await get(client)
+    assert len(refused.value.message) < 5000
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with serving(lambda request: request.answer({}, 302, location="http://127.0.0.1:1/evil")) as peer:
+        with client_of(peer) as client, pytest.raises(Refused, match="302"):
+            await get(client)
+    assert len(peer.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [bytes(range(256)) * 400, b"", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\n"]
+)
+async def test_what_is_no_http(data: bytes) -> None:
+    async def script(request: Request) -> None:
+        await request.send(data)
+        request.writer.close()
+
+    async with serving(script) as peer:
+        with client_of(peer) as client, pytest.raises(Unreachable, match=f"GET {peer.url}{CLAIM}: "):
+            await get(client)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "..%2f..", "\ud800"])
+async def test_what_is_no_name_never_gets_into_a_path(name: str) -> None:
+    async with serving(lambda request: request.answer(claim())) as peer:
+        with client_of(peer) as client:
+            for place in ((name, "default"), ("one", name)):
+                with pytest.raises(ClientError, match="cannot be a name"):
+                    await client.any_version(v1.ResourceClaim).get(*place)
+    assert peer.asked == []
+
+
+async def test_other_names_are_quoted() -> None:
+    name = "a?b c#d:ü\r\n"
+    async with serving(lambda request: request.answer(claim(name=name))) as peer:
+        with client_of(peer) as client:
+            await client.resource(v1.ResourceClaim).get(name, "default")
+    assert peer.asked[0].target.endswith("/resourceclaims/a%3Fb%20c%23d%3A%C3%BC%0D%0A")
+
+
+@pytest.mark.parametrize("token", ["a\nb", "ü", "\ud800", "a\0b"])
+async def test_a_token_that_is_none_is_not_sent(token: str) -> None:
+    async with serving(lambda request: request.answer(claim())) as peer:
+        with (
+            client_of(peer, credentials={"token": token}) as client,
+            pytest.raises(ClientError, match="cannot be sent"),
+        ):
+            await get(client)
+    assert peer.asked == []
