@@ -1,25 +1,10 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
 import importlib
-import os
 
 import click
 
-# gRPC's core prints to standard error what our own logs say better; it reads this when it is loaded
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-
-_COMMANDS = {
-    "allocate": "allocate_cli",
-    "apiserver": "apiserver_cli",
-    "capture": "capture_cli",
-    "check": "check_cli",
-    "classes": "classes_cli",
-    "demo": "demo_cli",
-    "discover": "discover_cli",
-    "k8srm": "k8srm_cli",
-    "kubelet": "kubelet_cli",
-    "run": "run_cli",
-}
+_COMMANDS = ("allocate", "apiserver", "capture", "check", "classes", "demo", "discover", "k8srm", "kubelet", "run")
 
 
 class _Lazy(click.Group):
@@ -33,7 +18,7 @@ class _Lazy(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"nodeplug.{_COMMANDS[cmd_name]}"), cmd_name)
+        command = getattr(importlib.import_module(f"nodeplug.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

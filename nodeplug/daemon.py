@@ -1,32 +1,45 @@
-"""The daemon: host -> inventory -> assignment -> the two fronts, and what was handed out on disk.
+"""The daemon: host -> inventory -> assignment -> the two fronts; who holds what on disk, and who looks after it.
 
-Order at start: lock the state, read the ledger, scan, write CDI specs, serve, register. At the end: sockets go, leases
-stay.
+Every long-lived part runs in one group: one that dies ends them all, with its name in the log, and whoever supervises
+the process starts it again. At the end sockets go, and leases stay.
 """
 
 import asyncio
-import contextlib
 import logging
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from checkpoint import Ledger, StateLocked
+from checkpoint import Ledger
+from checkpoint.reconciler import Reconciler
+from folderwatch import FolderWatcher
 from hostdevices import Diff, Host, Scanner
-from hostdevices.assignment import Assignment, assign
 from hostdevices.health import HealthTracker, needs_polling
+from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
-from hostdevices.watch import Watcher, default_sources
-from nodeplug.config import Config, Settings
-from nodeplug.fronts import Front, WithinLimits, device_plugins, dra_plugin
-from nodeplug.systemd import notify
+from hostdevices.watching.watch import Watcher, default_sources
+from nodeplug.config import Config
+from nodeplug.fronts import device_plugins, dra_plugin, needs_dra, witnesses
+from nodeplug.metrics import Metric, ScanStatus, collect
+from nodeplug.readiness import why_not_ready
+from nodeplug.status_server import StatusServer
+from nodeplug.systemd import notify, watchdog
+from resources.assignment import Assignment, assign
 
 if TYPE_CHECKING:
+    from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
 
+END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
+
+
+class PartFailed(Exception):
+    """A part of the daemon has ended although nobody asked it to; says which one, and why."""
 
 
 class Daemon:
@@ -37,70 +50,95 @@ class Daemon:
         self._config = config
         self._host = host
         self._observer = observer
-        self._stopping = asyncio.Event()
+        self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
+        self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+        self._is_owner = False  # of the state; until then an older instance has it
+        self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once the state is ours
         self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
 
-    def stop(self) -> None:
-        """Ask `run` to end."""
-        self._stopping.set()
-
     async def run(self) -> None:
-        """Offer the devices until `stop`.
+        """Offer the devices until cancelled.
 
-        Raises `StateLocked`, OSError where a folder cannot be used, `CannotOffer` where DRA has no API server.
+        Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server,
+        `PartFailed` where a part ended.
         """
         settings = self._config.settings
-        async with contextlib.AsyncExitStack() as stack:
-            dra = dra_plugin(self._config, self._host)
-            if dra is not None:
-                stack.push_async_callback(dra.stop)
-                await dra.serve_early()
-            ledger = await _open_ledger(settings, self._host)
-            stack.push_async_callback(ledger.close)
-            plugins = device_plugins(self._config, self._host, ledger)
-            if plugins is not None:
-                stack.push_async_callback(plugins.stop)
-            if dra is not None:
-                stack.push_async_callback(dra.stop)  # what it still does needs the ledger
-                await dra.take(ledger)
-            stack.enter_context(_metrics(settings, plugins, dra))
-            stack.callback(notify, "STOPPING=1")
-            # DRA first: where the ledger was lost it leases again what pods have, before the other API gives it away
-            await self._until_stopped([front for front in (dra, plugins) if front is not None])
-        log.info("stopped; leases stay")
-
-    async def _until_stopped(self, fronts: Sequence[Front]) -> None:
-        tasks = [asyncio.ensure_future(work) for work in (self._follow_the_host(fronts), self._stopping.wait())]
+        boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
+        ledger = Ledger(Path(settings.state_directory), boot_id)
+        watcher = FolderWatcher()
         try:
-            (first, *_), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            first.result()  # raises what ended it
+            await ledger.read()
+            await self._run_parts(ledger, watcher)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            notify("STOPPING=1")
+            watcher.close()
+            await ledger.close()
 
-    async def _follow_the_host(self, fronts: Sequence[Front]) -> None:
+    async def _run_parts(self, ledger: Ledger, watcher: FolderWatcher) -> None:
+        config = self._config
+        dra = dra_plugin(config, self._host, self._presence, ledger, watcher) if needs_dra(config, ledger) else None
+        plugins = device_plugins(config, self._host, self._presence, ledger, watcher)
+        reconciler = Reconciler(ledger, witnesses(config, self._host, plugins, dra))
+        reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
+        parts: dict[str, Coroutine[Any, Any, None]] = {
+            "state": self._take(ledger),
+            "watchdog": watchdog(),
+            "reconciler": _once_owned(ledger, reconciler.run),
+            "host": self._follow_the_host(ledger, plugins, dra),
+            # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
+            "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
+        }
+        if dra is not None:
+            parts["DRA"] = dra.run()
+        if config.settings.metrics_address:
+            parts["status page"] = self._status_server(plugins, dra).run()
+        await _together(parts, may_end={"state"})
+
+    async def _take(self, ledger: Ledger) -> None:
+        await ledger.take(self._config.settings.lock_wait_seconds)
+        self._is_owner = True
+
+    def _status_server(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:
+        def metrics() -> Iterator[Metric]:
+            return collect(plugins.status(), dra.status() if dra else None, self._scan() if self._scan else None)
+
+        def not_ready() -> list[str]:
+            if not (self._is_owner or self._serves_at_once):
+                return []
+            if self._offered is None:
+                return ["the devices of this node are not read yet"]
+            return why_not_ready(plugins.status(), dra.status() if dra else None)
+
+        return StatusServer(self._config.settings.metrics_address, metrics, not_ready)
+
+    async def _follow_the_host(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         started = False
-        async with self._watcher() as watcher, _background(self._poll_health(watcher)):
-            async for inventory, diff in watcher:
-                for problem in inventory.problems:
-                    log.debug("unreadable: %s: %s", problem.where, problem.reason)
-                assignment = assign(inventory, self._config.resources)
-                for front in fronts:
-                    await front.update(assignment.devices)
-                self._offered = assignment.owners.keys()
-                offered = [device for devices in assignment.devices.values() for device in devices]
-                (self._polled.set if needs_polling(offered) else self._polled.clear)()
-                if self._observer is not None:
-                    self._observer(assignment, diff)
-                if not started:
-                    for front in fronts:
-                        await front.start()
-                    started = True
-                    log.info("offering %d resources", len(self._config.resources))
-                    notify("READY=1")
+        async with self._watcher() as watcher:
+            self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
+            polling = asyncio.create_task(self._poll_health(watcher))
+            try:
+                async for inventory, diff in watcher:
+                    for problem in inventory.problems:
+                        log.debug("unreadable: %s: %s", problem.where, problem.reason)
+                    assignment = assign(inventory, self._config.resources)
+                    offered = [device for devices in assignment.devices.values() for device in devices]
+                    held = [inventory.devices[x] for x in ledger.devices() & inventory.devices.keys()]
+                    self._presence.update(inventory.devices, [*held, *offered])
+                    plugins.update(_of_api(assignment, self._config, "dra"))
+                    if dra is not None:
+                        dra.update(assignment.devices)
+                    self._offered = assignment.owners.keys()
+                    (self._polled.set if needs_polling(offered) else self._polled.clear)()
+                    if self._observer is not None:
+                        self._observer(assignment, diff)
+                    if not started:
+                        started = True
+                        log.info("offering %d resources", len(self._config.resources))
+                        notify("READY=1")
+            finally:
+                polling.cancel()
 
     def _watcher(self) -> Watcher:
         globs = self._config.path_globs
@@ -121,54 +159,77 @@ class Daemon:
 
 
 async def run_until_signalled(config: Config, host: Host) -> None:
-    """Run a daemon until SIGTERM or SIGINT; a second signal ends the process at once. Raises what `Daemon.run` does."""
-    daemon = Daemon(config, host)
-    loop = asyncio.get_running_loop()
+    """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
 
-    def on_signal(number: signal.Signals) -> None:
+    SIGHUP changes nothing: the configuration is read at the start. Whatever ends the daemon, the process ends some
+    seconds later, also where a thread hangs in the kernel. Raises what `Daemon.run` does.
+    """
+    loop = asyncio.get_running_loop()
+    running = asyncio.ensure_future(Daemon(config, host).run())
+
+    def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
-        daemon.stop()
+        _end_in_time()
+        running.cancel()
         loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
-    await daemon.run()
+        loop.add_signal_handler(number, stop, number)
+    text = "SIGHUP: the configuration is read at the start only; restart nodeplug to change it"
+    loop.add_signal_handler(signal.SIGHUP, log.warning, text)
+    try:
+        await running
+    except asyncio.CancelledError:
+        log.info("stopped; leases stay")
+    finally:
+        _end_in_time()
 
 
-async def _open_ledger(settings: Settings, host: Host) -> Ledger:
-    """Open the ledger; during an upgrade the old instance may hold it for a moment still."""
-    boot_id = host.read("/proc/sys/kernel/random/boot_id") or "unknown"
-    deadline = asyncio.get_running_loop().time() + settings.lock_wait_seconds
-    while True:
+def _end_in_time() -> None:
+    """End the process in `END_PATIENCE` seconds, should it not have ended by then."""
+
+    def end() -> None:
+        log.error("a thread did not end within %g s: the process ends without it", END_PATIENCE)
+        os._exit(1)
+
+    timer = threading.Timer(END_PATIENCE, end)
+    timer.daemon = True
+    timer.start()
+
+
+async def _together(parts: dict[str, Coroutine[Any, Any, None]], may_end: Collection[str]) -> None:
+    """Run all parts until cancelled. Raises what ended one, as it is, with a note that names the part."""
+
+    async def run(name: str, part: Coroutine[Any, Any, None]) -> None:
         try:
-            return await Ledger.open(Path(settings.state_directory), boot_id)
-        except StateLocked:
-            if asyncio.get_running_loop().time() >= deadline:
-                raise
-            await asyncio.sleep(0.05)
+            await part
+        except Exception as error:
+            error.add_note(f"part {name}")
+            raise
+        if name not in may_end:
+            raise PartFailed(f"{name} has ended although nobody asked it to")
 
-
-@contextlib.asynccontextmanager
-async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)
     try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+        async with asyncio.TaskGroup() as group:
+            for name, part in parts.items():
+                group.create_task(run(name, part), name=name)
+    except BaseExceptionGroup as several:
+        raise _first(several) from None
 
 
-@contextlib.contextmanager
-def _metrics(settings: Settings, plugins: WithinLimits | None, dra: "DraPlugin | None") -> Iterator[None]:
-    if not settings.metrics_address:
-        yield
-        return
-    from nodeplug.metrics import Metrics  # 5 MiB that only those carry who want them
+async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await ledger.owned()
+    await run()
 
-    host, _, port = settings.metrics_address.rpartition(":")
-    metrics = Metrics(plugins.status if plugins else tuple, dra.status if dra else None)
-    metrics.start(host.strip("[]"), int(port))
-    try:
-        yield
-    finally:
-        metrics.stop()
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first of errors in groups, with its own cause; the others are what ended with it."""
+    while isinstance(error, BaseExceptionGroup):
+        for other in error.exceptions[1:]:
+            log.error("ended with it: %r", other)
+        error = error.exceptions[0]
+    return error
+
+
+def _of_api(assignment: Assignment, config: Config, other: str) -> dict[str, Any]:
+    return {x.name: assignment.devices[x.name] for x in config.resources if x.api != other}

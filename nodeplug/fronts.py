@@ -1,27 +1,33 @@
-"""The daemon's two fronts, made from a configuration: which resources each of them offers, and where it does.
+"""What the daemon wires together, made from a configuration: its two fronts, and the witnesses of who holds what.
 
-The DRA side is imported only where a resource is offered through it: it brings the client of the API server, and that
-brings TLS.
+The DRA side is imported only where something is offered through it, or held from before: it brings the client of the
+API server, and that brings TLS.
 """
 
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from checkpoint import Ledger
+from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
-from hostdevices import Device, Host
-from hostdevices.resource import Resource
+from folderwatch import FolderWatcher
+from hostdevices import Host
+from hostdevices.pod_cgroups import running_pods
+from hostdevices.presence import Presence
+from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings
-from nodeplug.config.limits import why_too_long
+from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
-    from dra_plugin import DraPlugin, Place
+    from dra_plugin import DraPlugin, DriverOptions
 
-_PATIENCE = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
+_API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
+_RENUMBERED = frozenset(kind for kind, reader in BY_KIND.items() if reader.can_be_renumbered)
+_SLICES = 8 * 1024 * 1024  # bytes that the ResourceSlices of this node may have: those of 10,000 devices do not
 log = logging.getLogger("nodeplug")
 
 
@@ -29,70 +35,70 @@ class CannotOffer(Exception):
     """What a resource's API needs is not there; says what and where to set it."""
 
 
-class Front(Protocol):
-    """One of the kubelet's APIs: `update` before `start`, and after it whenever the devices change."""
-
-    async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now."""
-        ...
-
-    async def start(self) -> None:
-        """Serve and register."""
-        ...
-
-    async def stop(self) -> None:
-        """Stop serving. Idempotent."""
-        ...
-
-
-class WithinLimits:
-    """The device plugin side without the resources whose lists the kubelet would refuse, by dropping the plugin."""
-
-    def __init__(self, plugins: DevicePlugins, resources: Sequence[Resource]) -> None:
-        """Pass on to `plugins` what fits."""
-        self._plugins = plugins
-        self._shares = {resource.name: resource.shares for resource in resources}
-        self._too_long: dict[str, str] = {}
-        self.start, self.stop, self.status = plugins.start, plugins.stop, plugins.status
-
-    async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now, but for those that have too many."""
-        reasons = {name: why_too_long(len(assigned[name]), shares) for name, shares in self._shares.items()}
-        for name, reason in reasons.items():
-            if reason and reason != self._too_long.get(name):
-                log.error("not offered: %s", reason, extra={"resource": name})
-        self._too_long = reasons
-        await self._plugins.update({name: () if reason else assigned[name] for name, reason in reasons.items()})
+def device_plugins(
+    config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher
+) -> DevicePlugins:
+    """Make the device plugin side. Without any resource it serves what pods have from before."""
+    return DevicePlugins(
+        [resource for resource in config.resources if resource.api != "dra"],
+        host,
+        presence,
+        ledger,
+        paths_of(config.settings),
+        watcher,
+        through_watcher=config.settings.register_through_plugin_watcher,
+        renumbered=_RENUMBERED,
+        transport=config.settings.transport,
+    )
 
 
-def device_plugins(config: Config, host: Host, ledger: Ledger) -> WithinLimits | None:
-    """Make the device plugin side; None where no resource is offered through it."""
-    resources = [resource for resource in config.resources if resource.api != "dra"]
-    if not resources:
-        return None
-    through_watcher = config.settings.register_through_plugin_watcher
-    plugins = DevicePlugins(resources, host, ledger, paths_of(config.settings), through_watcher)
-    return WithinLimits(plugins, resources)
+def needs_dra(config: Config, ledger: Ledger) -> bool:
+    """Tell whether a resource is offered through DRA, or a claim holds something from before."""
+    return any(resource.api != "device-plugin" for resource in config.resources) or bool(ledger.resources("dra"))
 
 
-def dra_plugin(config: Config, host: Host) -> "DraPlugin | None":
-    """Make the DRA side; None where no resource is offered through it. Raises `CannotOffer`."""
-    resources = [resource for resource in config.resources if resource.api != "device-plugin"]
-    if not resources:
-        return None
+def dra_plugin(config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher) -> "DraPlugin":
+    """Make the DRA side. Raises `CannotOffer` where resources are offered through it and there is no API server."""
     from dra_plugin import DraPlugin
-    from resourceapi.client import Client, CredentialsError, from_kubeconfig, in_cluster
+    from resourceapi.client import AsyncClient, CredentialsError, Limits, from_kubeconfig, in_cluster
 
+    resources = [resource for resource in config.resources if resource.api != "device-plugin"]
     path = config.settings.kubeconfig
     credentials = from_kubeconfig(Path(path)) if path else in_cluster()
+    client: AsyncClient | None = AsyncClient(credentials, timeout=_API_TIMEOUT, limits=Limits(collection=_SLICES))
     try:
         credentials()  # what is missing is said now, and not with every request
     except CredentialsError as error:
-        names = ", ".join(resource.name for resource in resources)
-        raise CannotOffer(
-            f"{names}: DRA needs the API server: {error}; set settings.kubeconfig, or `api: device-plugin`"
-        ) from error
-    return DraPlugin(resources, host, Client(credentials, timeout=_PATIENCE), place_of(config.settings))
+        if resources:
+            names = ", ".join(resource.name for resource in resources)
+            raise CannotOffer(
+                f"{names}: DRA needs the API server: {error}; set settings.kubeconfig, or `api: device-plugin`"
+            ) from error
+        client = None
+    if not resources:
+        log.info("claims have devices that are not offered through DRA any more; their pods can end")
+    options = driver_options(config.settings)
+    return DraPlugin(resources, host, presence, ledger, client, options, watcher)
+
+
+def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:
+    """Return who can say who holds what."""
+    settings = config.settings
+    kubelet = Path(settings.kubelet_root)
+    driver = settings.driver_name if dra is not None else ""
+    nodes = {settings.node_name, os.environ.get("NODE_NAME", ""), socket.gethostname().lower()}
+    return NodeWitnesses(
+        PodResources(
+            kubelet / "pod-resources/kubelet.sock",
+            plugins.serves,
+            driver,
+            sorted(filter(None, nodes)),
+            settings.transport,
+        ),
+        KubeletFiles(kubelet / "device-plugins", kubelet, plugins.serves, driver),
+        lambda: running_pods(host),
+        dra.wanted if dra is not None else None,
+    )
 
 
 def paths_of(settings: Settings) -> Paths:
@@ -101,22 +107,21 @@ def paths_of(settings: Settings) -> Paths:
     return Paths(
         device_plugins=kubelet / "device-plugins",
         plugins_registry=kubelet / "plugins_registry",
-        pod_resources=kubelet / "pod-resources" / "kubelet.sock",
         cdi=Path(settings.cdi_directory),
     )
 
 
-def place_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> "Place":
+def driver_options(settings: Settings, environment: Mapping[str, str] = os.environ) -> "DriverOptions":
     """Return who the DRA driver is and where the kubelet and the runtime look, by the settings and the pod's facts."""
-    from dra_plugin import Folders, Place
+    from dra_plugin import DriverOptions, Folders
 
-    paths = paths_of(settings)
-    return Place(
+    kubelet = Path(settings.kubelet_root)
+    return DriverOptions(
         driver=settings.driver_name,
         node=settings.node_name or environment.get("NODE_NAME", "") or socket.gethostname().lower(),
-        folders=Folders(paths.plugins_registry, Path(settings.kubelet_root) / "plugins" / settings.driver_name),
-        pod_resources=paths.pod_resources,
-        cdi=paths.cdi,
+        folders=Folders(kubelet / "plugins_registry", kubelet / "plugins" / settings.driver_name),
+        cdi=Path(settings.cdi_directory),
         pod_uid=environment.get("POD_UID", ""),
         allowed_mounts=settings.allowed_mounts,
+        transport=settings.transport,
     )

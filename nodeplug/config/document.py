@@ -20,7 +20,8 @@ Path: TypeAlias = tuple[str | int, ...]
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n"})
+_BOOLEANS = ("true", "false")
+_TRUTHS = frozenset({*_BOOLEANS, "yes", "no", "on", "off", "y", "n"})
 _TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
 _MISSING: Any = object()
 
@@ -105,17 +106,19 @@ class Document:
         if taken_for == "nothing":
             return self._wrong_type(path, "this has no value", f"give {_wanted(options)} or leave the key out")
         if taken_for == "a truth value" and any(isinstance(option, mi.BoolType) for option in options):
-            if text.lower() in ("true", "false"):
+            if text.lower() in _BOOLEANS:
                 return text.lower() == "true"
             return self._wrong_type(path, f"{text} may mean true, false or a text", "write true or false")
         if taken_for == "a number" and integer and _INTEGER.fullmatch(text):
             return self._integer(int(text), integer, path, help_text)
-        if taken_for and texts:
+        is_open = any(isinstance(option, mi.StrType) for option in texts)
+        if taken_for and is_open:
             return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
-        if not texts:
+        is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
+        if not is_open and (taken_for or is_quoted or not texts):
             hint = "leave the quotes out" if not node.plain and _taken_for(text) else help_text
             return self._wrong_type(path, f"this must be {_wanted(options)}, not {_quoted(text)}", hint)
-        return self._text(text, texts, path, help_text)
+        return self._text(text, options, path, help_text)
 
     def _integer(self, number: int, wanted: mi.IntType, path: Path, help_text: str) -> Any:
         if wanted.ge is not None and number < wanted.ge:
@@ -124,19 +127,20 @@ class Document:
             return self._wrong_type(path, f"{number} is more than {wanted.le}", help_text)
         return number
 
-    def _text(self, text: str, wanted: list[mi.StrType | mi.LiteralType], path: Path, help_text: str) -> Any:
+    def _text(self, text: str, wanted: list[mi.Type], path: Path, help_text: str) -> Any:
         if _CONTROL.search(text):
             return self._wrong_type(path, "this text has a control character", "line breaks are some, too")
         choices: list[str] = []
         for option in wanted:
             if isinstance(option, mi.LiteralType):
                 choices += [str(value) for value in option.values]
-            elif option.pattern is None or re.search(option.pattern, text):
+            elif isinstance(option, mi.StrType) and (option.pattern is None or re.search(option.pattern, text)):
                 return text
         if text in choices:
             return text
         if choices:
-            return self._wrong_type(path, f"unknown value {_quoted(text)}", suggestion(text, choices))
+            booleans = _BOOLEANS if any(isinstance(option, mi.BoolType) for option in wanted) else ()
+            return self._wrong_type(path, f"unknown value {_quoted(text)}", suggestion(text, (*choices, *booleans)))
         pattern = next((x.pattern for x in wanted if isinstance(x, mi.StrType)), None)
         return self._wrong_type(path, f"{_quoted(text)} does not fit {pattern}", help_text)
 
@@ -180,7 +184,8 @@ def _wanted(options: Iterable[mi.Type]) -> str:
             case mi.StrType():
                 words["a text"] = None
             case mi.LiteralType():
-                words["one of " + ", ".join(str(value) for value in option.values)] = None
+                one_of = "one of " if len(option.values) > 1 else ""
+                words[one_of + ", ".join(str(value) for value in option.values)] = None
             case mi.IntType():
                 words["a whole number"] = None
             case mi.BoolType():

@@ -8,18 +8,18 @@ from typing import TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from dra_plugin.attributes import MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
-from dra_plugin.counters import MOST_COUNTERS
-from dra_plugin.device_class import class_name
+from dra_plugin.publishing.attributes import MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
+from dra_plugin.publishing.counters import MOST_COUNTERS
+from dra_plugin.publishing.device_class import class_name
 from hostdevices.attributes import STANDARD
 from hostdevices.readers.sysfs import TEXT_LIMIT
-from hostdevices.resource import Capacity, DraOptions, Partition
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.schema import CapacityEntry, DraEntry, PartitionEntry, ResourceEntry, Value
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
 from resourceapi.objects.names import dns_label, dns_subdomain
 from resourceapi.objects.slice_rules import binding_conditions
+from resources.resource import Capacity, DraOptions, Partition
 
 _Amount: TypeAlias = int | str
 _NUMBERS = range(-(2**63), 2**63)

@@ -5,14 +5,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hostdevices.groups import PathSet
-from hostdevices.resource import Resource
-from hostdevices.selector import path_globs
 from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, Finding
 from nodeplug.config.resources import check_settings, check_together, resource
 from nodeplug.config.schema import File, ResourceEntry, Settings
 from nodeplug.config.tree import SIZE_LIMIT, Unreadable, parse
+from resources.groups import PathSet
+from resources.resource import Resource
+from resources.selector import path_globs
 
 _BUILTIN = Path(__file__).parents[1] / "builtin.yaml"
 

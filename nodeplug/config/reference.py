@@ -14,7 +14,6 @@ import msgspec.inspect as mi
 from msgspec import NODEFAULT, UNSET, Struct
 
 from hostdevices.attributes import ATTRIBUTES, STANDARD
-from hostdevices.presets import PRESETS
 from nodeplug.config.schema import (
     AccessEntry,
     CapacityEntry,
@@ -28,6 +27,7 @@ from nodeplug.config.schema import (
     Select,
     Settings,
 )
+from resources.presets import PRESETS
 
 _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("The file", File),

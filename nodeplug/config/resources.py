@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from hostdevices import template
+from deviceplugin.limits import why_too_long
 from hostdevices.attributes import ATTRIBUTES, STANDARD
-from hostdevices.groups import Group, PathSet
-from hostdevices.mounts import NEVER_BELOW, is_below, is_taken
-from hostdevices.resource import DraOptions, Mount, NodeAccess, Resource
-from hostdevices.selector import Paths, Selection
 from nodeplug.config.document import Document, Path, suggestion
-from nodeplug.config.limits import why_too_long
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
+from resources import template
+from resources.groups import Group, PathSet
+from resources.mounts import NEVER_BELOW, is_below, is_taken
+from resources.resource import DraOptions, Mount, NodeAccess, Resource
+from resources.selector import Paths, Selection
 
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -79,7 +79,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
     for i, glob in enumerate(nodes):
         check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
-    if entry.cdi and not _CDI_KIND.fullmatch(entry.name):
+    needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
+    if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
         document.at((*path, "name"), message)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
@@ -217,8 +218,8 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
 
 
 def _access(document: Document, path: Path, entry: AccessEntry, owner: ResourceEntry) -> NodeAccess:
-    if not owner.cdi and owner.api != "dra":
-        document.at((*path, "access"), "only CDI can say who owns a node", "add `cdi: true` to the resource")
+    if owner.cdi is False and owner.api != "dra":
+        document.at((*path, "access"), "only CDI can say who owns a node", "leave `cdi: false` out")
     mode = None if entry.mode is UNSET else int(entry.mode, 8)
     return NodeAccess(
         None if entry.uid is UNSET else entry.uid,

@@ -9,7 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from hostdevices.resource import Api, HealthPolicy, PreferredPolicy, TaintPolicy
+from grpcunix import Transport
+from resources.resource import Api, CdiPolicy, HealthPolicy, PreferredPolicy, TaintPolicy
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
@@ -60,6 +61,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     register_through_plugin_watcher: Annotated[
         bool, Meta(description="Register through `plugins_registry` instead of at kubelet.sock.")
     ] = False
+    transport: Annotated[
+        Transport,
+        Meta(
+            description="What speaks gRPC with the kubelet: nodeplug's own transport, or the package grpcio, which "
+            "takes 15 MiB more."
+        ),
+    ] = "builtin"
     metrics_address: Annotated[
         str,
         Meta(
@@ -149,7 +157,7 @@ class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 class AccessEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Who owns device nodes inside the container, so that others than root can open them.
 
-    Needs `cdi: true`, unless the resource has `api: dra`.
+    Only CDI can say so: not with `cdi: false`, and without effect in a runtime that has CDI switched off.
     """
 
     uid: Annotated[_Owner | UnsetType, Meta(description="The owner. Without: as on the host.")] = UNSET
@@ -277,8 +285,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = {}
     cdi: Annotated[
-        bool, Meta(description="Whether nodes are handed out as CDI devices. Through DRA they always are.")
-    ] = False
+        CdiPolicy,
+        Meta(
+            description="How device nodes are handed out. `auto`: plainly and by CDI names, for runtimes without CDI "
+            "ignore the names. `true`: by names alone; a container that starts again finds its device wherever it is "
+            "then. `false`: plainly alone. Through DRA it is always by names."
+        ),
+    ] = "auto"
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
     preferred: Annotated[
         PreferredPolicy,

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from msgspec import UNSET
 
 from hostdevices.attributes import ATTRIBUTES, STANDARD
-from hostdevices.groups import Functions, Group, PathMember, PathSet, SameAttribute, Within
-from hostdevices.matching import path_pattern
-from hostdevices.mounts import is_plain
-from hostdevices.presets import PRESETS, preset
+from hostdevices.globs import path_pattern
 from hostdevices.readers import READERS
-from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.schema import GroupEntry, Select, Texts, Value
+from resources.groups import Functions, Group, PathMember, PathSet, SameAttribute, Within
+from resources.mounts import is_plain
+from resources.presets import PRESETS, preset
+from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
 
 KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob

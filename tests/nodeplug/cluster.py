@@ -11,8 +11,8 @@ from kubelet.devicemanager import Device
 from kubelet.dramanager import ApiCluster
 from kubelet.stubs import DevicePluginStub, DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
-from nodeplug.kubelet_api import ClusterNode
-from nodeplug.kubelet_cluster import background
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import background
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, Stand, pod, slice_
 
 NODE = "n1"

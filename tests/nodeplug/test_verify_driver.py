@@ -5,7 +5,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from nodeplug.kubelet_cli import kubelet
+from nodeplug.commands.kubelet import kubelet
 from tests.deviceplugin.host import MadeUpHost
 
 LAUNCHER = """

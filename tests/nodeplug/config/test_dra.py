@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_plugin.device_class import device_class
-from hostdevices.resource import Capacity, DraOptions, Partition
+from dra_plugin.publishing.device_class import device_class
 from nodeplug.config import ConfigError, loads
 from resourceapi.objects import validate_create
+from resources.resource import Capacity, DraOptions, Partition
 from tests.dra_plugin.offering import DRIVER, device, offering, published
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
@@ -72,8 +72,8 @@ def test_everything_that_parts_can_say() -> None:
 
 
 def test_through_dra_nodes_are_always_cdi_devices_so_they_can_have_owners() -> None:
-    assert one("select: kvm\napi: dra\naccess: {uid: 5}").access is not None
-    (found,) = wrong_with("select: kvm\napi: both\naccess: {uid: 5}")
+    assert one("select: kvm\napi: dra\ncdi: false\naccess: {uid: 5}").access is not None
+    (found,) = wrong_with("select: kvm\napi: both\ncdi: false\naccess: {uid: 5}")
     assert found.startswith("only CDI can say who owns a node")
 
 

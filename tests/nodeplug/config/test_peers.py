@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from hostdevices import Device, Inventory, scan
-from hostdevices.assignment import assign
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
+from resources.assignment import assign
 from tests.hostdevices.machine import interface, rdma, sound
 from tests.hostdevices.tree import Tree
 

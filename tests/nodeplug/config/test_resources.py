@@ -2,9 +2,9 @@
 
 import pytest
 
-from hostdevices.resource import Mount, NodeAccess
 from nodeplug.config import loads
 from nodeplug.config.resources import why_not_a_name
+from resources.resource import Mount, NodeAccess
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
 LONG = "a" * 63
@@ -84,7 +84,21 @@ def test_a_resource_with_everything() -> None:
 
 
 def test_access_says_only_what_is_given() -> None:
-    assert one('select: kvm\ncdi: true\naccess: {mode: "660"}').access == NodeAccess(None, None, 0o660)
+    assert one('select: kvm\naccess: {mode: "660"}').access == NodeAccess(None, None, 0o660)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [("", "auto"), ("cdi: auto", "auto"), ('cdi: "auto"', "auto"), ("cdi: true", True), ("cdi: false", False)],
+)
+def test_nodes_go_both_ways_unless_the_resource_says_otherwise(text: str, policy: object) -> None:
+    assert one(f"select: kvm\n{text}").cdi == policy
+
+
+@pytest.mark.parametrize("policy", ["auto", "true"])
+def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) -> None:
+    found = one(f"select: kvm\ncdi: {policy}\naccess: {{gid: 20}}")
+    assert found.access == NodeAccess(None, 20, None)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +135,7 @@ def test_access_says_only_what_is_given() -> None:
             "a is not an absolute path without empty, `.` or `..` components",
         ),
         ("mounts: [{hostPath: /fw}, {hostPath: /fw/a, containerPath: /fw}]", "two mounts at /fw"),
-        ("access: {uid: 5}", "only CDI can say who owns a node; add `cdi: true` to the resource"),
+        ("cdi: false\naccess: {uid: 5}", "only CDI can say who owns a node; leave `cdi: false` out"),
     ],
 )
 def test_what_a_resource_may_not_say(text: str, message: str) -> None:
@@ -139,9 +153,10 @@ def test_a_name_that_is_no_cdi_kind_cannot_have_cdi() -> None:
           - {name: example.com/a.b, select: kvm}
           - {name: example.com/c.d, select: kvm, cdi: true}
           - {name: 1.example/x, select: kvm, cdi: true}
+          - {name: example.com/e.f, select: kvm, access: {gid: 20}}
     """) == [
-        "3:12: example.com/c.d cannot be a CDI kind: it begins with a letter and has no dot after the slash",
-        "4:12: 1.example/x cannot be a CDI kind: it begins with a letter and has no dot after the slash",
+        f"{place}: {name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
+        for place, name in (("3:12", "example.com/c.d"), ("4:12", "1.example/x"), ("5:12", "example.com/e.f"))
     ]
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hostdevices.groups import Functions, PathMember, PathSet, SameAttribute, Within
-from hostdevices.presets import PRESETS, preset
-from hostdevices.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
 from nodeplug.config import loads
+from resources.groups import Functions, PathMember, PathSet, SameAttribute, Within
+from resources.presets import PRESETS, preset
+from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
 

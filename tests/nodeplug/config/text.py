@@ -4,8 +4,8 @@ from textwrap import dedent
 
 import pytest
 
-from hostdevices.resource import Resource
 from nodeplug.config import ConfigError, loads
+from resources.resource import Resource
 
 
 def one(text: str) -> Resource:

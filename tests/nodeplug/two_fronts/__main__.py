@@ -39,7 +39,7 @@ def many(seeds: Sequence[int]) -> int:
             return 1
         except KeyboardInterrupt:
             break
-        if done % 500 == 0 or done == len(seeds):
+        if done % 100 == 0 or done == len(seeds):
             print(f"{done} interleavings, {figures['steps']} steps, {time.monotonic() - began:.0f} s", flush=True)
     width = max(map(len, figures), default=0)
     for what, count in sorted(figures.items()):

@@ -4,109 +4,181 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
 
-import grpc
-
+from deviceplugin.server import DevicePluginServicer
 from dra_plugin.driver import ClaimFailed, ClaimRef
 from dra_plugin.errors import NotAnsweredInTime
+from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.nodeplug.two_fronts import rules
-from tests.nodeplug.two_fronts.cluster import Claim, Cluster, Pod
+from tests.nodeplug.two_fronts.cluster import Claim, Cluster
 from tests.nodeplug.two_fronts.daemon import Daemon
 from tests.nodeplug.two_fronts.disk import Disk
 from tests.nodeplug.two_fronts.host import LivingHost, device_of
+from tests.nodeplug.two_fronts.kubelet import Container, Pod
+from tests.nodeplug.two_fronts.runtime import NotStarted, Runtime
 
 _KINDS = {  # of refusals, by words that they have
     "held by another": ("has given",),
     "unhealthy": ("is unhealthy",),
-    "withheld": ("withheld",),
     "not offered": ("not offered",),
-    "changed since the scan": ("no longer what was offered", "scanned anew"),
-    "the disk refuses": ("No space left", "Read-only", "no lease can be recorded", "no CDI spec", "cannot"),
+    "changed since the scan": ("no longer what was offered", "scanned anew", "changed since"),
+    "stale node": ("the container was given",),
+    "gone": ("is gone",),
+    "the disk refuses": ("No space left", "Read-only", "no lease can be recorded", "CDI spec", "cannot"),
+    "not known yet": ("nothing is handed out until it is", "has no lease"),
     "no claim": ("retrieve claim", "not allocated", "got replaced"),
 }
 
 
-class _Refused(Exception):
-    """The answer is an error."""
-
-
 class _Context:
-    """Of a call to a servicer."""
+    """Of a call that waits without end."""
 
-    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        raise _Refused(details)
+    def time_remaining(self) -> float | None:
+        return None
 
 
-_CONTEXT: Any = _Context()
+_CONTEXT = _Context()
 
 
 class Calls:
-    """Makes calls to one daemon."""
+    """Makes calls to one daemon, as the kubelet that is registered with it."""
 
     def __init__(
-        self, daemon: Daemon, cluster: Cluster, host: LivingHost, disk: Disk, tell: Callable[[str], None]
+        self,
+        daemon: Daemon,
+        cluster: Cluster,
+        host: LivingHost,
+        runtime: Runtime,
+        disk: Disk,
+        tell: Callable[[str], None],
     ) -> None:
         self.lists: dict[str, dict[str, bool]] = {}
         self.figures: Counter[str] = Counter()
         self._daemon, self._cluster, self._host, self._disk, self._tell = daemon, cluster, host, disk, tell
+        self._kubelet, self._runtime = cluster.kubelet, runtime
         self._in_flight: set[tuple[str, str]] = set()
-        self._listening: list[asyncio.Task[None]] = []
+        self._listening: dict[str, asyncio.Task[None]] = {}
+        self._needs_pre_start: dict[str, bool] = {}
+        daemon.registration_changed = self._registration_changed
 
     @property
     def listening(self) -> Sequence["asyncio.Task[None]"]:
         """What reads lists; it never ends by itself."""
-        return self._listening
+        return [*self._listening.values()]
 
     def listen(self) -> None:
-        """Read every resource's list, from now on."""
-        self._listening = [asyncio.ensure_future(self._read_list(name)) for name in self._daemon.plugins.servicers]
+        """Read the list of every resource that is registered, from now on."""
+        for name, servicer in self._daemon.servicers.items():
+            self._registration_changed(name, servicer)
 
     async def hang_up(self) -> None:
         """Read no more lists."""
-        tasks, self._listening = self._listening, []
+        tasks = self.listening
+        self._listening.clear()
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
+    # pods of the device plugin API
+
     async def allocate(self, rng: random.Random) -> None:
         """Start a pod that wants units of a resource, mostly healthy ones; another list may be on its way."""
-        name = rng.choice(sorted(self.lists))
-        taken = {x for pod in self._cluster.pods if pod.resource == name for x in pod.units}
+        used = {x.resource for x in self._cluster.pods if rng.random() < 0.5}
+        name = rng.choice(sorted(self._listening.keys() & used) or sorted(self._listening) or [""])
+        taken = self._kubelet.taken(name)
         free = [
             unit
-            for unit, is_healthy in self.lists[name].items()
+            for unit, is_healthy in self.lists.get(name, {}).items()
             if unit not in taken and (name, unit) not in self._in_flight and (is_healthy or rng.random() < 0.2)
         ]
-        if not free:
+        if not free or not self._kubelet.knows_pods:
             return
         wanted = rng.sample(free, min(len(free), rng.choice((1, 1, 2))))
-        containers = [wanted] if rng.random() < 0.8 else [[unit] for unit in wanted]
+        containers: list[tuple[str, Sequence[str], bool]] = [(f"c{i}", (unit,), False) for i, unit in enumerate(wanted)]
+        if rng.random() < 0.6:
+            containers = [("main", tuple(wanted), False)]
+        if rng.random() < 0.25:  # an init container, whose devices the others get, or not
+            containers.insert(0, ("init", (wanted[0],), True))
+            if len(wanted) > 1 and rng.random() < 0.5:
+                containers = [("init", (wanted[0],), True), ("main", tuple(wanted[1:]), False)]
         await self.allocate_these(name, containers)
 
-    async def allocate_these(self, name: str, containers: Sequence[Sequence[str]]) -> None:
-        """Start a pod whose containers want these units of a resource."""
-        wanted = [unit for units in containers for unit in units]
-        request = api.AllocateRequest(
-            container_requests=[api.ContainerAllocateRequest(devices_ids=each) for each in containers]
-        )
-        mine = {(name, unit) for unit in wanted}
+    async def allocate_these(self, name: str, containers: Sequence[tuple[str, Sequence[str], bool]]) -> None:
+        """Start a pod whose containers (name, units, whether it is an init container) want these."""
+        shares = next((x.shares for x in self._daemon.resources if x.name == name), 1)
+        pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, shares)
+        mine = {(name, unit) for _, units, _ in containers for unit in units}
         self._in_flight |= mine
         try:
-            response = await self._daemon.plugins.servicers[name].allocate(request, _CONTEXT)
-        except _Refused as refusal:
-            self._refused(f"Allocate {name} {wanted}", str(refusal))
+            for container, units, is_init in containers:
+                answer = await self._allocate(name, units)
+                self._is_well(f"{name} {units}", units)
+                devices = frozenset[str]().union(*map(self._host.devices_of, units))
+                pre_start = self._needs_pre_start.get(name, False)
+                pod.containers.append(Container(container, tuple(units), answer, is_init, pre_start, devices))
+                pod.takes |= {unit: self._host.takes(unit, "device-plugin") for unit in units}
+        except RpcError as refusal:
+            self._refused(f"Allocate {name} {containers}", str(refusal))
+            pod.is_over = True
             return
         finally:
             self._in_flight -= mine
-        assert len(response.container_responses) == len(containers)
-        pod = Pod(f"pod-{self._cluster.number()}", name, tuple(wanted))
+        if not self._kubelet.is_up:
+            return  # nobody heard the answer
+        self._host.begin_pod(pod.uid)
         self._cluster.pods.append(pod)
+        self._kubelet.pods.append(pod)
         self.figures["pods"] += 1
-        self._tell(f"Allocate {name} {wanted}: yes, {pod.name}")
+        self._tell(f"Allocate {name} {containers}: yes, {pod.name}")
+        for started in pod.containers:
+            self._start(pod, started)
         rules.nobody_shares_what_is_not_shared(self._cluster)
+
+    async def start_again(self, pod: Pod, container: Container) -> None:
+        """A container of a pod has ended and starts again, with the answer that the kubelet stored."""
+        if container.needs_pre_start:
+            servicer = self._daemon.servicers.get(pod.resource) if pod.resource in self._listening else None
+            if servicer is None:
+                self.figures["restarts refused: no plugin"] += 1
+                return
+            request = api.PreStartContainerRequest(devices_ids=container.units)
+            try:
+                await servicer.pre_start_container(request, _CONTEXT)
+            except RpcError as refusal:
+                self._refused(f"PreStartContainer {pod.resource} {container.units}", str(refusal))
+                return
+        self._start(pod, container)
+
+    def _start(self, pod: Pod, container: Container) -> None:
+        try:
+            opened = self._runtime.start(container.answer)
+        except NotStarted as refusal:
+            self.figures["starts refused by the runtime"] += 1
+            self._tell(f"{pod.name} does not start: {refusal}")
+            return
+        self.figures["containers"] += 1
+        groups = frozenset[str]().union(*map(self._host.devices_of, container.units))  # its name is that of today's
+        container.opened = self._opened(pod.name, opened, container.devices | groups)
+
+    def _opened(self, who: str, opened: frozenset[str], devices: frozenset[str]) -> frozenset[str]:
+        """Return which devices are opened, which must be among those that were given."""
+        allowed = self._host.nodes_of(devices)
+        if not opened <= allowed:
+            raise rules.Broken(f"another device: {who} opens {set(opened)}, it was given {set(allowed)}")
+        return self._host.behind(opened)
+
+    async def _allocate(self, name: str, units: Sequence[str]) -> api.ContainerAllocateResponse:
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=units)])
+        servicer = self._daemon.servicers.get(name)
+        if servicer is None:
+            raise RpcError(Status.UNAVAILABLE, "nobody listens")
+        response = await servicer.allocate(request, _CONTEXT)
+        (found,) = api.AllocateResponse.FromString(response.SerializeToString()).container_responses
+        return found
+
+    # claims
 
     async def prepare(self, rng: random.Random) -> None:
         """Prepare some claims, new ones and such as are prepared already."""
@@ -115,12 +187,15 @@ class Calls:
 
     async def prepare_these(self, claims: Sequence[Claim]) -> None:
         """Prepare claims."""
-        if not claims:
+        calls = self._daemon.dra.calls if self._daemon.dra is not None else None
+        if not claims or calls is None:
             return
         for claim in claims:
             claim.asked = True
+        self._cluster.settle()  # the kubelet writes down what it asks for
+        fresh = [x for x in claims if self._has_nothing(x)]
         try:
-            outcomes = await self._daemon.dra.calls.prepare([x.ref for x in claims], 45.0)
+            outcomes = await calls.prepare([x.ref for x in claims], 45.0)
         except NotAnsweredInTime as error:
             self._tell(f"prepare {[x.name for x in claims]}: {error}")
             return
@@ -135,12 +210,33 @@ class Calls:
                 continue
             if claim.answer not in (None, outcome):
                 raise rules.Broken(f"{claim.name} was answered {claim.answer}, and now {outcome}")
+            if claim in fresh:
+                self._is_well(claim.name, [x.device for x in claim.results if not x.admin_access])
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
-            claim.answer, claim.listed = outcome, () if claim.ended or claim.forgotten else outcome
+            if claim.answer is None or claim.disturbed:
+                claim.takes = {x: self._host.takes(x, "dra") for x in claim.names}
+                claim.devices = frozenset[str]().union(*(self._host.devices_of(x.device) for x in claim.results))
+            claim.answer = outcome
+            if not claim.ended and not claim.forgotten:
+                claim.running = outcome
+                self._host.begin_pod(claim.pod)
             self._cluster.settle()
-            claim.disturbed, claim.moves = False, self._moves(claim)
+            claim.disturbed, claim.moves = False, self._host.places(claim.devices)
             rules.nobody_shares_what_is_not_shared(self._cluster)
+
+    def _has_nothing(self, claim: Claim) -> bool:
+        """Whether there is nothing yet that it was given in this boot."""
+        ledger = self._daemon.ledger
+        leases = ledger.of_owner(f"claim/{claim.uid}")
+        return ledger.is_complete and all(x.boot_id != ledger.boot_id for x in leases)
+
+    def _is_well(self, what: str, names: Sequence[str]) -> None:
+        """Nobody is given what is known to be ill."""
+        wanted = {*map(device_of, names)}
+        for device in (x for offered in self._daemon.assignment.devices.values() for x in offered):
+            if device.id in wanted and not device.health.healthy:
+                raise rules.Broken(f"ill: {what} is given {device.id}")
 
     async def unprepare(self, rng: random.Random) -> None:
         """Unprepare claims whose pods are over, some of them again, and one that nobody knows."""
@@ -152,15 +248,16 @@ class Calls:
 
     async def unprepare_these(self, claims: Sequence[Claim], with_unknown: bool = False) -> None:
         """Unprepare claims. From the moment of the call nobody relies on them."""
+        calls = self._daemon.dra.calls if self._daemon.dra is not None else None
         refs = [x.ref for x in claims]
         if with_unknown:
             refs.append(ClaimRef("default", "unknown", "ffffffff-0000-4000-8000-000000000000"))
-        if not refs:
+        if not refs or calls is None:
             return
         for claim in claims:
             claim.answer = None
         try:
-            outcomes = await self._daemon.dra.calls.unprepare(refs, 45.0)
+            outcomes = await calls.unprepare(refs, 45.0)
         except NotAnsweredInTime as error:
             self._tell(f"unprepare {[x.name for x in refs]}: {error}")
             return
@@ -177,10 +274,36 @@ class Calls:
             claim.ended = claim.asked = False
             self.figures["unprepared"] += 1
 
-    async def _read_list(self, name: str) -> None:
-        stream = self._daemon.plugins.servicers[name].list_and_watch(api.Empty(), _CONTEXT)
-        async for encoded in stream:
+    def start_again_claimed(self, claim: Claim) -> None:
+        """A container that uses a claim has ended and starts again."""
+        try:
+            opened = self._runtime.start_claimed(claim.running)
+        except NotStarted as refusal:
+            self.figures["starts refused by the runtime"] += 1
+            self._tell(f"the pod of {claim.name} does not start again: {refusal}")
+            return
+        self.figures["containers"] += 1
+        own = [x.device for x in claim.results if not x.admin_access]  # an administrator looks at anybody's
+        found = self._opened(claim.name, opened, claim.devices)
+        claim.opened = found & frozenset[str]().union(*map(self._host.devices_of, own))
+
+    # the wire
+
+    def _registration_changed(self, name: str, servicer: DevicePluginServicer | None) -> None:
+        if (before := self._listening.pop(name, None)) is not None:
+            before.cancel()
+        if servicer is None:
+            self.lists[name] = dict.fromkeys(self.lists.get(name, ()), False)
+            if self._kubelet.is_up:
+                self._kubelet.listens(name, ())
+        elif self._kubelet.is_up:
+            self._needs_pre_start[name] = servicer.options().pre_start_required
+            self._listening[name] = asyncio.ensure_future(self._read_list(name, servicer))
+
+    async def _read_list(self, name: str, servicer: DevicePluginServicer) -> None:
+        async for encoded in servicer.list_and_watch(api.Empty(), _CONTEXT):
             self.lists[name] = rules.listed(encoded)
+            self._kubelet.listens(name, [x for x, is_healthy in self.lists[name].items() if is_healthy])
 
     def _refused(self, what: str, reason: str) -> None:
         if "nodeplug failed" in reason:
@@ -191,8 +314,6 @@ class Calls:
 
     def _may_be_refused(self, claim: Claim) -> bool:
         """Whether what was answered before need not be answered again (rule 4 of prepare.py), or nobody can now."""
-        is_another = claim.disturbed or self._moves(claim) != claim.moves
-        return is_another or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
-
-    def _moves(self, claim: Claim) -> dict[str, int]:
-        return {x: self._host.moves.get(x, 0) for x in map(device_of, (y.device for y in claim.results))}
+        is_another = claim.disturbed or self._host.places(claim.devices) != claim.moves
+        is_lost = not self._daemon.ledger.is_complete
+        return is_another or is_lost or self._disk.fails or not self._cluster.server_is_up or not claim.in_api

@@ -1,44 +1,62 @@
-"""The daemon of a life: both fronts on one ledger, wired as the program wires them, without their sockets.
+"""The daemon of a life: both fronts and the reconciler on one ledger, wired as the program wires them, without sockets.
 
-What the kubelet would reach through sockets is called directly: `servicers`, one for each resource of the device plugin
-API, and `calls` of DRA.
+What the kubelet would reach through sockets is called directly: `servicers`, one for each resource that is registered
+with the device plugin API, and `calls` of DRA.
 """
 
 import asyncio
 import contextlib
 import inspect
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from checkpoint import Ledger
+from checkpoint.reconciler import Reconciler
 from deviceplugin import DevicePlugins
 from deviceplugin import Paths as PluginPaths
 from deviceplugin.resource_plugin import Registered
 from deviceplugin.server import DevicePluginServicer
-from dra_plugin import DraPlugin, Folders, Place
-from dra_plugin.calls import ClaimCalls
-from dra_plugin.offers import Offers
-from dra_plugin.pool import driver_resources
-from hostdevices import Device, Host
-from hostdevices.resource import Resource
-from resourceapi.client import Client, Credentials
+from dra_plugin import DraPlugin, DriverOptions, Folders
+from dra_plugin.publishing.pool import driver_resources
+from dra_plugin.publishing.slices import Controller
+from dra_plugin.serving.calls import ClaimCalls
+from folderwatch import FolderWatcher
+from hostdevices import Device
+from hostdevices.pod_cgroups import running_pods
+from hostdevices.presence import Presence
+from nodeplug.config import Config
+from nodeplug.fronts import needs_dra
+from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
+from resources.assignment import Assignment
+from resources.resource import Resource
+from tests.nodeplug.two_fronts.cluster import DRIVER, NODE
 from tests.nodeplug.two_fronts.disk import Died, Disk
+from tests.nodeplug.two_fronts.host import LivingHost
 from tests.nodeplug.two_fronts.process import Loop
+from tests.nodeplug.two_fronts.wire import KubeletEnd
+from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
-DRIVER, NODE = "nodeplug.dev", "worker-1"
+Changed = Callable[[str, DevicePluginServicer | None], None]
 
 
-class _NotRegistered(Registered):
-    """No kubelet is asked to register anything."""
+class _Registration(Registered):
+    """Registers with whoever is told: `changed` hears of a servicer that is there, and of None where it is gone."""
 
     registrations = 0
     last_error = ""
 
-    def start(self) -> None: ...
+    def __init__(self, name: str, servicer: DevicePluginServicer, changed: Changed) -> None:
+        self._name, self._servicer, self._changed = name, servicer, changed
 
-    async def stop(self) -> None: ...
+    async def run(self) -> None:
+        self._changed(self._name, self._servicer)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._changed(self._name, None)
 
     def stream_changed(self) -> None: ...
 
@@ -46,122 +64,173 @@ class _NotRegistered(Registered):
 class Plugins(DevicePlugins):
     """The device plugin side, open where the kubelet's sockets would be."""
 
-    def __init__(self, resources: Sequence[Resource], host: Host, ledger: Ledger, paths: PluginPaths) -> None:
-        self.servicers: dict[str, DevicePluginServicer] = {}
-        super().__init__(resources, host, ledger, paths)
+    def __init__(self, changed: Changed, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._changed = changed
 
     def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
-        self.servicers[name] = servicer
-        return _NotRegistered()
+        return _Registration(name, servicer, self._changed)
 
 
 class Dra(DraPlugin):
     """The DRA side, open where the kubelet's and the API server's sockets would be."""
 
-    async def open(self) -> None:
-        """Take calls, as `start` does; `take` and `update` come first."""
-        assert self._preparer is not None
-        await self._preparer.recall()
-        self.calls = ClaimCalls(self._preparer, self._claims)
-
     @property
-    def offers(self) -> Offers:
-        """What is offered."""
-        return self._offers
-
-    async def reconcile(self) -> None:
-        """Look for claims that are over, as `start` has it done now and then."""
-        assert self._preparer is not None
-        await self._preparer.reconcile()
+    def calls(self) -> ClaimCalls | None:
+        """Take calls, once it does."""
+        assert isinstance(self._kubelet, KubeletEnd)
+        return self._kubelet.calls if self._kubelet.serves else None
 
     def published(self) -> dict[str, v1.Device]:
         """What the slices say, by the devices' names."""
-        (pool,) = driver_resources(self._offers, NODE, DRIVER).pools.values()
+        (pool,) = driver_resources(self._offers, NODE, DRIVER, self._leased()).pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
+
+    async def _publish(self, slices: Controller) -> None:
+        """Nobody is written to: `published` is asked."""
 
 
 class Folder:
-    """Where the daemon's files lie in the folder of a life."""
+    """Where the daemon's and the kubelet's files lie in the folder of a life."""
 
     def __init__(self, root: Path) -> None:
         self.state = root / "state"
         self.cdi = root / "run/cdi"
-        self.plugin = root / "plugins/nodeplug.dev"
+        self.kubelet = root / "kubelet"
+        self.plugin = self.kubelet / "plugins/nodeplug.dev"
         self.metadata = self.plugin / "dra-device-metadata"
-        self.registry = root / "plugins_registry"
-        self.device_plugins = root / "device-plugins"
-        self.pod_resources = root / "kubelet.sock"
+        self.registry = self.kubelet / "plugins_registry"
+        self.device_plugins = self.kubelet / "device-plugins"
+        self.pod_resources = self.kubelet / "pod-resources/kubelet.sock"
+        self.registry.mkdir(parents=True)
 
 
 class Daemon:
-    """One process of the daemon, from `begin` to `end` or `bury`."""
+    """One process of the daemon, while `run` runs."""
 
-    def __init__(self, folder: Folder, resources: Sequence[Resource], host: Host) -> None:
-        self._folder = folder
-        client = Client(lambda: Credentials(server="http://cluster"), wait=lambda _: None)
-        place = Place(
-            driver=DRIVER,
-            node=NODE,
-            folders=Folders(folder.registry, folder.plugin),
-            pod_resources=folder.pod_resources,
-            cdi=folder.cdi,
-        )
-        self.resources, self._host = resources, host
-        self.dra = Dra([x for x in resources if x.api != "device-plugin"], host, client, place)
+    def __init__(self, folder: Folder, resources: Sequence[Resource], host: LivingHost, quick: float) -> None:
+        self.resources = list(resources)
+        self.servicers: dict[str, DevicePluginServicer] = {}
+        self.registration_changed: Changed = lambda *_: None  # is told of the servicers, too
+        self.dra: Dra | None = None
         self.ledger: Ledger
+        self.reconciler: Reconciler
+        self.plugins: Plugins
+        self.serves = False  # everything that can be offered is
+        self.assignment = Assignment({}, {}, ())
+        self._folder, self._host, self._quick = folder, host, quick
+        self._presence = Presence(host.host)
 
-    async def begin(self, boot_id: str) -> None:
-        """Take the state over."""
-        self.ledger = await Ledger.open(self._folder.state, boot_id)
-        self.plugins = Plugins(
-            [x for x in self.resources if x.api != "dra"],
-            self._host,
-            self.ledger,
-            PluginPaths(
-                device_plugins=self._folder.device_plugins,
-                plugins_registry=self._folder.registry,
-                pod_resources=self._folder.pod_resources,
-                cdi=self._folder.cdi,
-            ),
-        )
+    @property
+    def shares(self) -> int:
+        """How many may have misc-many at once."""
+        return next((x.shares for x in self.resources if x.shares > 1), 1)
 
-    async def repair(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Do all that comes before the first answer."""
-        await self.dra.take(self.ledger)
-        await self.update(assigned)
-        await self.dra.open()
+    @property
+    def is_ready(self) -> bool:
+        """Whether both fronts take calls."""
+        return self.serves and (self.dra is None or self.dra.calls is not None)
 
-    async def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
+    async def run(self, boot_id: str) -> None:
+        """Live until cancelled."""
+        self.ledger = Ledger(self._folder.state, boot_id, quick=self._quick)
+        watcher = FolderWatcher()
+        try:
+            await self.ledger.read()
+            self._make(watcher)
+            self.update(*self._host.assign(self.resources))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ledger.take(0))
+                group.create_task(self._serve(group))
+                if self.dra is not None:
+                    group.create_task(self.dra.run())
+        finally:
+            self.serves = False
+            watcher.close()
+            await self.ledger.close()
+
+    def update(self, devices: Mapping[str, Device], assignment: Assignment) -> None:
         """Take over what a scan has found."""
-        await self.plugins.update({x.name: assigned[x.name] for x in self.resources if x.api != "dra"})
-        await self.dra.update(assigned)
-
-    async def end(self) -> None:
-        """Stop as the daemon does, once no calls come any more."""
-        await self.dra.calls.finish(5.0)
-        await self.dra.stop()
-        await self.plugins.stop()
-        await self.ledger.close()
+        self.assignment = assignment
+        offered = [device for found in assignment.devices.values() for device in found]
+        held = [devices[x] for x in self.ledger.devices() & devices.keys()]
+        self._presence.update(devices, [*held, *offered])
+        self.plugins.update({x.name: assignment.devices[x.name] for x in self.resources if x.api != "dra"})
+        if self.dra is not None:
+            self.dra.update(assignment.devices)
 
     async def bury(self, disk: Disk) -> None:
         """Leave what a dead process leaves: nothing in memory, and on the disk what was there when it died."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         assert isinstance(loop, Loop)
         loop.end_process()
-        while tasks := asyncio.all_tasks() - {mine}:
-            for task in tasks:
-                coroutine = task.get_coro()
-                assert inspect.iscoroutine(coroutine)
-                if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it would never be awaited
-                    task.cancel()
-            await asyncio.sleep(0)
-        with disk.unwatched():
+        with disk.unwatched():  # what the dead do not do any more
             left = self._folder.state.with_name("left")
             if self._folder.state.exists():
                 shutil.copytree(self._folder.state, left)  # with its write-ahead log, which a close would fold in
+            while tasks := asyncio.all_tasks() - {mine}:
+                for task in tasks:
+                    coroutine = task.get_coro()
+                    assert inspect.iscoroutine(coroutine)
+                    if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it would never be awaited
+                        task.cancel()
+                await asyncio.sleep(0)
             with contextlib.suppress(AttributeError, Died, asyncio.CancelledError):
                 await self.ledger.close()
             if left.exists():
                 shutil.rmtree(self._folder.state)
                 left.rename(self._folder.state)
         disk.recover()
+
+    def _make(self, watcher: FolderWatcher) -> None:
+        folder, host = self._folder, self._host.host
+        self.plugins = Plugins(
+            self._registration_changed,
+            [x for x in self.resources if x.api != "dra"],
+            host,
+            self._presence,
+            self.ledger,
+            PluginPaths(device_plugins=folder.device_plugins, plugins_registry=folder.registry, cdi=folder.cdi),
+            watcher,
+            through_watcher=True,
+            renumbered=frozenset({"pci", "tty"}),
+        )
+        if needs_dra(Config(tuple(self.resources)), self.ledger):
+            self.dra = Dra(
+                [x for x in self.resources if x.api != "device-plugin"],
+                host,
+                self._presence,
+                self.ledger,
+                AsyncClient(lambda: Credentials(server="http://cluster"), attempts=1),
+                DriverOptions(
+                    driver=DRIVER, node=NODE, folders=Folders(folder.registry, folder.plugin), cdi=folder.cdi
+                ),
+                watcher,
+            )
+        serves, driver = self.plugins.serves, DRIVER if self.dra is not None else ""
+        self.reconciler = Reconciler(
+            self.ledger,
+            NodeWitnesses(
+                PodResources(folder.pod_resources, serves, driver, [NODE]),
+                KubeletFiles(folder.device_plugins, folder.kubelet, serves, driver),
+                lambda: running_pods(host),
+                self.dra.wanted if self.dra is not None else None,
+            ),
+        )
+        self.reconciler.units, self.reconciler.claims = (
+            self.plugins,
+            self.dra.restorer if self.dra is not None else None,
+        )
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        await self.ledger.owned()
+        group.create_task(self.reconciler.run())
+        group.create_task(self.plugins.run())
+        self.serves = True
+
+    def _registration_changed(self, name: str, servicer: DevicePluginServicer | None) -> None:
+        if servicer is None:
+            self.servicers.pop(name, None)
+        else:
+            self.servicers[name] = servicer
+        self.registration_changed(name, servicer)

@@ -1,37 +1,34 @@
 """The host of a life: devices of every sort that the guard between the two fronts knows, which come, go and move.
 
-misc-one, misc-two    unshared, one resource, both APIs
-misc-three            unshared, device plugin API only
-misc-four             unshared, DRA only
-misc-many             three shares, both APIs
-misc-card             a whole through the device plugin API, two halves through DRA
-pci-...-0, -1, -2     a physical function and its two virtual ones; either is offered through both APIs
+misc-one ... misc-four    a node each, which always has the same path
+misc-many                 the same, in shares
+misc-card                 a whole through the device plugin API, two halves through DRA
+pci-...-0, -1, -2         a physical function and its two virtual ones
+tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
 """
 
-import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hostdevices import Device, Health, Host, Scanner
-from hostdevices.assignment import assign
 from hostdevices.readers.misc import MISC
 from hostdevices.readers.pci import PCI
-from hostdevices.resource import Api, DraOptions, Partition, Resource
-from hostdevices.selector import Ids
+from hostdevices.readers.tty import TTY
+from resources.assignment import Assignment, assign
+from resources.resource import Resource
 from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.two_fronts.disk import Disk
 
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
-SHARES = 3
-_HALVES = DraOptions(
-    counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
-)
-_DEVICES = Path("sys/devices/pci0000:00")
+PORTS = ("tty-0000-05-00-0", "tty-0000-06-00-0")
+PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
+_PCI = Path("sys/devices/pci0000:00")
+_CGROUPS = Path("sys/fs/cgroup")
 
 
 class Takes(Struct, frozen=True):
@@ -44,63 +41,113 @@ class Takes(Struct, frozen=True):
         """Whether nobody may have both."""
         return bool(self.whole & (other.whole | other.part) or other.whole & self.part)
 
+    def __or__(self, other: "Takes") -> "Takes":
+        """Both."""
+        return Takes(self.whole | other.whole, self.part | other.part)
+
 
 def device_of(name: str) -> str:
     """The device that a unit's or a published device's name is of."""
     return name.partition("@")[0].partition("/")[0].partition(".")[0].partition("-half")[0]
 
 
-def takes(name: str, api: str) -> Takes:
-    """What there is to a unit of the device plugin API, or to a device, partition or share in DRA."""
-    if "@" in name:
-        return Takes()
-    device = device_of(name)
-    if device == PHYSICAL:
-        return Takes(frozenset((PHYSICAL, *VIRTUAL)))
-    if device in VIRTUAL:
-        return Takes(frozenset({device}), frozenset({PHYSICAL}))
-    if device == "misc-many" and api == "dra":
-        return Takes(part=frozenset({device}))
-    if name != device and device == "misc-card":
-        return Takes(frozenset({name}), frozenset({device}))
-    return Takes(frozenset({device}))
-
-
-def resources(rng: random.Random) -> list[Resource]:
-    """The configuration of a life."""
-
-    def resource(name: str, *devices: str, api: Api = "both", **options: Any) -> Resource:
-        return Resource(f"example.com/{name}", Ids(devices), api=api, cdi=rng.random() < 0.5, **options)
-
-    # of two device plugin resources each may own a function: only DRA keeps them apart, and what goes across
-    choices: tuple[tuple[Api, Api], ...] = (("both", "dra"), ("dra", "both"))
-    physical, virtual = rng.choice(choices)
-    return [
-        resource("plain", "misc-one", "misc-two"),
-        resource("plugin", "misc-three", api="device-plugin"),
-        resource("claimed", "misc-four", api="dra"),
-        resource("shared", "misc-many", shares=SHARES),
-        resource("card", "misc-card", dra=_HALVES),
-        resource("physical", PHYSICAL, api=physical),
-        resource("virtual", *VIRTUAL, api=virtual),
-    ]
-
-
 class LivingHost:
     """The host's tree, and what is wrong with its devices."""
 
-    def __init__(self, root: Path, resources: Sequence[Resource]) -> None:
-        self._resources = resources
-        self._made_up = MadeUpHost(root, *MISC_NAMES)
+    def __init__(self, root: Path, has_cgroups: bool, disk: Disk) -> None:
         self._root = root
-        self._minor = 300  # minors of before have meanings
+        self._disk = disk
+        self._made_up = MadeUpHost(root, *MISC_NAMES)
         self.host = Host(root)
         self.plugged = {f"misc-{name}" for name in MISC_NAMES}
         self.ill: set[str] = set()
         self.moves: dict[str, int] = {}  # how often a device's node became another one
-        self._scanner = Scanner(self.host, (MISC, PCI))
-        (root / "sys/bus/pci/devices").mkdir(parents=True)
+        self.has_cgroups = has_cgroups
+        self._minor = 300  # minors of before have meanings
+        self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
+        self._scanner = Scanner(self.host, (MISC, PCI, TTY))
+        for folder in ("sys/bus/pci/devices", "sys/class/tty", *([_CGROUPS / "kubepods.slice"] if has_cgroups else ())):
+            (root / folder).mkdir(parents=True)
+        if has_cgroups:
+            (root / _CGROUPS / "cgroup.controllers").touch()
+        for port, name in zip(PORTS, ("ttyS4", "ttyS5"), strict=True):
+            self._add_function(_address(port), {"vendor": "0x9710", "class": "0x070002"})
+            self._add_port(port, name)
         self.plug(PHYSICAL)
+
+    # what it has
+
+    def assign(self, resources: Sequence[Resource]) -> tuple[Mapping[str, Device], Assignment]:
+        """What a scan finds now, and what is offered of it."""
+        inventory = self._scanner.scan()
+        devices = {i: self._judged(x) for i, x in inventory.devices.items()}
+        found = assign(replace(inventory, devices=devices), resources)
+        self._groups.update((x.id, x.children) for offered in found.devices.values() for x in offered if x.children)
+        return devices, found
+
+    def state(self) -> object:
+        """What a scan would find, to compare."""
+        return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
+
+    def devices_of(self, name: str) -> tuple[str, ...]:
+        """The devices of the host that there are to a unit, a published device or a group."""
+        device = device_of(name)
+        return self._groups.get(device, (device,))
+
+    def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
+        """What there is to a unit of the device plugin API, or to what is published or claimed in DRA.
+
+        `devices` are those that it had when it was given out, where that may be others than today.
+        """
+        if "@" in name:
+            return Takes()
+        if name != device_of(name) and device_of(name) == "misc-card":
+            return Takes(frozenset({name}), frozenset({"misc-card"}))
+        found = Takes()
+        for device in self.devices_of(name) if devices is None else devices:
+            if device == PHYSICAL:
+                found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
+            elif device in VIRTUAL:
+                found |= Takes(frozenset({device}), frozenset({PHYSICAL}))
+            elif api == "dra" and (is_shared or "/" in name):
+                found |= Takes(part=frozenset({device}))
+            else:
+                found |= Takes(frozenset({device}))
+        return found
+
+    def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
+        """The devices of a group that are among `ids`; None of what is no group."""
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *PORTS}) if device_of(name) in self._groups else None
+
+    def places(self, devices: Iterable[str]) -> dict[str, object]:
+        """Where devices are, to compare."""
+        return {x: (self.moves.get(x, 0), self.is_plugged([x])) for x in devices}
+
+    def is_plugged(self, devices: Iterable[str]) -> bool:
+        """Whether all of them are there."""
+        return self.plugged | {*PORTS} >= {*devices}
+
+    def is_well(self, name: str) -> bool:
+        """Whether all that there is to a unit or a published device is there, and well."""
+        return all(x in self.plugged | {*PORTS} and x not in self.ill for x in self.devices_of(name))
+
+    def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
+        """The numbers that open devices, now."""
+        found = {self._numbers(x) for x in devices}
+        return frozenset(x for x in found if x)
+
+    def behind(self, numbers: Iterable[str]) -> frozenset[str]:
+        """The devices that are opened by these numbers, now."""
+        return frozenset(x for x in self.plugged | {*PORTS} if self._numbers(x) in {*numbers})
+
+    def opens(self, path: str) -> str:
+        """The numbers of the node at a path; empty where there is none."""
+        try:
+            return (self._root / path.lstrip("/")).read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    # what happens to it
 
     def unplug(self, device: str) -> None:
         """Take a device away; a physical function takes its virtual ones with it."""
@@ -114,7 +161,7 @@ class LivingHost:
             self.plugged.discard(each)
             address = f"0000:3b:00.{i}"
             (self._root / "sys/bus/pci/devices" / address).unlink()
-            shutil.rmtree(self._root / _DEVICES / address)
+            shutil.rmtree(self._root / _PCI / address)
 
     def plug(self, device: str) -> None:
         """Bring a device back, under another number."""
@@ -124,32 +171,87 @@ class LivingHost:
             name = device.removeprefix("misc-")
             (self._root / f"sys/devices/virtual/misc/{name}/dev").write_text(f"10:{self._minor}\n")
             self._made_up.renumber(name, self._minor)
-            self.moves[device] = self.moves.get(device, 0) + 1
+            self._moved(device)
             return
         self.plugged.update(VIRTUAL)
         for i in range(3):
-            self._add_function(f"0000:3b:00.{i}", {"physfn": "../0000:3b:00.0"} if i else {})
+            facts = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
+            if not i:
+                facts["sriov_totalvfs"] = "2"
+            self._add_function(f"0000:3b:00.{i}", facts, {"physfn": "../0000:3b:00.0"} if i else {})
 
-    def state(self) -> object:
-        """What a scan would find, to compare."""
-        return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
+    def swap_ports(self) -> None:
+        """Have the two ports change places, as after a replug: each has the node of the other."""
+        names = [self._port_name(port) for port in PORTS]
+        for port, name in zip(PORTS, names, strict=True):
+            shutil.rmtree(self._root / _PCI / _address(port) / "tty")
+            (self._root / "sys/class/tty" / name).unlink()
+        for port, name in zip(PORTS, reversed(names), strict=True):
+            self._add_port(port, name)
+            self._moved(port)
 
-    def assigned(self) -> Mapping[str, tuple[Device, ...]]:
-        """What a scan finds now."""
-        inventory = self._scanner.scan()
-        devices = {i: self._judged(x) for i, x in inventory.devices.items()}
-        return assign(replace(inventory, devices=devices), self._resources).devices
+    def begin_pod(self, uid: str) -> None:
+        """Make a pod's cgroup, as the kubelet does before the first container starts."""
+        if self.has_cgroups:
+            with self._disk.unwatched():
+                self._cgroup(uid).mkdir(exist_ok=True)
+
+    def end_pod(self, uid: str) -> None:
+        """Remove a pod's cgroup, as the kubelet does after the last container has ended."""
+        if self.has_cgroups and self._cgroup(uid).exists():
+            with self._disk.unwatched():
+                self._cgroup(uid).rmdir()
+
+    def pods(self) -> Iterable[str]:
+        """The pods that have cgroups."""
+        found = (self._root / _CGROUPS / "kubepods.slice").glob("kubepods-pod*.slice") if self.has_cgroups else ()
+        return [x.name.removeprefix("kubepods-pod").removesuffix(".slice").replace("_", "-") for x in found]
+
+    def _cgroup(self, uid: str) -> Path:
+        return self._root / _CGROUPS / f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
 
     def _judged(self, device: Device) -> Device:
         return replace(device, health=Health(False, "it is ill")) if device.id in self.ill else device
 
-    def _add_function(self, address: str, links: Mapping[str, str]) -> None:
-        folder = self._root / _DEVICES / address
+    def _moved(self, device: str) -> None:
+        self.moves[device] = self.moves.get(device, 0) + 1
+
+    def _numbers(self, device: str) -> str:
+        if device in PORTS:
+            name = self._port_name(device)
+            return f"c {(self._root / 'sys/class/tty' / name / 'dev').read_text().strip()}"
+        if not device.startswith("misc-") or device not in self.plugged:
+            return ""
+        name = device.removeprefix("misc-")
+        return f"c {(self._root / f'sys/devices/virtual/misc/{name}/dev').read_text().strip()}"
+
+    def _port_name(self, port: str) -> str:
+        (found,) = (self._root / _PCI / _address(port) / "tty").iterdir()
+        return found.name
+
+    def _add_port(self, port: str, name: str) -> None:
+        numbers = f"4:{60 + int(name.removeprefix('ttyS'))}"
+        syspath = f"{_PCI}/{_address(port)}/tty/{name}".removeprefix("sys/")
+        folder = self._root / "sys" / syspath
         folder.mkdir(parents=True)
-        for name, text in {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}.items():
+        for file, text in {"dev": numbers, "type": "4", "uevent": f"DEVNAME={name}"}.items():
+            (folder / file).write_text(f"{text}\n")
+        (self._root / "sys/class/tty" / name).symlink_to(f"../../{syspath}")
+        (self._root / "dev" / name).write_text(f"c {numbers}\n")
+        link = self._root / "sys/dev/char" / numbers
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../../{syspath}")
+
+    def _add_function(self, address: str, facts: Mapping[str, str], links: Mapping[str, str] = {}) -> None:
+        folder = self._root / _PCI / address
+        folder.mkdir(parents=True)
+        for name, text in facts.items():
             (folder / name).write_text(f"{text}\n")
         for name, target in links.items():
             (folder / name).symlink_to(target)
-        if "physfn" not in links:
-            (folder / "sriov_totalvfs").write_text("2\n")
-        (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_DEVICES}/{address}")
+        (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
+
+
+def _address(port: str) -> str:
+    domain, bus, slot, function = port.removeprefix("tty-").split("-")
+    return f"{domain}:{bus}:{slot}.{function}"

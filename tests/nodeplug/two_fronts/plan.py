@@ -23,19 +23,25 @@ class Step(Struct, frozen=True):
 WEIGHTS = {
     "call": 45,
     "schedule": 20,
+    "restart_container": 6,
     "finish": 8,
     "end_pods": 5,
     "delete": 4,
     "reallocate": 2,
+    "reuse": 8,
     "pass_time": 8,
+    "clock_set": 1,
     "unplug": 3,
     "plug": 4,
     "move": 2,
+    "swap": 3,
     "rescan": 2,
     "health": 3,
-    "withhold": 2,
-    "kubelet": 3,
+    "restart_kubelet": 5,
     "server": 2,
+    "lie": 3,
+    "configure": 8,
+    "lose": 1,
     "stop": 3,
     "kill": 2,
     "reboot": 2,
@@ -43,14 +49,26 @@ WEIGHTS = {
 
 
 _MISHAPS: dict[Mishap, int] = {"": 60, "death": 30, "full": 6, "read-only": 4}
-_WITH_EFFECTS = ("call", "pass_time", "unplug", "plug", "rescan", "withhold", "kubelet", "stop", "reboot")
+_WITH_EFFECTS = (
+    "call",
+    "pass_time",
+    "restart_container",
+    "unplug",
+    "plug",
+    "swap",
+    "rescan",
+    "stop",
+    "configure",
+    "reuse",
+)
 
 
 def plan(seed: int, length: int = 24) -> list[Step]:
     """The steps of a seed."""
     rng = random.Random(seed)
     steps = []
-    for kind in ("schedule",) * 3 + tuple(rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length - 3)):
+    weights = [weight * rng.choice((0.2, 1, 1, 4)) for weight in WEIGHTS.values()]  # a life has more of something
+    for kind in ("schedule",) * 3 + tuple(rng.choices(list(WEIGHTS), weights, k=length - 3)):
         mishap: Mishap
         (mishap,) = rng.choices(list(_MISHAPS), list(_MISHAPS.values())) if kind in _WITH_EFFECTS else ("",)
         steps.append(Step(kind, rng.getrandbits(32), mishap, int(rng.expovariate(0.2))))

@@ -20,12 +20,13 @@ class Clock:
     """The time, in seconds."""
 
     def __init__(self) -> None:
-        self.now = 1_800_000_000.0
+        self.now = 1_000.0
+        self.day = 1_800_000_000.0  # the time of day when the other clock was at 0; somebody may set it
 
     def wall(self) -> float:
         """The time of day; never twice the same."""
         self.now += 0.001
-        return self.now
+        return self.day + self.now
 
 
 class _Selector(selectors.SelectSelector):
@@ -34,8 +35,15 @@ class _Selector(selectors.SelectSelector):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
+        self.waiting: list[asyncio.Future[None]] = []  # for everybody else to have nothing to do
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if (timeout is None or timeout > 0) and self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+            return []
         if timeout is None:
             raise Stuck("nothing will ever happen again")
         self._clock.now += timeout + 1e-6  # a turn of the loop takes time, too
@@ -46,7 +54,8 @@ class Loop(asyncio.SelectorEventLoop):
     """An event loop without threads: calls for them wait until a random turn of the loop."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(_Selector(clock))
+        self._time = _Selector(clock)
+        super().__init__(self._time)
         self.random = random.Random()
         self._clock = clock
         self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
@@ -75,6 +84,12 @@ class Loop(asyncio.SelectorEventLoop):
         handle = super().call_at(when, callback, *args, **options)
         self._timers.add(handle)
         return handle
+
+    async def idle(self) -> None:
+        """Return when there is nothing to do but to wait for a time."""
+        future = self.create_future()
+        self._time.waiting.append(future)
+        await future
 
     def end_process(self) -> None:
         """What no thread has begun will never be done, and nobody is woken later: the process is dead."""

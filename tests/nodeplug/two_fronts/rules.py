@@ -7,13 +7,17 @@ from collections.abc import Iterable, Mapping
 
 import cdi
 from checkpoint import Lease
-from hostdevices.selector import Ids
+from deviceplugin.units import owner_of, units_of
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.nodeplug.two_fronts.cluster import Claim, Cluster
-from tests.nodeplug.two_fronts.daemon import DRIVER, Daemon, Folder
-from tests.nodeplug.two_fronts.host import LivingHost, device_of, takes
+from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster
+from tests.nodeplug.two_fronts.daemon import Daemon, Folder
+from tests.nodeplug.two_fronts.host import PHYSICAL, VIRTUAL, LivingHost, Takes, device_of
+from tests.nodeplug.two_fronts.runtime import Runtime
 
 _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
+
+
+_HAVE_PARTS = {"misc-many", "misc-card"}  # that several may have open
 
 
 class Broken(AssertionError):
@@ -21,53 +25,59 @@ class Broken(AssertionError):
 
 
 def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
-    """Nobody who was told yes has what somebody else has, who was told yes: not whole, not in part."""
+    """Nobody has what somebody else has: not whole, not in part."""
     for one, other in itertools.combinations(cluster.holders(), 2):
-        (party, front, unit, has), (other_party, other_front, other_unit, other_has) = one, other
-        if (party, front) != (other_party, other_front):
-            clash = has.excludes(other_has)
-        else:  # of a resource the kubelet gives each unit once; a claim may have what it has twice
-            clash = front == "device-plugin" and unit == other_unit
-        if clash:
-            raise Broken(f"two holders: {party} ({front}) has {unit}, {other_party} ({other_front}) has {other_unit}")
+        if one.api == other.api == "device-plugin":
+            units = one.lease[1], other.lease[1]
+            are_shares = one.party == other.party and units[0] != units[1] and all("." in x for x in units)
+            clash = one.takes.excludes(other.takes) and not are_shares and not _are_functions(*units)
+        else:  # a claim may have what it has twice
+            clash = one.party != other.party and one.takes.excludes(other.takes)
+        if clash or (one.party != other.party and (one.opened & other.opened) - _HAVE_PARTS):
+            raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
 
 
-def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease]) -> None:
-    """Every yes that nobody has undone is on record."""
-    known = {(x.api, x.resource if x.api == "device-plugin" else x.holder, x.unit): x for x in leases}
-    for party, front, unit, _ in cluster.holders():
-        if (front, party, unit) not in known:
-            raise Broken(f"lost: {party} ({front}) was given {unit}, and there is no lease of it")
+def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
+    """Every yes that nobody has undone is on record; once that was lost, nobody can say what an administrator sees."""
+    known = {(x.api, x.resource if x.api == "device-plugin" else _uid(x), x.unit) for x in leases}
+    for holder in cluster.holders():
+        if (holder.api, *holder.lease) not in known and not (was_lost and "@" in holder.lease[1]):
+            raise Broken(f"lost: {holder.party} ({holder.api}) was given {holder.lease}, and there is no lease of it")
 
 
 def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
     """No claim has files without having a lease: they would be nobody's."""
-    uids = {x.holder.removeprefix("claim/") for x in leases if x.api == "dra"}
+    uids = {_uid(x) for x in leases if x.api == "dra"}
     for uid in _uids_with_specs(folder):
         if uid not in uids:
             raise Broken(f"stale: the claim {uid} has a CDI file and no lease")
 
 
-def leases_have_files(folder: Folder, cluster: Cluster, leases: Iterable[Lease]) -> None:
-    """Every claim with leases is done and has all its files."""
+def leases_have_files(
+    folder: Folder, runtime: Runtime, cluster: Cluster, host: LivingHost, leases: Iterable[Lease], *, is_scanned: bool
+) -> None:
+    """Every claim with leases is done and has all its files; of devices that are gone nothing is described."""
     ours = [x for x in leases if x.api == "dra"]
     if half := [x.unit for x in ours if x.phase != "done"]:
         raise Broken(f"half done: {', '.join(half)}")
-    uids = {x.holder.removeprefix("claim/") for x in ours}
+    uids = {_uid(x) for x in ours if x.record}  # of a claim that is known by what pods have of it there is none
+    are_all = len(uids) == len({_uid(x) for x in ours})
     specs = Counter(_uids_with_specs(folder))
-    if specs != dict.fromkeys(uids, len(_CLAIM_FILES)):
-        raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
     known = [x for x in cluster.claims if x.uid in uids]
+    complete = {x.uid for x in known if is_scanned and _can_be_found(x, host)}
+    for uid in uids:
+        if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
+            raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
     with_metadata = {x.name for x in folder.metadata.iterdir()} if folder.metadata.exists() else set()
     needed = {f"default_{x.name}" for x in known if not x.is_contested}
     if not needed <= with_metadata or (
-        len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}
+        are_all and len(known) == len(uids) and with_metadata - {f"default_{x.name}" for x in known}
     ):
         raise Broken(f"metadata: leases of {[str(x.ref) for x in known]}, folders {sorted(with_metadata)}")
-    found = _devices(folder)
+    found = runtime.described()
     for claim in known:
         if claim.answer is not None:
-            _is_whole(folder, claim, found)
+            _is_whole(folder, claim, found if claim.uid in complete else None)
 
 
 def nothing_is_half_written(folder: Folder) -> None:
@@ -76,38 +86,51 @@ def nothing_is_half_written(folder: Folder) -> None:
         raise Broken(f"half written: {left}")
 
 
-def shown_as_it_is(
-    daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], withheld: Iterable[str]
+def listed_as_it_is(
+    daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], *, is_whole: bool
 ) -> None:
-    """What the one API has given out, the other one shows as taken; and nothing else."""
+    """What somebody has, the device plugin API shows as unhealthy to everybody else; and nothing else."""
     leases = daemon.ledger.leases()
-    claimed = [takes(x.unit, "dra") for x in leases if x.api == "dra"]
-    plugged_in = [takes(x.unit, "device-plugin") for x in leases if x.api == "device-plugin"]
-    barred = {*withheld, *host.ill}
-    for resource, units in lists.items():
-        for unit, is_healthy in units.items():
-            has = takes(unit, "device-plugin")
-            is_there = device_of(unit) in host.plugged and device_of(unit) not in barred
-            if is_healthy != (is_there and not any(has.excludes(x) for x in claimed)):
-                raise Broken(f"shown: {resource} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
-    for name, device in daemon.dra.published().items():
+    for resource in (x for x in daemon.resources if x.api != "dra" and x.name in lists):
+        units = units_of(resource, daemon.assignment.devices[resource.name])
+        for unit, is_healthy in lists[resource.name].items():
+            holders = [x for x in leases if x.api == "dra" or x.owner != owner_of(resource, unit)]
+            has = host.takes(unit, "device-plugin")
+            is_taken = any(
+                has.excludes(_takes(host, x)) and not (x.api != "dra" and _are_functions(x.unit, unit)) for x in holders
+            )
+            expected = unit in units and host.is_well(unit) and not is_taken
+            if is_healthy != expected and (is_whole or resource.cdi is not True):
+                raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
+
+
+def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
+    """What somebody has of whom the scheduler does not know is tainted; and nothing else is."""
+    published = daemon.dra.published() if daemon.dra is not None else {}
+
+    def takes(name: str) -> Takes:
+        return host.takes(name, "dra", is_shared=device_of(name) == "misc-many" and daemon.shares > 1)
+
+    def is_known(lease: Lease) -> bool:
+        name = lease.unit.partition("/")[0]
+        return lease.api == "dra" and name in published and takes(name) == _takes(host, lease)
+
+    others = [_takes(host, x) for x in daemon.ledger.leases() if not is_known(x)]
+    for name, device in published.items():
         is_tainted = any(x.key == f"{DRIVER}/in-use" for x in device.taints)
-        if is_tainted != any(takes(name, "dra").excludes(x) for x in plugged_in):
+        if is_tainted != any(takes(name).excludes(x) for x in others):
             raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
 
 
-def what_is_there_is_described(folder: Folder, daemon: Daemon, host: LivingHost) -> None:
-    """A container runtime finds every device of a resource that hands out CDI names. True after a scan."""
-    found = _devices(folder)
-    for resource in daemon.resources:
-        if resource.api == "dra" or not resource.cdi:
-            continue
-        assert isinstance(resource.selector, Ids)
-        kind = f"{cdi.kind_of(resource.name)}="
-        named = {name.removeprefix(kind).partition("_")[0] for name in found if name.startswith(kind)}
-        with_nodes = {x for x in resource.selector.globs if x in host.plugged and x.startswith("misc-")}
-        if not with_nodes <= named <= {*resource.selector.globs}:
-            raise Broken(f"CDI: {resource.name} describes {sorted(named)}, there are {sorted(with_nodes)}")
+def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHost) -> None:
+    """A runtime finds every device that is offered by CDI names, as it is now. True after a scan."""
+    found = runtime.described()
+    for resource in (x for x in daemon.resources if x.api != "dra" and x.cdi is not False):
+        for device in daemon.assignment.devices[resource.name]:
+            described = found.get(cdi.qualified_name(cdi.kind_of(resource.name), device.id))
+            paths = [x.host_path or x.path for x in described.container_edits.device_nodes] if described else []
+            if {host.opens(x) for x in paths} != host.nodes_of(host.devices_of(device.id)):
+                raise Broken(f"CDI: {resource.name} describes {device.id} as {paths}")
 
 
 def listed(encoded: bytes) -> dict[str, bool]:
@@ -115,10 +138,20 @@ def listed(encoded: bytes) -> dict[str, bool]:
     return {x.ID: x.health == "Healthy" for x in api.ListAndWatchResponse.FromString(encoded).devices}
 
 
-def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device]) -> None:
+def _can_be_found(claim: Claim, host: LivingHost) -> bool:
+    """Whether the devices of a claim are there; a group that is not offered today is found only where it was."""
+    has_groups = any(host.devices_of(x.device) != (x.device,) for x in claim.results)
+    return (
+        bool(claim.devices)
+        and host.is_plugged(claim.devices)
+        and not (has_groups and host.places(claim.devices) != claim.moves)
+    )
+
+
+def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | None) -> None:
     assert claim.answer is not None
     for name in (x for device in claim.answer for x in device.cdi_device_ids):
-        if name not in found:
+        if found is not None and name not in found:
             raise Broken(f"lost: {claim.name} was told {name}, which no CDI file has")
     for request in {x.request for x in claim.results} if not claim.is_contested else ():
         path = folder.metadata / f"default_{claim.name}" / request / "metadata.json"
@@ -130,6 +163,20 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device]) -> 
             raise Broken(f"metadata: {claim.ref} reads what was said of {said['metadata']['uid']}")
 
 
+def _takes(host: LivingHost, lease: Lease) -> Takes:
+    """What a lease is about; of a group, those that were in it then."""
+    return host.takes(lease.unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
+
+
+def _uid(lease: Lease) -> str:
+    return lease.owner.removeprefix("claim/")
+
+
+def _are_functions(one: str, other: str) -> bool:
+    """Whether these are two functions of one card: only DRA keeps them apart, and what goes across."""
+    return one != other and {PHYSICAL, *VIRTUAL} >= {one, other}
+
+
 def _uids_with_specs(folder: Folder) -> list[str]:
     names = [x.name for x in folder.cdi.iterdir()] if folder.cdi.exists() else []
     return [
@@ -138,9 +185,3 @@ def _uids_with_specs(folder: Folder) -> list[str]:
         for prefix in _CLAIM_FILES
         if name.startswith(prefix)
     ]
-
-
-def _devices(folder: Folder) -> dict[str, cdi.Device]:
-    """What a runtime finds, by qualified name."""
-    specs = [cdi.decode(x.read_bytes()) for x in folder.cdi.glob("*.json")] if folder.cdi.exists() else []
-    return {cdi.qualified_name(spec.kind, device.name): device for spec in specs for device in spec.devices}

@@ -1,42 +1,47 @@
 """The scheduler of a life: it gives claims what is published as free, and at times what is not."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from resourceapi.objects import v1
 from tests.nodeplug.two_fronts.cluster import Cluster, result
-from tests.nodeplug.two_fronts.daemon import Dra
-from tests.nodeplug.two_fronts.host import SHARES, takes
+from tests.nodeplug.two_fronts.host import LivingHost
 
 _WRONG = 0.2
 
 
-def schedule(rng: random.Random, cluster: Cluster, dra: Dra) -> Sequence[v1.DeviceRequestAllocationResult]:
-    """Choose one device or two."""
-    published = dra.published()
+def schedule(
+    rng: random.Random, cluster: Cluster, host: LivingHost, published: Mapping[str, v1.Device], shares: int
+) -> Sequence[v1.DeviceRequestAllocationResult]:
+    """Choose one device or two of those that are published; of a device with `shares` so many may be had at once."""
     wrong = rng.random() < _WRONG
     chosen: list[v1.DeviceRequestAllocationResult] = []
     for request in ("first", "second")[: rng.choice((1, 1, 2))]:
-        names = [name for name, device in published.items() if wrong or _is_free(name, device, cluster, chosen)]
+        names = [x for x, device in published.items() if wrong or _is_free(x, device, cluster, host, chosen, shares)]
         if not names:
             break
         device = rng.choice(names)
         if rng.random() < 0.1:
             chosen.append(result(request, device, admin_access=True))
-        elif device == "misc-many":
-            chosen.append(result(request, device, share_id=f"{cluster.number():08x}-0000-4000-8000-000000000000"))
+        elif device == "misc-many" and shares > 1:
+            chosen.append(result(request, device, share_id=cluster.uid()))
         else:
             chosen.append(result(request, device))
     return chosen
 
 
 def _is_free(
-    name: str, device: v1.Device, cluster: Cluster, chosen: Sequence[v1.DeviceRequestAllocationResult]
+    name: str,
+    device: v1.Device,
+    cluster: Cluster,
+    host: LivingHost,
+    chosen: Sequence[v1.DeviceRequestAllocationResult],
+    shares: int,
 ) -> bool:
     if any(taint.effect in (v1.NO_SCHEDULE, v1.NO_EXECUTE) for taint in device.taints):
         return False
     given = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
     taken = [x.device for x in given if not x.admin_access]
-    if name == "misc-many":
-        return taken.count(name) < SHARES
-    return not any(takes(name, "dra").excludes(takes(x, "dra")) for x in taken)
+    if name == "misc-many" and shares > 1:
+        return taken.count(name) < shares
+    return not any(host.takes(name, "dra").excludes(host.takes(x, "dra")) for x in taken)

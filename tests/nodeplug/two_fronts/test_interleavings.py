@@ -5,7 +5,7 @@ import pytest
 from tests.nodeplug.two_fronts.life import Failure, live
 from tests.nodeplug.two_fronts.plan import plan
 
-LIVES, AT_ONCE = 300, 15
+LIVES, AT_ONCE = 100, 10
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))

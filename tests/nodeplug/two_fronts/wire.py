@@ -6,16 +6,19 @@ What is sent is encoded and decoded as on a socket; only the transport is anothe
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from unittest.mock import patch
 
-import grpc
-import grpc.aio
-import urllib3
-
+import dra_plugin.plugin
+import witnesses.pod_resources
+from dra_plugin.serving.calls import ClaimCalls
 from kubeletapi.podresources.v1 import api_pb2 as podresources
+from resourceapi.client import AsyncClient, Refused, Unreachable
+from resourceapi.client.transport import Answer
 from tests.nodeplug.two_fronts.process import Loop, turns
+
+GRACE = 5.0  # seconds for what is worked on at a stop
 
 
 class Peers(Protocol):
@@ -30,60 +33,78 @@ class Peers(Protocol):
         ...
 
 
-class _Channel:
-    def __init__(self, peers: Peers) -> None:
+class _PodResourcesClient:
+    """In the place of `grpcunix.Client`."""
+
+    def __init__(self, peers: Peers, *_: object) -> None:
         self._peers = peers
 
-    async def __aenter__(self) -> "_Channel":
-        return self
+    async def call(self, name: str, request: Any, **_: object) -> Any:
+        assert name == "List"
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        request.SerializeToString()
+        await turns(loop.random.randrange(4))
+        answer = self._peers.list_pods()
+        await turns(loop.random.randrange(4))
+        if answer is None:
+            raise ConnectionRefusedError("no kubelet listens")
+        return podresources.ListPodResourcesResponse.FromString(answer.SerializeToString())
 
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.sleep(0)
 
-    def unary_unary(
-        self, path: str, request_serializer: Callable[[Any], bytes], response_deserializer: Callable[[bytes], Any]
-    ) -> Callable[..., Any]:
-        assert path.endswith("/List")
+class KubeletEnd:
+    """In the place of `KubeletPlugin`: calls come through `calls`, and no socket is served."""
 
-        async def call(request: Any, **_: object) -> Any:
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, Loop)
-            request_serializer(request)
-            await turns(loop.random.randrange(4))
-            answer = self._peers.list_pods()
-            await turns(loop.random.randrange(4))
-            if answer is None:
-                nothing = grpc.aio.Metadata()
-                raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "no kubelet listens")
-            return response_deserializer(answer.SerializeToString())
+    registration_status = None
+    errors = ()
 
-        return call
+    def __init__(self, _: str, driver: Any, claims: Any, health: Any, folders: Any, watcher: Any, turns: Any, *__: Any):
+        self.calls = ClaimCalls(driver, claims, turns)
+        self.serves = False
+
+    async def run(self) -> None:
+        """Take calls until cancelled; then do what is begun."""
+        self.serves = True
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.serves = False
+            self.calls.close()
+            await self.calls.finish(GRACE)
 
 
 @contextlib.contextmanager
 def in_place(peers: Peers) -> Iterator[None]:
     """Let every connection end at `peers`."""
 
-    def request(_: object, method: str, url: str, **options: object) -> urllib3.HTTPResponse:
-        path = urllib3.util.parse_url(url).path or ""
+    async def send(_: object, method: str, path: str, *__: object, **___: object) -> Answer:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        await turns(loop.random.randrange(6))
         try:
             found = peers.claim(path)
         except ConnectionError as error:
-            raise urllib3.exceptions.ProtocolError(str(error)) from error
+            raise Unreachable(str(error)) from error
         if found is None:
-            found, code = _missing(path), 404
-        else:
-            code = 200
-        return urllib3.HTTPResponse(json.dumps(found).encode(), status=code)
+            raise Refused.of_status(_missing(path), 404)
+        text = json.dumps(found)
+        return Answer(json.loads(text), len(text))
+
+    @contextlib.asynccontextmanager
+    async def connect(*_: object, **__: object) -> Any:
+        yield None
+        await asyncio.sleep(0)
 
     with (
-        patch.object(grpc.aio, "insecure_channel", lambda *_, **__: _Channel(peers)),
-        patch.object(urllib3.PoolManager, "request", request),
+        patch.object(witnesses.pod_resources, "connect", connect),
+        patch.object(witnesses.pod_resources, "Client", lambda *_: _PodResourcesClient(peers)),
+        patch.object(dra_plugin.plugin, "KubeletPlugin", KubeletEnd),
+        patch.object(AsyncClient, "send", send),
     ):
         yield
 
 
-def _missing(path: str) -> Mapping[str, Any]:
+def _missing(path: str) -> dict[str, Any]:
     name = path.rpartition("/")[2]
     message = f'resourceclaims.resource.k8s.io "{name}" not found'
     return {"kind": "Status", "reason": "NotFound", "message": message, "details": {"name": name}}

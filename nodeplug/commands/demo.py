@@ -22,16 +22,16 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Diff, Host, scan
-from hostdevices.assignment import Assignment, assign
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
 from kubelet.node import Node
 from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from nodeplug import config, logs
+from nodeplug.commands.demo_claim import ms, show_claim, step
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, brought_along
 from nodeplug.daemon import Daemon
-from nodeplug.demo_claim import ms, show_claim, step
-from nodeplug.kubelet_api import ClusterNode
-from nodeplug.kubelet_cluster import KUBECONFIG, background, brought_along
+from resources.assignment import Assignment, assign
 
 _SHOWN_IDS = 3
 _NODE = "node"
@@ -97,8 +97,8 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
             await show_claim(console, node, client, resource, settings.driver_name, folder / "cdi")
         if events is not None:
             await events.follow(node)
-        daemon.stop()
-        await running
+        running.cancel()
+        await asyncio.wait([running])
     step(console, "Stop", "sockets are gone, leases stay on disk")
 
 

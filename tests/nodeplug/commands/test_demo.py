@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nodeplug.demo_cli import demo
+from nodeplug.commands.demo import demo
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 

@@ -21,20 +21,37 @@ from rich.table import Table
 from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
-from kubelet import KubeletError, Node, Pod, load_pods
+from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from kubelet.control import Answer, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
 from kubelet.dramanager import ApiCluster, Cluster
+from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from nodeplug.kubelet_api import ClusterNode
-from nodeplug.kubelet_cluster import ClusterUnavailable, alone, background, brought_along, found_by, none, until_first
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import (
+    ClusterUnavailable,
+    alone,
+    background,
+    brought_along,
+    found_by,
+    none,
+    until_first,
+)
 from resourceapi.client import Client, ClientError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _directory = click.option("--dir", "directory", required=True, type=_FOLDER, help="Where the kubelet runs.")
+_kubernetes = click.option(
+    "--kubernetes",
+    type=click.Choice(sorted(RELEASES)),
+    default=DEFAULT_VERSION,
+    show_default=True,
+    help="Behave as the kubelet of this release.",
+)
+_API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
 
 
 @click.group()
@@ -54,8 +71,23 @@ def kubelet() -> None:
     show_default=True,
 )
 @click.option("--topology-scope", type=click.Choice(["container", "pod"]), default="container", show_default=True)
+@_kubernetes
 @click.option("--in-order", is_flag=True, help="Choose devices in the order of the plugin's list, not at random.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name in the cluster.")
+@click.option(
+    "--static-pods",
+    type=_FILE,
+    multiple=True,
+    help="Run the pods of this YAML file as static pods, which need no API server.",
+)
+@click.option("--cgroup-root", type=_FOLDER, help="Make the cgroups of pods below this folder.  [default: none]")
+@click.option(
+    "--cgroup-driver",
+    type=click.Choice(["systemd", "cgroupfs"]),
+    default="systemd",
+    show_default=True,
+    help="Who spells the names of cgroups.",
+)
 @click.option(
     "--apiserver/--no-apiserver",
     "with_server",
@@ -75,8 +107,12 @@ def run(
     numa_nodes: int,
     topology_policy: Policy,
     topology_scope: Scope,
+    kubernetes: Version,
     in_order: bool,
     node_name: str,
+    static_pods: tuple[Path, ...],
+    cgroup_root: Path | None,
+    cgroup_driver: CgroupDriver,
     with_server: bool | None,
     kubeconfig: Path | None,
     port: int,
@@ -86,7 +122,7 @@ def run(
 
     Plugins and DRA drivers register at DIR/device-plugins/kubelet.sock or in DIR/plugins_registry; DIR/pod-resources
     answers who has what. With its API server, whose kubeconfig is DIR/kubeconfig, it runs the pods that kubectl
-    creates, claims included. `admit`, `remove`, `restart` and `status` talk to the kubelet alone.
+    creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     if kubeconfig is not None and (with_server or load or port):
@@ -109,6 +145,11 @@ def run(
             shuffle=None if in_order else random.Random(),  # noqa: S311 - a choice of devices, not a secret
             cluster=claims,
             node_name=node_name,
+            kubernetes=kubernetes,
+            static_pods=[pod for path in static_pods for pod in _pods(path)],
+            cgroups=cgroup_root,
+            cgroup_driver=cgroup_driver,
+            api_delay=_API_DELAY,
         )
 
     try:
@@ -143,9 +184,24 @@ def remove(directory: Path, pod: str) -> None:
 
 @kubelet.command()
 @_directory
-def restart(directory: Path) -> None:
+@click.option("--kill", is_flag=True, help="Let it crash: nothing more is written to its state files.")
+def restart(directory: Path, kill: bool) -> None:
     """Restart the kubelet: sockets vanish, pods keep running, plugins must register again."""
-    _ask(directory, Request("restart"))
+    _ask(directory, Request("kill" if kill else "restart"))
+
+
+@kubelet.command()
+@_directory
+def hold(directory: Path) -> None:
+    """Let the API server be away: a kubelet that starts now lists no pods but static ones, until `release`."""
+    _ask(directory, Request("hold"))
+
+
+@kubelet.command()
+@_directory
+def release(directory: Path) -> None:
+    """Let the API server be back: the kubelet hears of all its pods."""
+    _ask(directory, Request("release"))
 
 
 @kubelet.command()
@@ -207,20 +263,22 @@ def checkpoint(file: Path) -> None:
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
 )
+@_kubernetes
 @click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
 @click.option("--dra", "is_driver", is_flag=True, help="The command is a DRA driver, not a device plugin.")
 @click.option(
     "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def verify(seconds: float, failures_only: bool, is_driver: bool, device: str, command: tuple[str, ...]) -> None:
+def verify(
+    seconds: float, kubernetes: Version, failures_only: bool, is_driver: bool, device: str, command: tuple[str, ...]
+) -> None:
     """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
 
     {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
     the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
     {kubelet} is the kubelet's own folder. Exits with 1 if something a kubelet or a user would suffer from was seen.
     """
-    logging.disable(logging.CRITICAL)  # the report says it
     console = _console()
     groups: list[str] = []
 
@@ -236,18 +294,21 @@ def verify(seconds: float, failures_only: bool, is_driver: bool, device: str, co
 
     async def run() -> Run:
         if not is_driver:
-            plugin = Conformance(command, seconds, tell)
+            plugin = Conformance(command, seconds, tell, kubernetes)
             await plugin.run()
             return plugin
         async with alone(NODE) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device)
+            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes)
             await driver.run()
         return driver
 
+    logging.disable(logging.CRITICAL)  # the report says it
     try:
         conformance = asyncio.run(run())
     except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        logging.disable(logging.NOTSET)
     counts = Counter(check.outcome for check in conformance.checks)
     console.print(
         f"{counts['pass']} passed, {counts['fail']} failed, {counts['warn']} warning(s), {counts['skip']} skipped"
@@ -264,13 +325,14 @@ async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyn
         node = new_node(None if client is None else ApiCluster(client))
         await stack.enter_async_context(background(_print_events(node)))
         await asyncio.sleep(0)  # it listens before anything happens
-        await stack.enter_async_context(node)
+        in_cluster = None if client is None else ClusterNode(node, client)
         control = ControlServer(node)
-        await control.start()
+        await control.start()  # before the first pod runs: whoever sees that may ask for more
         stack.push_async_callback(control.stop)
+        await stack.enter_async_context(node)
         working: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
-        if client is not None:
-            working.append(asyncio.create_task(ClusterNode(node, client).run()))
+        if in_cluster is not None:
+            working.append(asyncio.create_task(in_cluster.run()))
         await until_first(working)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from nodeplug.allocate_cli import allocate
+from nodeplug.commands.allocate import allocate
 from tests.controlplane.apiserver.running import CLAIMS, CLASSES, Running
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

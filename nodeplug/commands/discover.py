@@ -36,7 +36,7 @@ def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str,
         raise click.ClickException(str(error)) from None
     chosen = _chosen(inventory, kinds, ids)
     if output == "table":
-        from nodeplug.discover_table import show_details, show_table  # rich: for tables only
+        from nodeplug.commands.discover_table import show_details, show_table  # rich: for tables only
 
         if ids:
             show_details(chosen)
@@ -69,7 +69,7 @@ def described(devices: Sequence[Device], problems: Sequence[Problem]) -> dict[st
                     name: {"version": value.text} if isinstance(value, Version) else value
                     for name, value in sorted(device.attributes.items())
                 },
-                "within": list(device.within),
+                "within": list(device.parents),
                 "health": {"healthy": device.health.healthy, "reason": device.health.reason},
             }
             for device in devices

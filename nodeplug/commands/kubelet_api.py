@@ -1,7 +1,7 @@
 """The stand-in kubelet as a node of a cluster: it runs the pods that an API server binds to it, and tells of them.
 
-Level, not edge: after every change of the pods there or here, both sides are compared. The client blocks, so a thread
-follows the pods and others write; everything is decided on the loop.
+Level, not edge: after every change of the pods there or here, both sides are compared. Threads write; everything is
+decided on the loop.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from typing import Any
 
 from kubelet import KubeletError, Node, Pod, PodStatus
 from kubelet.pods import PodFileError, decode_pod
-from nodeplug.kubelet_status import node_status, pod_status
-from resourceapi.client import Client, ClientError, Event, Refused
-from resourceapi.client.follow import Follower
+from nodeplug.commands.kubelet_status import node_status, pod_status
+from resourceapi.client import Client, ClientError, Event, Follower, Refused
 from resourceapi.client.patience import pause
 from resourceapi.objects import format_time
 
@@ -31,7 +30,10 @@ _WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError",
 
 
 class ClusterNode:
-    """See the module. Only pods that came from the server are looked after; others on the node are left alone."""
+    """See the module. Only pods that came from the server are looked after; others on the node are left alone.
+
+    A kubelet that starts hears of its pods when the server has listed them to it.
+    """
 
     def __init__(self, node: Node, client: Client) -> None:
         """`client` stays the caller's to close."""
@@ -45,17 +47,18 @@ class ClusterNode:
         self._told: dict[str, Json] = {}  # uid -> the status that the server was told
         self._told_of_node: Json = {}
         self._untold: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
-        self._tasks: set[asyncio.Task[None]] = set()  # admissions and removals, which can take their time
+        self._tasks: set[asyncio.Task[None]] = set()  # removals, which can take their time
         self._changed = asyncio.Event()
         self._is_listed = False
+        self._has_taken_in = asyncio.Event()
         self._failures = 0
+        self._following: asyncio.Task[None] | None = None
+        node.sources.api_server = self._list_again
 
     async def run(self) -> None:
-        """Be a node until cancelled; a write that has begun is finished. The node's kubelet must have been started."""
-        selector = f"spec.nodeName={self._node.node_name}"
-        follower = Follower(self._pods, self._arrived, self._failed, field_selector=selector)
+        """Be a node until cancelled; a write that has begun is finished."""
         listening = asyncio.create_task(self._listen())
-        follower.start()
+        self._follow()
         try:
             while True:
                 self._changed.clear()
@@ -71,7 +74,28 @@ class ClusterNode:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await follower.stop()
+            await self._unfollow()
+
+    def _follow(self) -> None:
+        selector = f"spec.nodeName={self._node.node_name}"
+        pods = self._client.aio.raw("v1", "pods", namespaced=True)
+        follower = Follower(pods, self._arrived, self._failed, field_selector=selector)
+        self._following = asyncio.create_task(follower.run())
+
+    async def _unfollow(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _list_again(self) -> None:
+        """A kubelet starts, and lists its pods; return when the node has them."""
+        if self._following is not None:
+            self._is_listed = False
+            self._has_taken_in.clear()
+            await self._unfollow()
+            self._follow()
+        await self._has_taken_in.wait()
 
     def _arrived(self, event: Event[Json]) -> None:
         if event.type == "LISTED":
@@ -102,6 +126,7 @@ class ClusterNode:
             if self._is_listed:
                 for uid, pod in list(self._bound.items()):
                     self._take_in(uid, pod)
+                self._has_taken_in.set()
                 for uid in list(self._admitted):
                     await self._look_after(uid)
                 while self._untold:
@@ -113,30 +138,26 @@ class ClusterNode:
             self._failures = 0
 
     def _take_in(self, uid: str, pod: Json) -> None:
-        """Admit a pod that is new here."""
+        """Have the kubelet admit a pod that is new here."""
         is_over = _is_deleted(pod) or (pod.get("status") or {}).get("phase") in _TERMINAL
         if uid in self._admitted or is_over or not _has_its_claims(pod):
             return
         try:
-            self._admitted[uid] = decode_pod(pod, _name(pod))
+            decoded = decode_pod(pod, _name(pod))
+            self._node.bind(decoded)
         except PodFileError as error:
             log.error("%s", error)
-            return
-        self._begin(self._admit(self._admitted[uid]))
-
-    async def _admit(self, pod: Pod) -> None:
-        try:
-            await self._node.admit(pod)
-        except KubeletError as error:  # the kubelet is stopped, or a pod of that name is still ending
-            log.info("pod %s waits: %s", pod.metadata.name, error)
-            self._admitted.pop(pod.uid, None)
+        except KubeletError as error:  # a pod of that name is still ending
+            log.info("pod %s waits: %s", _name(pod), error)
+        else:
+            self._admitted[uid] = decoded
 
     async def _look_after(self, uid: str) -> None:
         """Tell of a pod, or end it where it is deleted or not there any more."""
         pod = self._bound.get(uid)
         run = next((status for found, status in self._node.pods() if found.uid == uid), None)
         if pod is not None and not _is_deleted(pod):
-            if run is not None:
+            if run is not None and run != PodStatus():  # else the kubelet has nothing to say of it yet
                 await self._tell_of_pod(pod, self._admitted[uid], run)
         elif run is not None:
             if uid not in self._ending:

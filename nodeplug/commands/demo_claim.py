@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from dra_plugin.device_class import device_class
-from hostdevices.resource import Resource
+from dra_plugin.publishing.device_class import device_class
 from kubelet import Node, NodeError
 from resourceapi.client import Client
 from resourceapi.objects import v1, write_object
+from resources.resource import Resource
 
 _POD = "claimed"
 _CONTAINER = "main"

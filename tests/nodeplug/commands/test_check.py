@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from hostdevices import device_id
 from nodeplug.cli import main
 from tests.hostdevices.tree import Tree
-from tests.nodeplug.test_discover_cli import on_a_terminal
+from tests.nodeplug.commands.test_discover import on_a_terminal
 
 CONFIGURATION = """
 resources:

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from controlplane.apiserver import Server, write_kubeconfig
-from nodeplug.kubelet_cli import kubelet
-from nodeplug.kubelet_cluster import ClusterUnavailable, brought_along, found_by, none
+from nodeplug.commands.kubelet import kubelet
+from nodeplug.commands.kubelet_cluster import ClusterUnavailable, brought_along, found_by, none
 from resourceapi.client import Client, ClientError, from_kubeconfig
 
 _OBJECTS = """

@@ -24,9 +24,34 @@ _MOST_NODES = 4  # of one device in a table; `--id` shows all
 _FIRST: dict[str, tuple[str, ...]] = {
     "block": ("size", "model", "serial", "readOnly"),
     "gpu": ("model", "vendor", "device", "driver", "driverVersion", "memory", "memoryNode", "uuid", "sriov", "pf"),
-    "nic": ("uplink", "virtual", "mac", "speed", "operstate", "linkType", "driver", "sriov", "pf", "vfIndex"),
+    "nic": (
+        "uplink",
+        "uplinkUnknown",
+        "virtual",
+        "mac",
+        "speed",
+        "operstate",
+        "linkType",
+        "driver",
+        "sriov",
+        "pf",
+        "vfIndex",
+    ),
     "nvme": ("model", "serial", "firmware", "state"),
-    "pci": ("class", "vendor", "device", "driver", "iommuGroup", "sriov", "pf", "vfIndex", "numVFs", "totalVFs"),
+    "pci": (
+        "class",
+        "vendor",
+        "device",
+        "driver",
+        "iommuGroup",
+        "sriov",
+        "pf",
+        "vfIndex",
+        "numVFs",
+        "totalVFs",
+        "uplink",
+        "uplinkUnknown",
+    ),
     "rdma": ("netdev", "linkLayer", "state", "rate", "firmware", "driver", "sriov", "pf"),
     "usb": ("manufacturer", "model", "vendor", "product", "serial", "class", "interfaceClasses", "port"),
 }
@@ -127,8 +152,8 @@ def _details(device: Device) -> list[tuple[str, str]]:
     found += [("node", f"{x.path}  {x.kind} {x.major}:{x.minor}") for x in device.devnodes]
     found.append(("numa", ", ".join(map(str, device.numa_nodes)) or "-"))
     found.append(("health", "ok" if device.health.healthy else device.health.reason))
-    if device.within:
-        found.append(("within", ", ".join(device.within)))
+    if device.parents:
+        found.append(("within", ", ".join(device.parents)))
     return found + [(k, _value(device, k, value)) for k, value in sorted(device.attributes.items()) if k != "name"]
 
 

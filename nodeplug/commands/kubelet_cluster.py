@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nodeplug.apiserver_cli import load_manifests
+from nodeplug.commands.apiserver import load_manifests
 from resourceapi.client import Client, Credentials, from_kubeconfig
 from resourceapi.client.credentials import Source
 

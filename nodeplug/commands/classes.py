@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import yaml
 
-from dra_plugin.device_class import device_class
+from dra_plugin.publishing.device_class import device_class
 from nodeplug.config import ConfigError, load
 from resourceapi.objects import v1, write_object
 

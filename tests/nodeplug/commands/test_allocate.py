@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from nodeplug.allocate_cli import allocate
+from nodeplug.commands.allocate import allocate
 
 DUMP = """
 apiVersion: v1

@@ -84,7 +84,7 @@ def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, 
     except ImportError as error:
         raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
     from controlplane.k8srm.definitions import definitions
-    from nodeplug.apiserver_cli import serve
+    from nodeplug.commands.apiserver import serve
 
     try:
         asyncio.run(serve(Server(port=port, data=data, definitions=definitions()), kubeconfig, load))

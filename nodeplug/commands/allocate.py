@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
-from nodeplug.allocate_input import Cluster, InputError, read_files, what_if
+from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
@@ -74,7 +74,7 @@ def allocate(
             for report in reports:
                 click.echo(f"{report.node}: {report.reason}", err=True)
     else:
-        from nodeplug.allocate_table import show  # rich: for tables only
+        from nodeplug.commands.allocate_table import show  # rich: for tables only
 
         show(reports, before)
     if not fits:
@@ -86,7 +86,7 @@ def _read(files: Sequence[Path], kubeconfig: Path | None) -> Cluster:
         if not files:
             raise InputError("name files, folders, - for the standard input, or a server with --kubeconfig")
         return read_files(files)
-    from nodeplug.allocate_server import read_server  # HTTP: for servers only
+    from nodeplug.commands.allocate_server import read_server  # HTTP: for servers only
 
     return read_files(files, read_server(kubeconfig))
 

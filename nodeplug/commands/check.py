@@ -5,15 +5,21 @@ Exit codes: 0 it can be used, 1 the host cannot be read, 2 the configuration is 
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import click
 
+from checkpoint import CheckpointError
+from checkpoint.database import FILE_NAME, Database
+from checkpoint.lease import Book
+from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Inventory, scan
-from hostdevices.assignment import Assignment, assign
 from hostdevices.readers import READERS, paths_reader
-from nodeplug.config import Config, ConfigError, load, reference, why_too_long
+from nodeplug.commands.check_leases import Prospect, prospects
+from nodeplug.config import Config, ConfigError, load, reference
+from resources.assignment import Assignment, assign
 
 Output: TypeAlias = Literal["text", "json"]
 CONFIGURATION = 2
@@ -28,9 +34,14 @@ CONFIGURATION = 2
     type=click.Path(path_type=Path),
     help="Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
 )
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="A daemon's state directory: show also what FILE would mean for what is leased now.",
+)
 @click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
-def check(file: Path | None, root: Path, output: Output, schema: bool) -> None:
+def check(file: Path | None, root: Path, state: Path | None, output: Output, schema: bool) -> None:
     """Check the configuration FILE; show which device goes to which resource and which to none, and why.
 
     Everything that is wrong is told at once, each with its line and column.
@@ -43,6 +54,7 @@ def check(file: Path | None, root: Path, output: Output, schema: bool) -> None:
     try:
         config = load(file)
         inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
+        leases = Book() if state is None else _leases(state)
     except ConfigError as error:
         _show_errors(error, output)
         sys.exit(CONFIGURATION)
@@ -54,16 +66,29 @@ def check(file: Path | None, root: Path, output: Output, schema: bool) -> None:
         for x in config.resources
         if x.api != "dra" and (why := why_too_long(len(assignment.devices[x.name]), x.shares))
     }
+    found = prospects(config, assignment, leases)
     if output == "json":
-        click.echo(json.dumps(_described(config, assignment, inventory, too_long), indent=2))
+        click.echo(json.dumps(_described(config, assignment, inventory, too_long, found), indent=2))
     else:
-        from nodeplug.check_table import show  # rich: for tables only
+        from nodeplug.commands.check_table import show  # rich: for tables only
 
-        show(config, assignment, inventory.problems)
+        show(config, assignment, inventory.problems, None if state is None else found)
         for name, why in too_long.items():
             click.echo(f"{file}: {name}: {why}", err=True)
     if too_long:
         sys.exit(CONFIGURATION)
+
+
+def _leases(state: Path) -> Book:
+    """Return what is leased now, whoever owns the directory. Raises `click.ClickException`."""
+    database = Database(state)
+    try:
+        if not database.path.exists():
+            hint = "settings.stateDirectory of the daemon's configuration says where it is"
+            raise click.ClickException(f"{state}: there is no {FILE_NAME} here; {hint}")
+        return database.peek()
+    except (OSError, CheckpointError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _show_errors(error: ConfigError, output: Output) -> None:
@@ -79,7 +104,11 @@ def _show_errors(error: ConfigError, output: Output) -> None:
 
 
 def _described(
-    config: Config, assignment: Assignment, inventory: Inventory, too_long: dict[str, str]
+    config: Config,
+    assignment: Assignment,
+    inventory: Inventory,
+    too_long: dict[str, str],
+    leases: Sequence[Prospect],
 ) -> dict[str, Any]:
     """Return the assignment as JSON shows it. Names and order are a contract with scripts."""
     return {
@@ -92,7 +121,7 @@ def _described(
                     {
                         "id": device.id,
                         "kind": device.kind,
-                        "members": list(device.members),
+                        "members": list(device.children),
                         "devnodes": [
                             {"path": node.path, "containerPath": node.container_path or node.path}
                             for node in device.devnodes
@@ -107,5 +136,16 @@ def _described(
             for resource in config.resources
         ],
         "unassigned": [{"id": x.device.id, "kind": x.device.kind, "reason": x.reason} for x in assignment.rest],
+        "leases": [
+            {
+                "resource": x.lease.resource,
+                "api": x.lease.api,
+                "unit": x.lease.unit,
+                "holder": x.lease.holder,
+                "change": x.change,
+                "blocks": [{"resource": each.resource, "device": each.device} for each in x.blocks],
+            }
+            for x in leases
+        ],
         "problems": [{"where": problem.where, "reason": problem.reason} for problem in inventory.problems],
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodeplug.allocate_input import Cluster, InputError, with_objects
+from nodeplug.commands.allocate_input import Cluster, InputError, with_objects
 from resourceapi.client import Client, ClientError, Refused, from_kubeconfig
 from resourceapi.objects import KubernetesObject
 from resourceapi.objects.core import Node

@@ -10,23 +10,32 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Device, Problem
-from hostdevices.assignment import Assignment
-from hostdevices.resource import Resource
+from nodeplug.commands.check_leases import Prospect
 from nodeplug.config import Config
 from nodeplug.logs import escaped
+from resources.assignment import Assignment
+from resources.resource import Resource
 
 _MOST_NODES = 4  # of one device; `-o json` has all
 
 
-def show(config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
-    """Print who owns what: tables on a terminal, one device a line in a pipe."""
+def show(
+    config: Config, assignment: Assignment, problems: Sequence[Problem], leases: Sequence[Prospect] | None
+) -> None:
+    """Print who owns what: tables on a terminal, one device a line in a pipe; `leases` are None unless asked for."""
     if sys.stdout.isatty():
-        _for_people(Console(highlight=False), config, assignment, problems)
+        _for_people(Console(highlight=False), config, assignment, problems, leases)
     else:
-        _for_pipes(config, assignment, problems)
+        _for_pipes(config, assignment, problems, leases)
 
 
-def _for_people(console: Console, config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
+def _for_people(
+    console: Console,
+    config: Config,
+    assignment: Assignment,
+    problems: Sequence[Problem],
+    leases: Sequence[Prospect] | None,
+) -> None:
     for resource in config.resources:
         if devices := assignment.devices[resource.name]:
             console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource)}", "dim")))
@@ -37,6 +46,9 @@ def _for_people(console: Console, config: Config, assignment: Assignment, proble
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
         console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
+    if leases is not None:
+        console.print(Text.assemble("\n", ("leased", "bold"), (f"  {len(leases)}", "dim")))
+        console.print(_table((_leased(x), _prospect(x), "bold yellow" if x.change else "dim") for x in leases))
     if problems:
         console.print(Text.assemble("\n", ("problems", "bold yellow"), (f"  {len(problems)}", "dim")))
         console.print(_table((problem.where, problem.reason, "") for problem in problems))
@@ -51,7 +63,9 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
     return table
 
 
-def _for_pipes(config: Config, assignment: Assignment, problems: Sequence[Problem]) -> None:
+def _for_pipes(
+    config: Config, assignment: Assignment, problems: Sequence[Problem], leases: Sequence[Prospect] | None
+) -> None:
     lines = [("RESOURCE", "DEVICE", "ABOUT")]
     for resource in config.resources:
         devices = assignment.devices[resource.name]
@@ -59,11 +73,22 @@ def _for_pipes(config: Config, assignment: Assignment, problems: Sequence[Proble
         if not devices:
             lines.append((resource.name, "-", "no device here"))
     lines += [("-", x.device.id, x.reason) for x in assignment.rest]
+    if leases is not None:
+        lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]
     lines += [("problem", problem.where, problem.reason) for problem in problems]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
     for *cells, about in lines:
         start = "  ".join(escaped(cell).ljust(width) for cell, width in zip(cells, widths, strict=True))
         click.echo(f"{start}  {escaped(about)}".rstrip())
+
+
+def _leased(prospect: Prospect) -> str:
+    return f"{prospect.lease.resource} {prospect.lease.unit}"
+
+
+def _prospect(prospect: Prospect) -> str:
+    holder = prospect.lease.holder or "a pod that the kubelet has not reported yet"
+    return f"{holder}: {prospect}"
 
 
 def _count(devices: Sequence[Device], resource: Resource) -> str:
@@ -83,8 +108,8 @@ def _about(device: Device) -> str:
     parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
     if device.numa_nodes:
         parts.append(f"NUMA {','.join(map(str, device.numa_nodes))}")
-    if device.members:
-        parts.append(f"with {', '.join(device.members)}")
+    if device.children:
+        parts.append(f"with {', '.join(device.children)}")
     if not device.health.healthy:
         parts.append(f"unhealthy: {device.health.reason}")
     return "; ".join(parts)

@@ -1,0 +1,112 @@
+"""What a configuration would mean for what is leased now: `nodeplug check --state`.
+
+A pod keeps what it has, whatever the configuration says. What changes is what others can have until it ends.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from checkpoint.lease import Book
+from deviceplugin.units import device_of, owner_of, units_of
+from nodeplug.config import Config
+from resources.assignment import Assignment
+
+if TYPE_CHECKING:
+    from dra_plugin.publishing.offers import Offers
+
+
+class Blocked(Struct, frozen=True):
+    """A device that would be offered, and that nobody gets before a lease ends."""
+
+    resource: str
+    device: str
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"{self.device} of {self.resource}"
+
+
+class Prospect(Struct, frozen=True):
+    """A lease, what the configuration changes about it (empty where nothing), and what it keeps from others then."""
+
+    lease: Lease
+    change: str = ""
+    blocks: tuple[Blocked, ...] = ()
+
+    def __str__(self) -> str:
+        """Say what would become of it."""
+        if not self.change:
+            return "unchanged"
+        is_claim = self.lease.api == "dra"
+        keeps, end = ("its pods keep it", "they end") if is_claim else ("its pod keeps it", "it ends")
+        nobody = f", and nobody gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
+        return f"{self.change}; {keeps}{nobody}"
+
+
+def prospects(config: Config, assignment: Assignment, leases: Book) -> list[Prospect]:
+    """Return for each lease what would become of it."""
+    offers = _offers(config, assignment)
+    units = {
+        resource.name: units_of(resource, assignment.devices[resource.name]).keys()
+        for resource in config.resources
+        if resource.api != "dra"
+    }
+    blocked: dict[str, dict[Blocked, None]] = {}  # by the owner of the leases
+    for owner, device in _kept(config, assignment, offers, leases):
+        blocked.setdefault(owner, {})[device] = None
+    found = []
+    for lease in leases:
+        change = _of_unit(lease, config, units) if lease.api == "device-plugin" else _of_claim(lease, offers)
+        found.append(Prospect(lease, change, tuple(blocked.get(lease.owner, ())) if change else ()))
+    return found
+
+
+def _of_unit(lease: Lease, config: Config, units: Mapping[str, Collection[str]]) -> str:
+    resource = next((x for x in config.resources if x.name == lease.resource), None)
+    if resource is None:
+        return f"{lease.resource} is not offered any more"
+    if resource.api == "dra":
+        return f"{lease.resource} is offered through DRA alone"
+    if lease.unit not in units[resource.name]:
+        return f"{lease.resource} has no {lease.unit} any more"
+    return "" if owner_of(resource, lease.unit) == lease.owner else f"{device_of(lease.unit)} has other shares"
+
+
+def _of_claim(lease: Lease, offers: "Offers | None") -> str:
+    name, at, _ = lease.unit.partition("@")  # behind it: whose administrator's access it is, which takes nothing
+    name = name.partition("/")[0]
+    offered = offers.find(name) if offers is not None else None
+    if offered is None:
+        return f"{name} is not offered through DRA any more"
+    if offered.resource.name != lease.resource:
+        return f"{name} belongs to {offered.resource.name}"
+    return "" if at or offered.exclusive == lease.exclusive else f"{name} is offered in another way"
+
+
+def _kept(
+    config: Config, assignment: Assignment, offers: "Offers | None", leases: Book
+) -> Iterator[tuple[str, Blocked]]:
+    """Yield the owners of leases beside which a device that is offered cannot be had, with the device."""
+    for resource in config.resources:
+        if resource.api != "dra":
+            for device in assignment.devices[resource.name]:
+                unit = device.id if resource.shares == 1 else f"{device.id}.0"
+                for _, lease in leases.conflicts(owner_of(resource, unit), device.ids, device.parents):
+                    yield lease.owner, Blocked(resource.name, device.id)
+    for offered in offers or ():
+        for _, lease in leases.conflicts("", offered.exclusive, offered.shared):
+            yield lease.owner, Blocked(offered.resource.name, offered.device.id)
+
+
+def _offers(config: Config, assignment: Assignment) -> "Offers | None":
+    """Return what would be offered through DRA; None where nothing is."""
+    if all(resource.api == "device-plugin" for resource in config.resources):
+        return None
+    from dra_plugin.publishing.offers import Offers  # with the API's objects
+
+    offers = Offers(config.resources)
+    offers.update(assignment.devices)
+    return offers

@@ -1,0 +1,16 @@
+"""`nodeplug run`: the daemon. Exit codes are those of process.py."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from nodeplug import process
+
+
+@click.command()
+@click.option("--config", "path", required=True, type=click.Path(path_type=Path), help="The configuration, YAML.")
+@click.option("--root", default="/", type=click.Path(path_type=Path), help="Where the host's sys/, proc/ and dev/ are.")
+def run(path: Path, root: Path) -> None:
+    """Offer the host's devices to the kubelet until SIGTERM or SIGINT."""
+    sys.exit(process.run(path, root))

@@ -1,0 +1,47 @@
+"""The daemon as a process: configuration in, exit code out.
+
+Exit codes: 0 stopped by a signal, 1 it cannot work here, 2 the configuration is wrong, 3 another instance runs.
+"""
+
+import sys
+from pathlib import Path
+
+from nodeplug.deferred import defer_tls
+
+RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
+
+
+def run(path: Path, root: Path) -> int:
+    """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
+    defer_tls()
+    from nodeplug.config import ConfigError, load
+
+    try:
+        config = load(path)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return CONFIGURATION
+    import asyncio
+    import logging
+
+    from checkpoint import StateLocked
+    from deviceplugin import DevicePluginError
+    from hostdevices import Host, HostDevicesError
+    from nodeplug import logs
+    from nodeplug.daemon import PartFailed, run_until_signalled
+    from nodeplug.fronts import CannotOffer
+
+    logs.setup(config.settings.log_level, config.settings.log_format)
+    log = logging.getLogger("nodeplug")
+    try:
+        asyncio.run(run_until_signalled(config, Host(root)))
+    except StateLocked as error:
+        log.error("%s", error)
+        return LOCKED
+    except (OSError, HostDevicesError, CannotOffer, DevicePluginError, PartFailed) as error:
+        log.error("%s", "; ".join((str(error), *getattr(error, "__notes__", ()))))  # notes name the part
+        return RUNTIME
+    except Exception as error:  # a defect of ours: say where, and let the supervisor start us again
+        log.exception("nodeplug failed: %s", "; ".join(getattr(error, "__notes__", ())))
+        return RUNTIME
+    return 0

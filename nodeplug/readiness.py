@@ -1,0 +1,22 @@
+"""Whether what the configuration offers can be had here, in words for /readyz.
+
+A rolling update takes the older instance away once the new one is ready, and only then does the new one get the state.
+So readiness never asks for the state. An instance that serves beside an older one (`POD_UID`) is ready when the kubelet
+knows it: then nobody notices that the older one goes. Nothing is asked of one that serves only once it has the state.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from deviceplugin import ResourceStatus
+
+if TYPE_CHECKING:
+    from dra_plugin import DraStatus
+
+
+def why_not_ready(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
+    """Return a reason for each resource, and for DRA, that the kubelet does not know of; empty when it knows of all."""
+    away = [(f"resource {x.name}", x.last_error) for x in resources if not x.streaming]
+    if dra is not None and not dra.registered:
+        away.append(("the DRA driver", dra.last_error))
+    return [f"{what} is not registered with the kubelet" + (f": {error}" if error else "") for what, error in away]

@@ -1,0 +1,151 @@
+"""How the daemon stands, over HTTP: for Prometheus, and for the kubelet's probes. On the loop, without a thread.
+
+| GET | answers |
+|---|---|
+| /metrics | 200 and the metrics (see metrics.py) |
+| /livez | 200: the loop turns |
+| /readyz | 200, or 503 and a line for each reason why the daemon is not ready |
+
+Anybody may be able to connect, and nobody has to behave. So everything has a limit: connections, the bytes of a
+request, and the time from a connection's beginning to its end, which is for readers that do not read, too. A connection
+carries one request; nothing of it is looked at but its first line.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from nodeplug.metrics import CONTENT_TYPE, Metric, render
+
+MOST_CONNECTIONS = 64
+MOST_BYTES = 8 * 1024
+"""Of a request, up to the empty line."""
+SECONDS = 5.0
+"""That a connection lasts at the most."""
+_MOST_AFTERWARDS = 64 * 1024  # bytes after the request
+_AGAIN = 5.0  # seconds until the next try to listen
+_PLAIN = "text/plain; charset=utf-8"
+log = logging.getLogger("nodeplug")
+
+
+class StatusServer:
+    """Answers while `run` runs. `metrics` and `not_ready` are called on the loop; no reason means ready.
+
+    `listening` is set while somebody can connect, at `port`: the system's choice where the address has port 0.
+    """
+
+    def __init__(
+        self, address: str, metrics: Callable[[], Iterable[Metric]], not_ready: Callable[[], Sequence[str]]
+    ) -> None:
+        """Prepare to listen at `address`: `HOST:PORT`, with an IPv6 address in brackets; without a host everywhere."""
+        host, _, port = address.rpartition(":")
+        self._address, self._host, self.port = address, host.strip("[]") or None, int(port)
+        self._metrics, self._not_ready = metrics, not_ready
+        self._open: set[_Connection] = set()
+        self.listening = asyncio.Event()
+
+    async def run(self) -> None:
+        """Answer until cancelled. While nobody can listen that is tried again: it is no reason for others to end."""
+        server = await self._listen()
+        try:
+            self.port = server.sockets[0].getsockname()[1]
+            self.listening.set()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.listening.clear()
+            server.close()
+            for connection in list(self._open):
+                connection.abort()
+
+    async def _listen(self) -> asyncio.Server:
+        level = logging.ERROR
+        while True:
+            try:
+                return await asyncio.get_running_loop().create_server(
+                    lambda: _Connection(self._open, self._answer), self._host, self.port
+                )
+            except OSError as error:
+                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, error)
+                level = logging.DEBUG
+            await asyncio.sleep(_AGAIN)
+
+    def _answer(self, line: bytes) -> bytes:
+        """Return the answer to a request line."""
+        method, _, rest = line.partition(b" ")
+        target, _, version = rest.rpartition(b" ")
+        if not version.startswith(b"HTTP/1.") or not target.startswith(b"/"):
+            return _response("400 Bad Request", "not HTTP/1.1\n")
+        path = target.partition(b"?")[0]
+        if path not in (b"/metrics", b"/livez", b"/readyz"):
+            return _response("404 Not Found", "there are /metrics, /livez and /readyz\n")
+        if method != b"GET":
+            return _response("405 Method Not Allowed", "only GET\n", allow="GET")
+        if path == b"/metrics":
+            return _response("200 OK", render(self._metrics()), kind=CONTENT_TYPE)
+        if path == b"/readyz" and (reasons := self._not_ready()):
+            return _response("503 Service Unavailable", "".join(f"not ready: {reason}\n" for reason in reasons))
+        return _response("200 OK", "ok\n")
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its answer. What comes after the request is thrown away."""
+
+    def __init__(self, others: set["_Connection"], answer: Callable[[bytes], bytes]) -> None:
+        self._open, self._answer = others, answer
+        self._transport: asyncio.Transport
+        self._received = bytearray()
+        self._is_answered = False
+        self._thrown_away = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._open) >= MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self._open.add(self)
+        self._timer = asyncio.get_running_loop().call_later(SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answered:
+            self._thrown_away += len(data)
+            if self._thrown_away > _MOST_AFTERWARDS:
+                self._transport.abort()
+            return
+        self._received += data
+        head = bytes(self._received[:MOST_BYTES])
+        if b"\r\n\r\n" in head or b"\n\n" in head:
+            self._send(self._answered(head.partition(b"\n")[0].rstrip(b"\r")))
+        elif len(self._received) > MOST_BYTES:
+            self._send(_response("431 Request Header Fields Too Large", f"more than {MOST_BYTES} bytes\n"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _answered(self, line: bytes) -> bytes:
+        try:
+            return self._answer(line)
+        except Exception:  # a defect of whoever counts must not take the probes with it
+            log.exception("the status could not be told")
+            return _response("500 Internal Server Error", "see the log\n")
+
+    def _send(self, answer: bytes) -> None:
+        """The other side closes the connection when it has read all, or we do in the end."""
+        self._is_answered = True
+        self._received.clear()
+        self._transport.write(answer)
+        self._transport.write_eof()
+
+
+def _response(status: str, body: str, *, kind: str = _PLAIN, allow: str = "") -> bytes:
+    content = body.encode()
+    head = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(content)}", "Connection: close"]
+    head += [f"Allow: {allow}"] if allow else []
+    return "\r\n".join((*head, "", "")).encode() + content

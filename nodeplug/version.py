@@ -1,0 +1,4 @@
+"""Which nodeplug this is; pyproject.toml reads it from here."""
+
+VERSION = "0.1.0"
+"""The release."""

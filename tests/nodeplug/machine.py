@@ -1,0 +1,95 @@
+"""A made-up machine in a cluster of stand-ins, with `nodeplug run` on it as a process."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.scheduler.kit import Json, device_class
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.cluster import NODE, ClusterStand
+
+RESOURCES: list[Json] = [
+    {"name": "example.com/fuse", "select": "fuse", "api": "both"},
+    {"name": "example.com/kvm", "select": "kvm", "api": "dra", "access": {"uid": 1000, "mode": "0600"}},
+]
+
+
+class Machine:
+    """A made-up machine with the daemon on it, in a cluster."""
+
+    def __init__(self, folder: Path, stand: ClusterStand, host: MadeUpHost, kubelet: Path) -> None:
+        self.stand = stand
+        self.host = host
+        self.cdi = folder / "cdi"
+        self.state = folder / "state"
+        self.kubelet = kubelet
+        self.kubeconfig = folder / "kubeconfig"
+        self._folder = folder
+        self._running: list[Process] = []
+
+    async def start(
+        self, environment: dict[str, str] | None = None, resources: Sequence[Json] = RESOURCES, **settings: Any
+    ) -> Process:
+        base = {
+            "kubeletRoot": str(self.kubelet),
+            "stateDirectory": str(self.state),
+            "cdiDirectory": str(self.cdi),
+            "kubeconfig": str(self.kubeconfig),
+            "nodeName": NODE,
+            "lockWaitSeconds": 20,
+        }
+        path = self._folder / f"config{len(self._running)}.yaml"
+        path.write_text(json.dumps({"settings": base | settings, "resources": list(resources)}))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "nodeplug", "run", "--config", str(path), "--root", str(self.host.root)),
+            stderr=PIPE,
+            env={**os.environ, **(environment or {})},
+        )
+        self._running.append(process)
+        return process
+
+    async def classes(self, driver: str = "nodeplug.dev") -> None:
+        """Create the DeviceClasses."""
+        for name in ("fuse", "kvm"):
+            selector = f'device.attributes["{driver}"].resource == "example.com/{name}"'
+            await self.stand.create(device_class(f"{name}.example.com", selector))
+
+    async def end(self) -> None:
+        for process in self._running:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+    async def published(self) -> dict[str, Json]:
+        """Return the published devices by name."""
+        slices = await self.stand.all("ResourceSlice")
+        return {device["name"]: device for each in slices for device in each["spec"].get("devices", [])}
+
+    async def until_published(self) -> None:
+        """Let the kubelet's time pass until the daemon is registered and has published."""
+        async with asyncio.timeout(30):
+            while len(await self.published()) < 2:
+                await self.stand.clock.advance(1.0)
+                await asyncio.sleep(0.01)  # the daemon is another process
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Ask until it is so: what another process does with its files is announced nowhere."""
+        async with asyncio.timeout(30):
+            while not predicate():  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.01)
+
+    def leases(self) -> list[tuple[str, str, str]]:
+        """Return API, unit and holder of each lease."""
+        with sqlite3.connect(self.state / "ledger.sqlite3") as reader:
+            return list(reader.execute("select api, unit, holder from lease order by unit"))
+
+    def specs(self) -> list[Json]:
+        """Return the CDI specs of claims, without those of metadata files."""
+        found = [json.loads(path.read_text()) for path in sorted(self.cdi.glob("nodeplug-dra~*"))]
+        return [spec for spec in found if spec["kind"].endswith("/claim")]

@@ -1,0 +1,38 @@
+"""TLS comes with its first user."""
+
+import subprocess
+import sys
+
+import pytest
+
+_DAEMON = """
+import sys
+from nodeplug.deferred import defer_tls
+defer_tls()
+import asyncio, nodeplug.daemon, nodeplug.fronts, nodeplug.config
+print("_ssl" in sys.modules, "_hashlib" in sys.modules, "click" in sys.modules, "grpc" in sys.modules)
+"""
+
+
+def output(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_daemon_without_dra_carries_neither_tls_nor_a_command_line_nor_grpcio() -> None:
+    assert output(_DAEMON) == "False False False False\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "shown"),
+    [
+        ("import ssl; print(ssl.create_default_context().verify_mode.name)", "CERT_REQUIRED\n"),
+        (
+            "from ssl import SSLContext; import asyncio.sslproto as p, ssl; print(ssl.SSLContext is SSLContext)",
+            "True\n",
+        ),
+        ("import asyncio.sslproto as p; print(p.SSLProtocol is asyncio.sslproto.SSLProtocol)", "True\n"),
+        ("import hmac, ssl; print(hmac.new(b'k', b'm', 'sha256').digest_size, ssl.HAS_TLSv1_3)", "32 True\n"),
+    ],
+)
+def test_whoever_uses_it_has_it(use: str, shown: str) -> None:
+    assert output(_DAEMON + "print('--')\n" + use).partition("--\n")[2] == shown

@@ -1,0 +1,104 @@
+"""A resource moves between the APIs under pods: theirs until they end, then the other API's, without anybody's help."""
+
+import asyncio
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
+
+from tests.controlplane.scheduler.kit import Json, claim, request
+from tests.nodeplug.cluster import using
+from tests.nodeplug.machine import Machine
+
+FUSE, REFUSED = "fuse.example.com", "FailedPrepareDynamicResources"
+PLUGIN: list[Json] = [{"name": "example.com/fuse", "select": "fuse"}]
+CLAIMS: list[Json] = [{"name": "example.com/fuse", "select": "fuse", "api": "dra"}]
+
+
+async def change(machine: Machine, process: Process, resources: list[Json]) -> Process:
+    """End the daemon and start it with another configuration."""
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+    return await machine.start(resources=resources)
+
+
+async def let_pass_until(machine: Machine, holds: Callable[[], Awaitable[bool]]) -> None:
+    """Let the kubelet's time pass until something is so."""
+    async with asyncio.timeout(30):
+        while not await holds():
+            await machine.stand.clock.advance(1.0)
+            await asyncio.sleep(0.01)  # the daemon is another process
+
+
+async def create_plugin_pod(machine: Machine, name: str) -> None:
+    made = using(name)
+    made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
+    await machine.stand.create(made)
+
+
+async def create_claim_pod(machine: Machine, name: str) -> None:
+    """Create a pod whose claim is allocated the device even while somebody has it."""
+    tolerations = [{"operator": "Exists"}]
+    wanted = claim(name, request(deviceClassName=FUSE, tolerations=tolerations))
+    await machine.stand.create(wanted, using(name, ["mine"], claims={"mine": name}))
+
+
+async def taints(machine: Machine) -> list[str]:
+    """Return the taints of the one device that is published; `unpublished` where none is."""
+    device = (await machine.published()).get("misc-fuse")
+    return ["unpublished"] if device is None else [taint["key"] for taint in device.get("taints", [])]
+
+
+async def test_from_the_device_plugin_api_to_claims(machine: Machine) -> None:
+    stand, node = machine.stand, machine.stand.node
+    await machine.classes()
+    process = await machine.start(resources=PLUGIN)
+    await stand.create(using("other"))
+    await stand.until_phase("other", "Running")
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    await create_plugin_pod(machine, "a")
+    await stand.until_phase("a", "Running")
+    process = await change(machine, process, CLAIMS)
+
+    async def is_tainted() -> bool:
+        return await taints(machine) == ["nodeplug.dev/in-use"]
+
+    async def is_refused() -> bool:
+        return any("has given misc-fuse to pod/default/a/c" in text for text in await stand.events(REFUSED))
+
+    await let_pass_until(machine, is_tainted)
+    await create_claim_pod(machine, "b")
+    await let_pass_until(machine, is_refused)
+    assert [api for api, *_ in machine.leases()] == ["device-plugin"]
+    await stand.delete("Pod", "a")
+    await stand.let_pass(1.0, "Pod", "b", "Running")  # the kubelet tries again
+    assert [api for api, *_ in machine.leases()] == ["dra"]
+
+
+async def test_from_claims_to_the_device_plugin_api(machine: Machine) -> None:
+    stand, node = machine.stand, machine.stand.node
+    await machine.classes()
+    process = await machine.start(resources=CLAIMS)
+    await stand.create(using("other"))
+    await stand.until_phase("other", "Running")
+
+    async def is_published() -> bool:
+        return await taints(machine) == []
+
+    await let_pass_until(machine, is_published)
+    await create_claim_pod(machine, "a")
+    await stand.until_phase("a", "Running")
+    await change(machine, process, PLUGIN)
+    await node.until(lambda: node.devices().get("example.com/fuse", {}).get("misc-fuse") is not None, 30)
+    assert node.allocatable()["example.com/fuse"] == 0
+    assert [api for api, *_ in machine.leases()] == ["dra"]
+    assert machine.specs()
+
+    await stand.delete("Pod", "a")
+
+    async def has_ended() -> bool:
+        return machine.leases() == [] and machine.specs() == []
+
+    await let_pass_until(machine, has_ended)
+    await node.until(lambda: node.allocatable()["example.com/fuse"] == 1, 30)
+    await create_plugin_pod(machine, "b")
+    await stand.until_phase("b", "Running")

@@ -1,0 +1,81 @@
+"""`nodeplug run` and signals at every moment, and parts of it that end."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Host
+from kubelet.node import Node
+from nodeplug.config import load
+from nodeplug.daemon import Daemon
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.conftest import StartDaemon, ended, until_logged
+
+
+async def test_sighup_changes_nothing_and_says_so(start: StartDaemon, socket_dir: Path) -> None:
+    async with Node(socket_dir) as node:
+        process = await start()
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 20)
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            await until_logged(process, "SIGHUP: the configuration is read at the start only; restart nodeplug")
+        assert node.allocatable()["example.com/fuse"] == 2
+        process.send_signal(signal.SIGTERM)
+        assert (await ended(process))[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
+    start: StartDaemon, socket_dir: Path, number: signal.Signals
+) -> None:
+    async with Node(socket_dir) as node:
+        first = await start()
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 20)
+        second = await start(lockWaitSeconds=600)
+        await until_logged(second, "offering")  # what it needs no state for
+        second.send_signal(number)
+        async with asyncio.timeout(20):
+            code, errors = await ended(second)
+        assert code == 0
+        assert "did not end" not in errors
+        assert first.returncode is None
+        assert node.allocatable()["example.com/fuse"] == 2
+
+
+async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
+    start: StartDaemon, socket_dir: Path
+) -> None:
+    process = await start()
+    await until_logged(process, f"waiting for the kubelet: {socket_dir}/device-plugins")
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(20):
+        assert (await ended(process))[0] == 0
+
+
+async def test_a_part_that_ends_ends_them_all_with_its_name(
+    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"settings: {{kubeletRoot: {socket_dir}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi,"
+        " rescanSeconds: 1}\n"
+        "resources: [{name: example.com/fuse, select: fuse}]\n"
+    )
+    registered = asyncio.Event()
+
+    def fail_once_registered(*_: object) -> None:
+        if registered.is_set():
+            raise ZeroDivisionError("a defect")
+
+    async with Node(socket_dir) as node:
+        daemon = asyncio.ensure_future(Daemon(load(path), Host(made_up.root), fail_once_registered).run())
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 20)
+        registered.set()
+        made_up.add("x1", 41)
+        async with asyncio.timeout(100):
+            with pytest.raises(ZeroDivisionError) as error:
+                await daemon
+        assert error.value.__notes__ == ["part host"]
+        assert not list(node.device_plugins.glob("nodeplug-*"))

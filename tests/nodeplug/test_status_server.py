@@ -1,0 +1,227 @@
+"""The status page: what it says, and what it does with those who do not behave."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import tracemalloc
+from collections.abc import AsyncIterator, Iterable, Sequence
+from http.client import HTTPConnection
+
+import pytest
+
+from nodeplug.metrics import Metric
+from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from tests.held import HeldSince
+
+ONE = Metric("things", "gauge", "Things.", (({}, 1.0),))
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    metrics: Iterable[Metric] = (ONE,), not_ready: Sequence[str] = (), address: str = "127.0.0.1:0"
+) -> AsyncIterator[StatusServer]:
+    """A server that runs meanwhile."""
+    server = StatusServer(address, lambda: metrics, lambda: not_ready)
+    task = asyncio.create_task(server.run())
+    try:
+        await asyncio.wait_for(server.listening.wait(), 20)
+        yield server
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+
+async def ask(server: StatusServer, request: bytes) -> bytes:
+    """Send bytes and return all that comes back until the connection ends, however it does."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        writer.write(request)
+        while piece := await asyncio.wait_for(reader.read(65536), 20):
+            answer += piece
+    writer.transport.abort()
+    return answer
+
+
+async def get(server: StatusServer, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
+    """Ask as an ordinary client does."""
+
+    def get() -> tuple[int, dict[str, str], str]:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        try:
+            return answer.status, dict(answer.headers), answer.read().decode()
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(get)
+
+
+async def test_metrics_and_probes() -> None:
+    async with serving() as server:
+        code, headers, body = await get(server, "/metrics?name[]=x")
+        assert (code, body) == (200, "# HELP things Things.\n# TYPE things gauge\nthings 1.0\n")
+        assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert (await get(server, "/livez"))[::2] == (200, "ok\n")
+        assert (await get(server, "/readyz"))[::2] == (200, "ok\n")
+
+
+async def test_why_it_is_not_ready() -> None:
+    async with serving(not_ready=["resource a/b is not registered", "the disk is full"]) as server:
+        found = await get(server, "/readyz")
+        assert found[::2] == (503, "not ready: resource a/b is not registered\nnot ready: the disk is full\n")
+        assert (await get(server, "/livez"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/livez", 405)],
+)
+async def test_nothing_else_is_there(method: str, path: str, code: int) -> None:
+    async with serving() as server:
+        found, headers, _ = await get(server, path, method)
+        assert found == code
+        assert headers.get("Allow") == ("GET" if code == 405 else None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics HTTP/1.0\n\n", b"200"),
+        (b"GET /metrics\r\n\r\n", b"400"),
+        (b"\r\n\r\n", b"400"),
+        (b"GET http://x/metrics HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /\0\x1b[2J HTTP/1.1\r\n\r\n", b"404"),
+        (bytes(range(256)) * 12 + b"\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
+        (b"GET /metrics?" + b"name[]=a&" * 6000 + b" HTTP/1.1\r\n\r\n", b"431"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 999999999\r\n\r\nx", b"405"),
+        (b"GET /metrics HTTP/1.1\r\n\r\n" * 2, b"200"),
+    ],
+)
+async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -> None:
+    async with serving() as server:
+        answer = await ask(server, request_)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 " + status)  # what comes too late may take it away
+        assert answer.count(b"HTTP/1.1 ") <= 1
+        if len(request_) < 8192:
+            assert answer
+        assert (await get(server, "/livez"))[0] == 200
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections last a moment."""
+    monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
+
+
+async def test_half_requests_are_given_up(short: None) -> None:
+    async with serving() as server:
+        answers = (
+            ask(server, data) for data in (b"", b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nA: b\r\n")
+        )
+        assert await asyncio.wait_for(asyncio.gather(*answers), 20) == [b"", b"", b""]
+
+
+async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
+    large = Metric("things", "gauge", "Things.", tuple(({"a": str(i)}, 1.0) for i in range(200_000)))
+    async with serving((large,)) as server:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(slow, ("127.0.0.1", server.port))
+            await loop.sock_sendall(slow, b"GET /metrics HTTP/1.1\r\n\r\n")
+            await asyncio.wait_for(_until_none_is_open(server), 20)
+
+
+async def _until_none_is_open(server: StatusServer) -> None:
+    while server.port in _local_ports():  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(0.05)
+
+
+def _local_ports() -> list[int]:
+    """The ports of our own accepted connections that are established."""
+    with open("/proc/net/tcp") as table:  # noqa: ASYNC230, RUF100 - it is in memory
+        rows = [line.split() for line in table.readlines()[1:]]
+    return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "01"]
+
+
+async def test_connections_that_do_nothing_cost_little() -> None:
+    """More than a thousand of them were a thousand threads, and no descriptor was left for anybody else."""
+    async with serving() as server:
+        since = HeldSince()
+        idle: list[socket.socket] = []
+        tracemalloc.start()
+        try:
+            for _ in range(400):
+                one = socket.socket()
+                one.setblocking(False)
+                idle.append(one)
+                with contextlib.suppress(BlockingIOError):
+                    one.connect(("127.0.0.1", server.port))
+                await asyncio.sleep(0)
+            for one in idle:
+                with contextlib.suppress(OSError):
+                    one.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
+                await asyncio.sleep(0)
+            assert len(since.descriptors()) <= len(idle) + MOST_CONNECTIONS
+            assert since.threads() == set()
+            assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
+        finally:
+            tracemalloc.stop()
+            for one in idle:
+                one.close()
+        assert (await asyncio.wait_for(_first_answer(server), 20)).startswith(b"HTTP/1.1 200")
+
+
+async def _first_answer(server: StatusServer) -> bytes:
+    """As soon as there is room again."""
+    while not (answer := await ask(server, b"GET /livez HTTP/1.1\r\n\r\n")):
+        pass
+    return answer
+
+
+async def test_a_defect_of_the_metrics_leaves_the_probes(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Iterable[Metric]:
+        raise ZeroDivisionError
+
+    server = StatusServer("127.0.0.1:0", broken, list)
+    task = asyncio.create_task(server.run())
+    await server.listening.wait()
+    assert (await get(server, "/metrics"))[0] == 500
+    assert (await get(server, "/livez"))[0] == 200
+    assert "ZeroDivisionError" in caplog.text
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_an_address_that_is_taken_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by the instance before, during an update."""
+    monkeypatch.setattr("nodeplug.status_server._AGAIN", 0.01)
+    with caplog.at_level(logging.ERROR):
+        async with serving() as first:
+            second = StatusServer(f"127.0.0.1:{first.port}", lambda: (ONE,), list)
+            task = asyncio.create_task(second.run())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(second.listening.wait(), 0.1)
+        await asyncio.wait_for(second.listening.wait(), 20)
+        assert (await get(second, "/livez"))[0] == 200
+        task.cancel()
+        await asyncio.wait([task])
+    (record,) = caplog.records
+    assert f"cannot serve metrics at 127.0.0.1:{first.port}: " in record.getMessage()
+
+
+@pytest.mark.parametrize("address", [":0", "0.0.0.0:0", "localhost:0"])
+async def test_addresses(address: str) -> None:
+    async with serving(address=address) as server:
+        if address == "0.0.0.0:0":  # the others may have another port for IPv4
+            assert (await get(server, "/livez"))[0] == 200
+        assert server.port

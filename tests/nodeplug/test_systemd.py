@@ -1,0 +1,60 @@
+"""What systemd hears."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeplug.systemd import notify, watchdog
+
+
+@pytest.fixture
+def systemd(socket_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Its end of the socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(str(socket_dir / "notify"))
+        end.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(socket_dir / "notify"))
+        yield end
+
+
+async def test_the_loop_turns(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "20000")
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    task = asyncio.create_task(watchdog())
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 20) == b"WATCHDOG=1"
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "\u00b2"},
+        {"WATCHDOG_USEC": "-5"},
+    ],
+)
+async def test_nobody_wants_to_hear_it(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(watchdog(), 0.05)
+    with pytest.raises(BlockingIOError):
+        systemd.recv(100)
+
+
+def test_a_systemd_that_does_not_read_holds_nobody_up(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeplug.systemd._PATIENCE", 0.01)
+    for _ in range(int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 5):
+        notify("STATUS=" + "x" * 1000)
+    assert systemd.recv(2000).startswith(b"STATUS=")

@@ -1,0 +1,57 @@
+"""The container runtime of a life: what a container opens that is started with what the kubelet was once answered.
+
+With CDI a name is looked up in the files that are there now, and its node takes the place of a plain one with the same
+path in the container; a name that no file has keeps the container from starting. Without CDI names mean nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import cdi
+from dra_plugin.driver import PreparedDevice
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.nodeplug.two_fronts.daemon import Folder
+from tests.nodeplug.two_fronts.host import LivingHost
+
+
+class NotStarted(Exception):
+    """The runtime refuses; says why."""
+
+
+class Runtime:
+    """One node's runtime, with CDI switched on or off."""
+
+    def __init__(self, folder: Folder, host: LivingHost, has_cdi: bool) -> None:
+        self.has_cdi = has_cdi
+        self._folder, self._host = folder, host
+
+    def start(self, answer: api.ContainerAllocateResponse) -> frozenset[str]:
+        """The numbers of the nodes that a container of a pod gets. Raises `NotStarted`."""
+        nodes = {x.container_path: x.host_path for x in answer.devices}
+        if self.has_cdi:
+            nodes |= self._named(x.name for x in answer.cdi_devices)
+        return self._open(nodes)
+
+    def start_claimed(self, devices: Iterable[PreparedDevice]) -> frozenset[str]:
+        """The numbers of the nodes that a container gets that uses a claim. Raises `NotStarted`."""
+        return self._open(self._named(i for x in devices for i in x.cdi_device_ids))
+
+    def described(self) -> dict[str, cdi.Device]:
+        """What there is to be found, by qualified name."""
+        paths = self._folder.cdi.glob("*.json") if self._folder.cdi.exists() else ()
+        specs = [cdi.decode(path.read_bytes()) for path in paths]
+        return {cdi.qualified_name(spec.kind, device.name): device for spec in specs for device in spec.devices}
+
+    def _named(self, names: Iterable[str]) -> dict[str, str]:
+        found = self.described()
+        nodes: dict[str, str] = {}
+        for name in names:
+            if name not in found:
+                raise NotStarted(f"unresolvable CDI devices {name}")
+            nodes.update((x.path, x.host_path or x.path) for x in found[name].container_edits.device_nodes)
+        return nodes
+
+    def _open(self, nodes: Mapping[str, str]) -> frozenset[str]:
+        opened = {path: self._host.opens(path) for path in nodes.values()}
+        if missing := [path for path, numbers in opened.items() if not numbers]:
+            raise NotStarted(f"no such file: {missing}")
+        return frozenset(opened.values())

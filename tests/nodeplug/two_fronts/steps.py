@@ -1,0 +1,320 @@
+"""The steps of a life (plan.py), each under its name: what happens to a node, and what is done there."""
+
+import asyncio
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from typing import get_args
+
+from resourceapi.objects import v1
+from tests.nodeplug.two_fronts.configuration import changed, configuration
+from tests.nodeplug.two_fronts.host import PLUGGABLE, PORTS, VIRTUAL
+from tests.nodeplug.two_fronts.kubelet import Lie
+from tests.nodeplug.two_fronts.node import Node
+from tests.nodeplug.two_fronts.process import turns
+from tests.nodeplug.two_fronts.scheduler import schedule
+
+
+class Steps(Node):
+    """See the module."""
+
+    # calls
+
+    async def _call(self, rng: random.Random) -> None:
+        """Some calls at once; callers may give up, and the kubelet may end."""
+        if self._calls is None or not self._kubelet.is_up:
+            return
+        calls = [self._one_call(rng) for _ in range(rng.choice((1, 2, 2, 3, 4)))]
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        others: list[asyncio.Task[None]] = []
+        if rng.random() < 0.3:
+            event = rng.choice((self._end_pods, self._finish, self._delete))
+            others.append(asyncio.ensure_future(self._meanwhile(event)))
+        if rng.random() < 0.3:
+            others.append(asyncio.ensure_future(self._look_around()))
+        for task in tasks:
+            if rng.random() < 0.1:
+                await turns(rng.randrange(30))
+                task.cancel()
+        if rng.random() < 0.05:
+            await turns(rng.randrange(30))
+            for task in tasks:
+                task.cancel()
+            await self._stop_kubelet()
+        await asyncio.wait([*tasks, *others])
+        for task in (*tasks, *others):
+            if not task.cancelled():
+                task.result()
+
+    async def _one_call(self, rng: random.Random) -> None:
+        assert self._calls is not None
+        own = random.Random(rng.random())
+        make = rng.choice((self._calls.allocate, self._calls.prepare, self._calls.prepare, self._calls.unprepare))
+        await turns(own.randrange(6))
+        await make(own)
+
+    async def _meanwhile(self, what: Callable[[random.Random], Awaitable[None]]) -> None:
+        own = random.Random(self._loop.random.random())
+        await turns(own.randrange(40))
+        await what(own)
+
+    async def _schedule(self, rng: random.Random) -> None:
+        """The scheduler gives a claim devices; it may have the name of one that was deleted."""
+        if len(self.cluster.claims) > 6 or not (results := self._choice(rng)):
+            return
+        number = self.cluster.number()
+        gone = [x.name for x in self.cluster.claims if not x.in_api]
+        used = {x.name for x in self.cluster.claims if x.in_api}
+        name = rng.choice([x for x in gone if x not in used] or [f"claim-{number}"])
+        claim = self.cluster.add_claim(name, f"{rng.getrandbits(32):08x}-0000-4000-8000-{number:012x}", results)
+        self.tell(f"{claim.ref} gets {claim.names}")
+
+    async def _reallocate(self, rng: random.Random) -> None:
+        """A claim is allocated again, and nobody had it unprepared."""
+        claims = [x for x in self.cluster.claims if x.in_api and x.asked]
+        if not claims or not (results := self._choice(rng)):
+            return
+        claim = rng.choice(claims)
+        self.cluster.allocate_again(claim, results)
+        self.tell(f"{claim.ref} gets {claim.names} instead")
+
+    async def _reuse(self, rng: random.Random) -> None:
+        """A claim's pod is gone by force and the claim is deallocated; another pod uses it while the daemon looks."""
+        claims = [x for x in self.cluster.claims if x.in_api and x.asked]
+        if not claims or self._calls is None or not self._kubelet.is_up:
+            return
+        claim = rng.choice([x for x in claims if x.answer] or claims)
+        results = claim.results if rng.random() < 0.7 else self._choice(rng) or claim.results
+        self.cluster.deallocate(claim)
+        self.tell(f"{claim.ref} is deallocated")
+        asked = self.cluster.asked_for[claim.name] = asyncio.Event()
+        looking = asyncio.ensure_future(self._look_around(rng.choice((0.0, 10.0, 10.0))))
+        waiting = asyncio.ensure_future(asked.wait())
+        await asyncio.wait([looking, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        await turns(rng.randrange(20))
+        self.cluster.allocate_again(claim, results)
+        self.tell(f"{claim.ref} gets {claim.names} again")
+        await self._calls.prepare_these([claim])
+        await looking
+
+    def _choice(self, rng: random.Random) -> Sequence[v1.DeviceRequestAllocationResult]:
+        if self._daemon is None or self._daemon.dra is None:
+            return ()
+        return schedule(rng, self.cluster, self._host, self._daemon.dra.published(), self._daemon.shares)
+
+    async def _restart_container(self, rng: random.Random) -> None:
+        """A container has ended and starts again, with what the kubelet was answered long ago."""
+        if self._calls is None or not self._kubelet.knows_pods:
+            return
+        for pod in self.cluster.pods:
+            for container in (x for x in pod.containers if pod.is_recorded and not x.is_init):
+                await self._calls.start_again(pod, container)
+
+    async def _finish(self, rng: random.Random) -> None:
+        """Pods that have claims are over; or the kubelet gives up."""
+        for claim in self.cluster.claims:
+            has_pod = claim.asked and not claim.ended and not claim.forgotten
+            if has_pod and rng.random() < (0.5 if claim.running else 0.2):
+                claim.ended = True
+                claim.answer = None if self._is_lost else claim.answer  # or nobody could know of it
+                self.cluster.end_claim_pod(claim)
+                self.tell(f"the pod of {claim.name} is over")
+        self.cluster.settle()
+
+    async def _end_pods(self, rng: random.Random) -> None:
+        """Pods of the device plugin API are over: the kubelet tells nobody. Their cgroups may linger."""
+        over = [x for x in self.cluster.pods if rng.random() < 0.5]
+        self.cluster.pods = [x for x in self.cluster.pods if x not in over]
+        for pod in over:
+            pod.is_over = True
+            self._lingering.append(pod.uid)
+        self.tell(f"over: {[x.name for x in over]}")
+        self._settle(rng)
+
+    async def _delete(self, rng: random.Random) -> None:
+        """A claim is deleted by force; its pod may run on, or nobody may know of it any more."""
+        claims = [x for x in self.cluster.claims if x.in_api or x.running]
+        if not claims:
+            return
+        claim = rng.choice(claims)
+        claim.in_api = False
+        if rng.random() < 0.5:
+            claim.forgotten = True
+            self.cluster.end_claim_pod(claim)
+        self.tell(f"{claim.ref} is deleted by force, {'and forgotten' if claim.forgotten else 'its pod runs on'}")
+        self.cluster.settle()
+
+    async def _pass_time(self, rng: random.Random) -> None:
+        """Time passes, and the daemon looks around as it does now and then."""
+        await asyncio.sleep(rng.choice((1.0, 10.0, 100.0)))
+
+    async def _clock_set(self, rng: random.Random) -> None:
+        """Somebody sets the clock."""
+        self._clock.day += rng.choice((-100_000.0, -10.0, 10.0, 100_000.0))
+
+    async def _unplug(self, rng: random.Random) -> None:
+        device = rng.choice(sorted(self._host.plugged - {*VIRTUAL}) or [""])
+        if device:
+            with self.disk.unwatched():
+                self._host.unplug(device)
+            self.tell(f"{device} is unplugged")
+            await self._rescan(rng, 0.8)
+
+    async def _plug(self, rng: random.Random) -> None:
+        gone = sorted({*PLUGGABLE} - self._host.plugged)
+        if gone:
+            self._plug_in(rng.choice(gone))
+            await self._rescan(rng, 0.8)
+
+    async def _move(self, rng: random.Random) -> None:
+        """Another device takes the place of one, behind everybody's back."""
+        if devices := sorted(x for x in self._host.plugged if x.startswith("misc-")):
+            self._plug_in(rng.choice(devices))
+
+    async def _swap(self, rng: random.Random) -> None:
+        """The ports change places."""
+        with self.disk.unwatched():
+            self._host.swap_ports()
+        self.tell("the ports have changed places")
+        await self._rescan(rng, 0.7)
+        if rng.random() < 0.5:  # what had them open has ended
+            await self._restart_container(rng)
+
+    def _plug_in(self, device: str) -> None:
+        with self.disk.unwatched():
+            self._host.plug(device)
+        self.tell(f"{device} is plugged in")
+
+    async def _rescan(self, rng: random.Random, likely: float = 1.0) -> None:
+        if self._daemon is not None and rng.random() < likely:
+            self._daemon.update(*self._host.assign(self._daemon.resources))
+            self._scanned = self._host.state()
+
+    async def _health(self, rng: random.Random) -> None:
+        device = rng.choice(sorted(self._host.plugged | {*PORTS}))
+        self._host.ill ^= {device}
+        self.tell(f"{device} is {'ill' if device in self._host.ill else 'well'}")
+        await self._rescan(rng)
+
+    async def _configure(self, rng: random.Random) -> None:
+        """The daemon starts again with another configuration."""
+        if self._is_lost:
+            return  # what the old one named could not be restored
+        await self._stop(rng)
+        in_use = {x.resource for x in self.cluster.pods}
+        self._resources = configuration(rng) if rng.random() < 0.4 else changed(rng, self._resources, in_use)
+        self.tell(f"configured: {[(x.name.partition('/')[2], x.api, x.shares, x.cdi) for x in self._resources]}")
+
+    async def _lie(self, rng: random.Random) -> None:
+        """One of those who know says nothing, or something that is not true."""
+        self._kubelet.lie = rng.choice(("", *get_args(Lie))) if self._host.has_cgroups else ""
+        self.tell(f"lie: {self._kubelet.lie or 'none'}")
+        if self._kubelet.is_up:
+            self._kubelet.write()
+            self._kubelet.write_claims()
+
+    async def _lose(self, rng: random.Random) -> None:
+        """The state directory is lost while the daemon is down; what is to be restored is there and wanted."""
+        daemon = self._daemon
+        if daemon is None or not self._host.has_cgroups:
+            return
+        named = {(x.name, x.shares) for x in daemon.resources if x.api != "dra"}
+        published = daemon.dra.published() if daemon.dra is not None else {}
+        running = [x for x in self.cluster.claims if x.running]
+        if not all((x.resource, x.shares) in named for x in self.cluster.pods) or not all(
+            x.in_api and all(y.device in published for y in x.results) for x in running
+        ):
+            return
+        await self._stop(rng)
+        self._settle(rng)
+        self._kubelet.lie = ""
+        self._kubelet.write()
+        self._kubelet.write_claims()
+        for claim in self.cluster.claims:
+            claim.answer = claim.answer if claim.running else None
+        with self.disk.unwatched():
+            shutil.rmtree(self.folder.state, ignore_errors=True)
+        self._is_lost = self._was_lost = True
+        self.tell("the state is lost")
+
+    async def _restart_kubelet(self, rng: random.Random) -> None:
+        """The kubelet stops, or is back and asks again for what it has."""
+        if self._kubelet.is_up:
+            await self._stop_kubelet()
+        if rng.random() < 0.5:
+            await self._start_kubelet()
+
+    async def _stop_kubelet(self) -> None:
+        if not self._kubelet.is_up:
+            return
+        self.tell("the kubelet is down")
+        self._kubelet.stop()
+        self.cluster.pods = [x for x in self.cluster.pods if not x.is_over]
+        if self._calls is not None:
+            await self._calls.hang_up()
+
+    async def _start_kubelet(self) -> None:
+        self.tell("the kubelet is up")
+        with self.disk.unwatched():
+            self._kubelet.start()
+        self.cluster.settle()
+        if self._calls is not None:
+            self._calls.listen()
+            await self._start_pods()
+
+    async def _start_pods(self) -> None:
+        """After a reboot the kubelet has claims prepared before it starts the containers that use them."""
+        if self._calls is not None and self._kubelet.is_up:
+            await self._calls.prepare_these([x for x in self.cluster.claims if x.in_api and x.running])
+
+    async def _server(self, rng: random.Random) -> None:
+        """The API server cannot be reached, or can again."""
+        self.cluster.server_is_up = not self.cluster.server_is_up
+        self.tell(f"the API server is {'up' if self.cluster.server_is_up else 'down'}")
+
+    async def _stop(self, rng: random.Random) -> None:
+        """The daemon is stopped, perhaps in the middle of calls."""
+        if self._running is None:
+            return
+        calls = asyncio.ensure_future(self._call(rng)) if rng.random() < 0.5 else None
+        await turns(rng.randrange(30))
+        self.tell("stopping")
+        self._running.cancel()
+        if calls is not None:
+            await calls  # as a server does that stops
+        await self._end()
+
+    async def _kill(self, rng: random.Random) -> None:
+        """The daemon dies in the middle of calls, not by the disk."""
+        if self._daemon is None:
+            return
+        calls = asyncio.ensure_future(self._call(rng))
+        await turns(rng.randrange(60))
+        if not self.disk.dead:
+            self.disk.dead = True
+            self.disk.dying("at any moment")
+        await calls
+
+    async def _reboot(self, rng: random.Random) -> None:
+        """The power fails: what was not synced is lost, /run is empty, devices have other numbers."""
+        self._boots += 1
+        if self._kubelet.is_up:
+            await self._stop_kubelet()
+        with self.disk.unwatched():
+            shutil.rmtree(self.folder.cdi, ignore_errors=True)
+            for path in self.folder.metadata.rglob("metadata.json"):
+                if rng.random() < 0.5:
+                    path.write_text("")
+            if rng.random() < 0.3:
+                self._host.swap_ports()
+            self._host.ill |= {x for x in (*PLUGGABLE, *PORTS) if rng.random() < 0.1}
+            self._kubelet.start()
+        self._lingering.clear()
+        for uid in self._host.pods():
+            self._host.end_pod(uid)
+        for device in sorted(self._host.plugged):
+            if device.startswith("misc-") and rng.random() < 0.2:
+                self._plug_in(device)
+        for claim in self.cluster.claims:
+            claim.disturbed = True
