@@ -8,7 +8,7 @@ demo: .venv/.run            ## the main job on this machine's devices: make demo
 	$(PY) -m nodeplug demo $(ARGS)
 
 test: .venv/.dev .venv-proto/.done  ## the whole test suite: make test ARGS="-k name"
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
 check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/ruff check .

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.machine import describe
 
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"__init__", "__main__", "machine", "table", "tree"}
+NOT_BENCHMARKS = {"__init__", "__main__", "bare_plugin", "machine", "table", "tree"}
 
 
 def main(names: list[str]) -> None:

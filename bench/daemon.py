@@ -43,7 +43,7 @@ def run() -> dict[str, Any]:
             runs = [("nodeplug", ours), ("go with fsync", [*go, "-fsync", "{state}/journal"])]
             for _ in range(ROUNDS):
                 for name, command in runs:
-                    found.setdefault(f"{label} {name}", []).append(_probe(size, command))
+                    found.setdefault(f"{label} {name}", []).append(probe(size, command))
         rows = _rows(found)
         show(("what", "unit", "nodeplug", "go with fsync", "ratio"), rows)
         return {"rows": rows, "runs": found}
@@ -63,7 +63,8 @@ def _config(globs: list[str]) -> str:
     )
 
 
-def _probe(size: list[str], command: list[str]) -> Any:
+def probe(size: list[str], command: list[str]) -> Any:
+    """Have the probe play the kubelet to a plugin; return what it measured."""
     done = subprocess.run(
         [str(PROGRAMS / "probe"), *size, "-log", "/dev/null", "--", *command],
         capture_output=True,

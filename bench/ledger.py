@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.table import show
 from checkpoint import Lease, Ledger
+from checkpoint.lease import unit_owner
 
 UNITS = 100
 GRANTS = 3000
@@ -50,7 +51,8 @@ def _fsync(path: Path) -> list[float]:
 
 
 async def _grants(directory: Path) -> tuple[list[float], list[float], float, int]:
-    ledger = await Ledger.open(directory, "boot")
+    ledger = Ledger(directory, "boot")
+    await ledger.take()
     numbers = count()
     for _ in range(UNITS):
         await _grant(ledger, numbers)
@@ -69,15 +71,16 @@ async def _grants(directory: Path) -> tuple[list[float], list[float], float, int
 
 async def _grant(ledger: Ledger, numbers: Iterator[int]) -> float:
     number = next(numbers)
-    unit = f"misc-fuse.{number % UNITS}"
+    resource, unit = "example.com/fuse", f"misc-fuse-{number % UNITS}"
     lease = Lease(
-        resource="example.com/fuse",
+        resource=resource,
         unit=unit,
         api="device-plugin",
-        occupies=frozenset({unit}),
-        answer=f"answer {number} ".encode() * 20,
+        owner=unit_owner(resource, unit),
+        exclusive=frozenset({unit}),
+        record=f"answer {number} ".encode() * 20,
         boot_id=ledger.boot_id,
-        since=time.time(),
+        granted_at=time.time(),
     )
     started = time.perf_counter()
     await ledger.grant([lease])

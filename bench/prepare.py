@@ -14,12 +14,14 @@ from pathlib import Path
 from bench.table import show
 from checkpoint import Ledger
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from dra_plugin.offers import Offers
-from dra_plugin.prepare import Paths, Preparer
+from dra_plugin.preparing.prepare import Paths, Preparer
+from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.publishing.offers import Offers
 from hostdevices import Device, Devnode, Host
-from hostdevices.resource import Resource
-from hostdevices.selector import Kinds
+from hostdevices.presence import Presence
 from resourceapi.objects import ObjectMeta, v1
+from resources.resource import Resource
+from resources.selector import Kinds
 
 DEVICES = 100
 ONE_BY_ONE = 500
@@ -43,16 +45,18 @@ def run() -> dict[str, object]:
 
 
 async def _measure(folder: Path, cdi: Path) -> dict[str, list[float]]:
-    ledger = await Ledger.open(folder / "state", "boot")
+    ledger = Ledger(folder / "state", "boot")
+    await ledger.take()
     resource = Resource("example.com/null", Kinds(("bench",)), api="dra")
     node = Devnode("/dev/null", "c", 1, 3)
-    devices = [Device(f"bench-{n}", "bench", f"bench{n}", devnodes=(node,)) for n in range(DEVICES)]
-    offers = Offers([resource])
-    paths = Paths(cdi=cdi, pod_resources=folder / "none", metadata=folder / "metadata")
-    preparer = Preparer(DRIVER, NODE, Host("/"), ledger, paths, offers.find, offers.attributes)
-    await preparer.repair()
+    devices = tuple(Device(f"bench-{n}", "bench", f"bench{n}", devnodes=(node,)) for n in range(DEVICES))
+    host = Host("/")
+    presence, offers = Presence(host), Offers([resource])
+    presence.update({}, devices)
     offers.update({resource.name: devices})
-    preparer.update({resource.name: devices})
+    paths = Paths(cdi=cdi, metadata=folder / "metadata")
+    preparer = Preparer(DRIVER, NODE, host, presence, ledger, paths, offers.find, offers.attributes, ClaimTurns())
+    await preparer.repair()
 
     async def prepare(number: int) -> None:
         ((_, outcome),) = (await preparer.prepare([_claim(number)])).items()
@@ -69,7 +73,7 @@ async def _measure(folder: Path, cdi: Path) -> dict[str, list[float]]:
     for _ in range(ROUNDS):
         for name, call in zip(together, (prepare, unprepare), strict=True):
             together[name].append(await _timed(call, range(TOGETHER)))
-    await preparer.stop()
+    await preparer.close()
     await ledger.close()
     return found | together
 

@@ -18,7 +18,7 @@ from statistics import median
 
 from bench.table import show
 from hostdevices import Host, Scanner
-from hostdevices.watch import NEVER, Pace, Watcher, default_sources
+from hostdevices.watching.watch import NEVER, Pace, Watcher, default_sources
 
 EVENTS = 200
 BURST = 512

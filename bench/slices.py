@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bench.table import show
-from dra_plugin.slices import Controller, DriverResources, Limits, Owner, Pool, Slice, Statistics
+from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice, Statistics
 from resourceapi.client import Client, Credentials
 from resourceapi.objects import ObjectMeta, Quantity, core, v1
 
@@ -62,8 +62,8 @@ async def _measure(url: str, count: int) -> dict[str, float]:
 
     begin = time.perf_counter()
     limits = Limits(longest_settle=Limits().settle)  # every wipe is met like the first one in a minute
-    controller = Controller(client, DRIVER, Owner.node(NODE), resources=_resources(devices), limits=limits)
-    await controller.start()
+    controller = Controller(client.aio, DRIVER, Owner.node(NODE), resources=_resources(devices), limits=limits)
+    publishing = asyncio.create_task(controller.run())
     await controller.settled()
     found["publish"] = 1e3 * (time.perf_counter() - begin)
     found["writes"] = _sum(controller.statistics)
@@ -91,7 +91,8 @@ async def _measure(url: str, count: int) -> dict[str, float]:
 
     controller.update(DriverResources())
     await controller.settled()
-    await controller.stop()
+    publishing.cancel()
+    await asyncio.wait([publishing])
     await asyncio.to_thread(nodes.delete, NODE)
     client.close()
     return found

@@ -18,6 +18,7 @@ _NOT_APPLICABLE: dict[int, str] = {
     18: "health is always served: 1.36 opens it on every plugin",
     19: "all devices have one lease",
     20: "the versions of the metadata that are written are fixed",
+    **dict.fromkeys(range(31, 36), "metadata is written once: nothing in it is learnt after a claim is prepared"),
     55: f"groups of pods ({_ALPHA})",
     59: "comparing lists of statuses is an inner matter of upstream's scheduler; ours writes what differs",
     103: "the client lists and then watches; it claims no WatchList",

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dra_plugin.slices import DriverResources, Owner, Pool, Slice
-from dra_plugin.slices.dropped import content
-from dra_plugin.slices.publisher import Publisher
+from dra_plugin.publishing.slices import DriverResources, Owner, Pool, Slice
+from dra_plugin.publishing.slices.dropped import content
+from dra_plugin.publishing.slices.publisher import Publisher
 from resourceapi.client import Refused
 from resourceapi.objects import ObjectMeta, from_dict, to_dict, v1
 from resourceapi.objects.core import NodeSelector

@@ -1,20 +1,24 @@
 """The real node, booted once for all end-to-end tests, and the daemon as a process beside it."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoint import Lease, Ledger
 from tests.e2e.realnode import FOLDER, RealNode, why_not
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
+TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
 
 RESOURCES: list[dict[str, Any]] = [
     {
@@ -56,27 +60,54 @@ class DaemonProcess:
     """`nodeplug run` with its own state, started and stopped at will."""
 
     def __init__(
-        self, node: RealNode, folder: Path, resources: list[dict[str, Any]] | None = None, **settings: Any
+        self,
+        node: RealNode,
+        folder: Path,
+        resources: list[dict[str, Any]] | None = None,
+        *,
+        root: Path = Path("/"),
+        **settings: Any,
     ) -> None:
+        """Prepare; `root` is where the host's sys/, proc/ and dev/ are."""
         self.state = folder / "state"
         self.log = folder / "daemon.log"
         self.config = folder / "config.yaml"
-        MOUNTED.mkdir(exist_ok=True)
-        (MOUNTED / "hello").write_text("from the host\n")
-        base = {
+        self._command = [sys.executable, "-m", "nodeplug", "run", "--config", str(self.config), "--root", str(root)]
+        self._settings = {
             "kubeletRoot": str(node.kubelet_dir),
             "stateDirectory": str(self.state),
             "cdiDirectory": str(node.cdi_dir),
             "allowedMounts": [str(MOUNTED)],
-        }
-        self.config.write_text(json.dumps({"settings": base | settings, "resources": resources or RESOURCES}))
+            "transport": TRANSPORT,
+        } | settings
+        MOUNTED.mkdir(exist_ok=True)
+        (MOUNTED / "hello").write_text("from the host\n")
+        self.configure(resources or RESOURCES)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def configure(self, resources: list[dict[str, Any]]) -> None:
+        """Write what the next start reads."""
+        self.config.write_text(json.dumps({"settings": self._settings, "resources": resources}))
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "nodeplug", "run", "--config", str(self.config)], stderr=log
-            )
+            self._process = subprocess.Popen(self._command, stderr=log)
+
+    def update(self, is_up: Callable[[], object]) -> int:
+        """Start a new one beside it, as a DaemonSet with maxSurge does, and end it once that is up; its exit code."""
+        old = self._process
+        assert old is not None
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stderr=log, env=os.environ | {"POD_UID": str(uuid.uuid4())})
+        is_up()
+        old.send_signal(signal.SIGTERM)
+        return old.wait(timeout=10)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code; negative for a signal."""
@@ -85,6 +116,19 @@ class DaemonProcess:
             return 0
         process.send_signal(number)
         return process.wait(timeout=10)
+
+    def leases(self) -> list[Lease]:
+        """Read what is on record now, also while it runs."""
+
+        async def read() -> list[Lease]:
+            ledger = Ledger(self.state, "any")
+            try:
+                await ledger.read()
+                return list(ledger.leases())
+            finally:
+                await ledger.close()
+
+        return asyncio.run(read())
 
     def logged(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]

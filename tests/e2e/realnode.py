@@ -1,25 +1,33 @@
 """A real Kubernetes node for tests: boots it, talks to it with kubectl, restarts its kubelet.
 
 The node lives in a folder of scripts (`$NODEPLUG_REALNODE`, default `../shared/realnode` beside the checkout) that are
-built once with its `build.sh`. Waiting is done by `kubectl wait`, which watches the API server.
+built once with its `build.sh`. `$K8S` says which Kubernetes it is (1.34, 1.36, 1.37), as it does for the scripts;
+`$REALNODE_HOME` where that is built. Waiting is done by `kubectl wait`, which watches the API server.
 """
 
+import contextlib
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf import message_factory
 
+from kubelet import RELEASES, Release
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 
 T = TypeVar("T")
 FOLDER = Path(os.environ.get("NODEPLUG_REALNODE", Path(__file__).resolve().parents[3] / "shared" / "realnode"))
-HOME = Path(os.environ.get("REALNODE_HOME", Path.home() / ".cache" / "realnode"))
+KUBERNETES: str = os.environ.get("K8S", "1.36")
+_BUILT = Path.home() / ".cache" / ("realnode" if KUBERNETES == "1.36" else f"realnode-{KUBERNETES}")
+HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
 NODE = "realnode"
 BUSYBOX = "localhost/realnode/busybox:1"
 
@@ -28,10 +36,13 @@ def why_not() -> str:
     """Return why no real node can run here; empty when one can."""
     if os.geteuid() != 0:
         return "a real node needs root"
+    if KUBERNETES not in RELEASES:
+        return f"K8S={KUBERNETES}: the tests know {', '.join(RELEASES)}"
     if not (FOLDER / "up.sh").exists():
         return f"no real node at {FOLDER} (NODEPLUG_REALNODE)"
     if not (HOME / "bin" / "kubelet").exists():
-        return f"the real node is not built: {FOLDER / 'build.sh'}" + ("" if shutil.which("go") else " (needs Go)")
+        build = f"K8S={KUBERNETES} {FOLDER / 'build.sh'}"
+        return f"the real node is not built: {build}" + ("" if shutil.which("go") else " (needs Go)")
     return ""
 
 
@@ -40,6 +51,11 @@ class RealNode:
 
     kubelet_dir = HOME / "run" / "kubelet"
     cdi_dir = HOME / "run" / "cdi"
+
+    @property
+    def release(self) -> Release:
+        """What its Kubernetes does, and its feature gates."""
+        return next(release for version, release in RELEASES.items() if version == KUBERNETES)
 
     def up(self, *images: Path, **settings: str) -> None:
         """Boot a fresh node, with more image files; `settings` become the scripts' environment (APISERVER_ARGS ...)."""
@@ -50,25 +66,97 @@ class RealNode:
         """Stop everything, also what a broken run left."""
         self._script("down.sh")
 
-    def restart_kubelet(self) -> None:
-        """Restart the kubelet alone; pods go on running. Returns when it knows its pods again."""
-        before = self._pods_of_the_kubelet()
+    def restart_kubelet(self, refused: str = "") -> None:
+        """Restart the kubelet alone; pods go on running. Returns when it knows them again, but for one `refused`."""
+        before = self._pods_of_the_kubelet() - {refused}
         self._script("restart-kubelet.sh")
-        deadline = time.monotonic() + 30
-        while not before <= self._pods_of_the_kubelet():
-            assert time.monotonic() < deadline, "the kubelet does not know its pods 30 s after its restart"
-            time.sleep(0.2)  # nothing announces that a kubelet has heard of its pods
+        self._knows(before)
+
+    @contextlib.contextmanager
+    def without_api_server(self) -> Iterator[Callable[[], None]]:
+        """Restart the kubelet with the API server away; call what this gives to have it back."""
+        before = self._pods_of_the_kubelet()
+        start = self._kill("kube-apiserver", signal.SIGKILL)
+        is_away = True
+
+        def back() -> None:
+            nonlocal is_away
+            is_away = False
+            self._shell(f'{start}; waitfor 60 kube-apiserver "$BIN/kubectl" get --raw /readyz')
+            self._shell(self._kill("kube-scheduler", signal.SIGTERM))  # it ends itself some time after such a break
+            self._knows(before)
+
+        try:
+            self._script("restart-kubelet.sh")
+            yield back
+        finally:
+            if is_away:
+                back()
+
+    @contextlib.contextmanager
+    def without_cdi(self) -> Iterator[None]:
+        """Have a container runtime that ignores CDI names, as containerd 1.7 is shipped; pods go on running."""
+        config = HOME / "run" / "conf" / "containerd.toml"
+        text = config.read_text()
+        config.write_text(text.replace("enable_cdi = true", "enable_cdi = false"))
+        assert config.read_text() != text
+        try:
+            self._restart_containerd()
+            yield
+        finally:
+            config.write_text(text)
+            self._restart_containerd()
+
+    def _restart_containerd(self) -> None:
+        start = self._kill("containerd", signal.SIGTERM)
+        self._shell(
+            f'{start.replace("daemon containerd", """daemon containerd env PATH="$BIN:$PATH" """, 1)};'
+            f" waitfor 30 containerd {shlex.quote(str(FOLDER / 'ctr'))} version"
+        )
+        self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
+
+    def _kill(self, program: str, number: int) -> str:
+        """End one of the node's programs and return the shell command that starts it as it was."""
+        process = int((HOME / "run" / "pids" / program).read_text().split()[0])
+        command = Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        os.kill(process, number)
+        self._shell(f"stopone {program} 10")
+        return shlex.join(["daemon", program, *map(os.fsdecode, command)])
+
+    def kill_container(self, pod: str) -> None:
+        """Kill the processes of a pod's one container, as the kernel does when memory is short."""
+        status = self.get("pod", pod)
+        container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        uid = status["metadata"]["uid"]
+        (group,) = Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{uid}/{container}/cgroup.procs")
+        for process in group.read_text().split():
+            os.kill(int(process), signal.SIGKILL)
+
+    def has_cgroup(self, uid: str) -> bool:
+        """Tell whether there is a cgroup of a pod, in any hierarchy."""
+        return any(Path("/sys/fs/cgroup").glob(f"*/realnode/kubepods/**/pod{uid}"))
+
+    def _knows(self, pods: set[str]) -> None:
+        # whose API server was away for long asks it again every 30 s
+        self.until(lambda: pods <= self._pods_of_the_kubelet(), "the kubelet knows its pods again", 90)
 
     def _pods_of_the_kubelet(self) -> set[str]:
-        service = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"].full_name
-        with grpc.insecure_channel(f"unix:{self.kubelet_dir}/pod-resources/kubelet.sock") as channel:
-            list_pods = channel.unary_unary(
-                f"/{service}/List",
-                request_serializer=podresources.ListPodResourcesRequest.SerializeToString,
-                response_deserializer=podresources.ListPodResourcesResponse.FromString,
-            )
-            listed = list_pods(podresources.ListPodResourcesRequest(), timeout=10, wait_for_ready=True)
+        with self.pod_resources("List") as ask:
+            listed = ask(podresources.ListPodResourcesRequest())
         return {f"{pod.namespace}/{pod.name}" for pod in listed.pod_resources}
+
+    @contextlib.contextmanager
+    def pod_resources(self, method: str) -> Iterator[Callable[[Any], Any]]:
+        """Give a function that asks the kubelet's pod-resources API."""
+        service = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
+        answer = message_factory.GetMessageClass(service.methods_by_name[method].output_type)
+        with grpc.insecure_channel(f"unix:{self.kubelet_dir}/pod-resources/kubelet.sock") as channel:
+            call = channel.unary_unary(
+                f"/{service.full_name}/{method}",
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=answer.FromString,
+            )
+            yield lambda request: call(request, timeout=10, wait_for_ready=True)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
         """Run kubectl as administrator and return what it prints. Raises `CalledProcessError` with its stderr."""
@@ -94,13 +182,20 @@ class RealNode:
         """Wait until the node has so many healthy devices of a resource."""
         self.wait(f"node/{NODE}", f".status.allocatable.{_escaped(resource)}", str(allocatable), timeout)
 
-    def until(self, predicate: Callable[[], T], what: str, seconds: float = 60.0) -> T:
-        """Ask until the answer is true, for what kubectl cannot wait for; return it."""
+    def until(self, predicate: Callable[[], T], what: str, seconds: float = 60.0, period: float = 0.2) -> T:
+        """Ask until the answer is true, for what nothing announces; return it."""
         deadline = time.monotonic() + seconds
         while not (found := predicate()):
             assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-            time.sleep(0.2)
+            time.sleep(period)
         return found
+
+    def always(self, predicate: Callable[[], bool], seconds: float) -> None:
+        """Check for so long that something stays as it is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert predicate()
+            time.sleep(0.5)
 
     def until_event(self, pod: str, reason: str) -> None:
         """Wait until there is an event about a pod."""
@@ -117,10 +212,22 @@ class RealNode:
         self.kubectl("delete", "pod", name, "--grace-period=1", "--ignore-not-found", "--wait=true")
 
     def _script(self, name: str, **environment: str) -> None:
-        done = subprocess.run(
-            [str(FOLDER / name)], env=os.environ | environment, capture_output=True, text=True, timeout=180, check=False
-        )
-        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+        _run([str(FOLDER / name)], environment)
+
+    def _shell(self, command: str) -> None:
+        _run(["bash", "-c", f". {shlex.quote(str(FOLDER / 'lib.sh'))}; {command}"], {})
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        env=os.environ | {"K8S": KUBERNETES, "REALNODE_HOME": str(HOME)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}: {done.stdout}{done.stderr}"
 
 
 def pod(name: str, command: str, resources: dict[str, int] | None = None, uid: int | None = None) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from resourceapi.client import Client, Event, Refused, from_kubeconfig
+from resourceapi.client import AsyncClient, Client, Event, Refused, from_kubeconfig
+from resourceapi.client.transport import Answer
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import DeviceClass
 from tests.e2e.realnode import HOME, RealNode
@@ -205,17 +206,18 @@ def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeyp
     classes = admin.resource(DeviceClass)
     for number in range(5):
         last = classes.create(device_class(f"e2e-list-{number}"))
-    ask, pages = admin.request, []
+    ask, pages = AsyncClient.send, list[int]()
 
-    def request(*arguments: Any, **options: Any) -> Any:
-        page = ask(*arguments, **options)
-        pages.append(len(page["items"]))
-        if len(pages) == 1:
-            later = forgetful.client().resource(DeviceClass).create(device_class("e2e-list-5"))
-            forgetful.compact(later.metadata.resource_version)
-        return page
+    async def send(*arguments: Any, **options: Any) -> Answer:
+        answer = await ask(*arguments, **options)
+        if "items" in answer.value:
+            pages.append(len(answer.value["items"]))
+            if len(pages) == 1:
+                later = forgetful.client().resource(DeviceClass).create(device_class("e2e-list-5"))
+                forgetful.compact(later.metadata.resource_version)
+        return answer
 
-    monkeypatch.setattr(admin, "request", request)
+    monkeypatch.setattr(AsyncClient, "send", send)
     found = classes.list()
     assert [each.metadata.name for each in found.items] == [f"e2e-list-{number}" for number in range(6)]
     assert pages == [2, 6]
@@ -243,4 +245,4 @@ def test_a_busy_server_is_given_the_time_that_it_asks_for(busy: RealServer) -> N
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(8))) == [10] * 8
     assert waits
-    assert set(waits) == {1.0}
+    assert all(1.0 <= each <= 1.25 for each in waits)

@@ -1,6 +1,5 @@
 """The daemon on a real node: what pods get, hotplug, restarts, and what is left behind."""
 
-import asyncio
 import fcntl
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import Lease, Ledger, kubelet_devices
+from checkpoint import kubelet_devices
 from tests.e2e.conftest import DaemonProcess
 from tests.e2e.realnode import NODE, RealNode, pod
 
@@ -34,19 +33,6 @@ def run_to_end(node: RealNode, pods: list[str], name: str, command: str, **optio
     node.apply(pod(name, command, **options))  # type: ignore[arg-type]  # the options are pod()'s own
     node.wait(f"pod/{name}", ".status.phase", "Succeeded")
     return node.kubectl("logs", name)
-
-
-def leases(state: Path) -> list[Lease]:
-    """Read the leases of a daemon that has ended."""
-
-    async def read() -> list[Lease]:
-        ledger = await Ledger.open(state, "any")
-        try:
-            return list(ledger.leases())
-        finally:
-            await ledger.close()
-
-    return asyncio.run(read())
 
 
 def test_a_pod_opens_its_device_and_a_pod_without_cannot(
@@ -117,7 +103,7 @@ def test_ten_kubelet_restarts_with_a_pod_holding_a_device(
     assert (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
     assert sum(line["message"] == "registered" for line in daemon.logged()) >= 11 * 3
     daemon.end()
-    assert [lease.holder for lease in leases(daemon.state)] in (["pod/default/holder/c"], [""])
+    assert [lease.holder for lease in daemon.leases()] in (["pod/default/holder/c"], [""])
 
 
 def test_kill_9_loses_no_lease(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
@@ -125,7 +111,7 @@ def test_kill_9_loses_no_lease(node: RealNode, daemon: DaemonProcess, pods: list
     node.apply(pod("survivor", "exec 3<>/dev/fuse && sleep 600", {"e2e.example/fuse": 1}))
     node.wait("pod/survivor", ".status.phase", "Running")
     assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
-    (lease,) = leases(daemon.state)
+    (lease,) = daemon.leases()
     assert (lease.resource, lease.unit.partition(".")[0]) == ("e2e.example/fuse", "misc-fuse")
     daemon.start()
     node.wait_resource("e2e.example/fuse", 4)
@@ -149,7 +135,7 @@ def test_the_kubelets_own_checkpoint_names_the_same_devices(
         for unit in entry.device_ids
     }
     daemon.end()
-    assert {(lease.resource, lease.unit) for lease in leases(daemon.state)} == theirs
+    assert {(lease.resource, lease.unit) for lease in daemon.leases()} == theirs
 
 
 def test_the_devices_go_when_the_daemon_stops(node: RealNode, daemon: DaemonProcess) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.dra_scenarios import scenario
+from tests.e2e.allocatable import Allocatable
 from tests.e2e.claims import claim, claiming, request
 from tests.e2e.conftest import IMAGE
 from tests.e2e.realnode import NODE, RealNode, pod
@@ -63,8 +64,13 @@ def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> No
     node = daemonset
     node.apply(pod("ds-holder", "exec 3<>/dev/fuse && sleep 600", {"nodeplug.dev/fuse": 1}))
     node.wait("pod/ds-holder", ".status.phase", "Running")
-    node.kubectl("rollout", "restart", "daemonset/nodeplug", "-n", "nodeplug")
-    node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
+    with Allocatable(node, "nodeplug.dev/fuse") as allocatable:
+        node.kubectl("rollout", "restart", "daemonset/nodeplug", "-n", "nodeplug")
+        node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
+        allocatable.until(100, steady=3.0)  # the old one has ended, too
+        gap = sum(allocatable.gaps(100))
+    print(f"an update of the DaemonSet: not all allocatable for {gap:.2f} s")
+    assert not (gap and node.release.tells_instances_apart)
     node.wait_resource("nodeplug.dev/fuse", 100)
     assert node.get("pod", "ds-holder")["status"]["phase"] == "Running"
     node.delete_pod("ds-holder")

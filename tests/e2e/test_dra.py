@@ -6,8 +6,6 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,11 @@ import pytest
 
 from tests.dra_scenarios import scenario
 from tests.e2e.claims import RESOURCE_API, claim, claiming, driver_config, request, template
-from tests.e2e.conftest import DaemonProcess
-from tests.e2e.realnode import HOME, NODE, RealNode, pod
-from tests.e2e.test_daemon import LOOP_CTL_ADD, LOOP_CTL_REMOVE, leases
+from tests.e2e.cluster import DRIVER, Cluster, device_classes, dra_daemon, offering
+from tests.e2e.realnode import NODE, RealNode, pod
+from tests.e2e.test_daemon import LOOP_CTL_ADD, LOOP_CTL_REMOVE
 
 pytestmark = pytest.mark.e2e
-DRIVER = "e2e.nodeplug.dev"
 LOOPS = (71, 72)
 RESOURCES: list[dict[str, Any]] = [
     {"name": "e2e.example/fuse", "select": "fuse", "shares": 2, "api": "dra", "env": {"FUSE_NODES": "{devnodes}"}},
@@ -43,96 +40,17 @@ RESOURCES: list[dict[str, Any]] = [
 CLASSES = {name: f"{name}.e2e.example" for name in ("fuse", "kvm", "tun", "loop")}
 
 
-class Cluster:
-    """The node with a daemon of DRA resources, and what a test made there."""
-
-    def __init__(self, node: RealNode, daemon: DaemonProcess) -> None:
-        self.node = node
-        self.daemon = daemon
-        self._made: list[tuple[str, str, str]] = []
-
-    def make(self, *objects: dict[str, Any]) -> None:
-        """Create objects, which are deleted after the test: pods first."""
-        for each in objects:
-            meta = each["metadata"]
-            self._made.append((each["kind"].lower(), meta["name"], meta.get("namespace", "default")))
-        self.node.apply(*objects)
-
-    def clean(self) -> None:
-        for kind, name, namespace in sorted(self._made, key=lambda made: made[0] != "pod"):
-            self.node.kubectl(
-                "delete", kind, name, "-n", namespace, "--ignore-not-found", "--wait=true", "--grace-period=1"
-            )
-
-    def succeeded(self, name: str, namespace: str = "default", timeout: int = 60) -> str:
-        """Wait until a pod succeeded and return its log."""
-        self.node.kubectl(
-            "wait", f"pod/{name}", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={timeout}s",
-            timeout=timeout + 10,
-        )  # fmt: skip
-        return self.node.kubectl("logs", name, "-n", namespace)
-
-    def running(self, name: str) -> None:
-        self.node.wait(f"pod/{name}", ".status.phase", "Running", timeout=60)
-
-    def slices(self) -> list[dict[str, Any]]:
-        """Return what the daemon publishes."""
-        listed = self.node.get("resourceslices", f"--field-selector=spec.driver={DRIVER}")
-        return list(listed["items"])
-
-    def devices(self) -> dict[str, dict[str, Any]]:
-        """Return the published devices by name."""
-        return {device["name"]: device for each in self.slices() for device in each["spec"].get("devices", ())}
-
-    def until_published(self, *resources: str, gone: bool = False) -> None:
-        """Wait until devices of resources are published, or are not."""
-        want = {f"e2e.example/{resource}" for resource in resources}
-        self.node.until(
-            lambda: want.isdisjoint(self.published()) if gone else want <= self.published(), f"{want}, {gone=}"
-        )
-
-    def published(self) -> set[str]:
-        return {device["attributes"]["resource"]["string"] for device in self.devices().values()}
-
-    def cdi_files(self) -> list[Path]:
-        return sorted(self.node.cdi_dir.glob("nodeplug-dra~*"))
-
-
 @pytest.fixture(scope="module")
 def classes(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The DeviceClasses, as `nodeplug classes` prints them."""
-    folder = tmp_path_factory.mktemp("classes")
-    config = dra_daemon(node, folder).config
-    printed = subprocess.run(
-        [sys.executable, "-m", "nodeplug", "classes", str(config)], check=True, capture_output=True, text=True
-    ).stdout
-    node.kubectl("apply", "-f", "-", stdin=printed)
-    yield
-    node.kubectl("delete", "-f", "-", stdin=printed)
-
-
-def dra_daemon(node: RealNode, folder: Path, **settings: Any) -> DaemonProcess:
-    kubeconfig = str(HOME / "run/conf/admin.kubeconfig")
-    settings = {"kubeconfig": kubeconfig, "nodeName": NODE, "driverName": DRIVER, **settings}
-    return DaemonProcess(node, folder, RESOURCES, **settings)
+    with device_classes(node, dra_daemon(node, tmp_path_factory.mktemp("classes"), RESOURCES)):
+        yield
 
 
 @pytest.fixture
 def cluster(node: RealNode, classes: None, tmp_path: Path) -> Iterator[Cluster]:
-    daemon = dra_daemon(node, tmp_path)
-    daemon.start()
-    started = Cluster(node, daemon)
-    try:
+    with offering(node, dra_daemon(node, tmp_path, RESOURCES)) as started:
         started.until_published("fuse", "kvm", "tun")
         yield started
-        started.clean()
-        assert started.cdi_files() == []
-    finally:
-        started.clean()
-        daemon.end()
-        node.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
-        if os.environ.get("NODEPLUG_E2E_LOG"):
-            print(daemon.log.read_text())
 
 
 @pytest.fixture
@@ -341,7 +259,7 @@ def test_a_device_plugin_pod_and_a_claim_race_for_the_last_device(cluster: Clust
     names = ("race-plugin", "race-claim")
     node.until(lambda: any(phase(node, name) == "Running" for name in names), "one of them runs")
     winner = next(name for name in names if phase(node, name) == "Running")
-    (lease,) = [each for each in open_leases(cluster) if "misc-kvm" in each.occupies]
+    (lease,) = [each for each in cluster.daemon.leases() if "misc-kvm" in each.devices]
     assert lease.api == ("dra" if winner == "race-claim" else "device-plugin")
     assert [phase(node, name) for name in names if name != winner] != ["Running"]
     if winner == "race-claim":
@@ -353,15 +271,6 @@ def test_a_device_plugin_pod_and_a_claim_race_for_the_last_device(cluster: Clust
 
 def phase(node: RealNode, name: str) -> str:
     return str(node.get("pod", name)["status"].get("phase"))
-
-
-def open_leases(cluster: Cluster) -> list[Any]:
-    """Read the leases of the daemon, which is stopped for it and started again."""
-    cluster.daemon.end()
-    found = leases(cluster.daemon.state)
-    cluster.daemon.start()
-    cluster.until_published("fuse", "kvm", "tun")
-    return found
 
 
 @scenario(166, 199)

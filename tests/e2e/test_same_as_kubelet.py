@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
-from nodeplug.kubelet_cli import kubelet
+from nodeplug.commands.kubelet import kubelet
 from resourceapi.client import Client, from_kubeconfig
 from tests.e2e.realnode import HOME, RealNode
 from tests.kubelet.both.claims_stage import ClaimsStage
@@ -25,10 +25,9 @@ def world(node: RealNode) -> Iterator[Real]:
     """The real node, for an administrator."""
     administrator = from_kubeconfig(HOME / "run/conf/admin.kubeconfig")
     kubelet = msgspec.structs.replace(administrator(), server=KUBELET, ca="", is_insecure=True)
-    clients = (Client(administrator), Client(lambda: kubelet))
-    yield Real(node, *clients)
-    for client in clients:
-        client.close()
+    client = Client(administrator)
+    yield Real(node, client, kubelet)
+    client.close()
 
 
 async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: Real) -> None:
@@ -47,8 +46,11 @@ async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: R
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_real_kubelet_plays(name: str, world: Real) -> None:
+    scenario = SCENARIOS[name]
+    if reason := scenario.why_not(world.release):
+        pytest.skip(reason)
     stage = ClaimsStage(world, name)
     try:
-        await SCENARIOS[name](stage)
+        await scenario.play(stage)
     finally:
         await stage.close()

@@ -12,8 +12,8 @@ from kubelet import Node
 from kubelet.dramanager import ApiCluster
 from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
-from nodeplug.kubelet_api import ClusterNode
-from nodeplug.kubelet_cluster import background
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import background
 from resourceapi.client import Client
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
 from tests.e2e.realserver import RealServer, why_not

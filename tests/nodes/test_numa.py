@@ -1,17 +1,21 @@
 """A recorded machine with four NUMA nodes: its InfiniBand card, offered to a kubelet that aligns devices."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from checkpoint import Ledger
 from deviceplugin import DevicePlugins, Paths
+from folderwatch import FolderWatcher
 from hostdevices import Device, Host, scan
-from hostdevices.resource import Resource
-from hostdevices.selector import Ids
+from hostdevices.presence import Presence
 from kubelet import Node, container, pod
 from kubelet.topology import Policy
+from resources.resource import Resource
+from resources.selector import Ids
+from tests.checkpoint.build import opened
 from tests.nodes.test_archives import FOLDER, unpack
+from tests.running import running
 
 MACHINE = FOLDER / "40intel64-2g2n4c+pcilocality.tar.bz2"
 CARD, OTHER = "recorded.example/infiniband", "recorded.example/nic"
@@ -46,23 +50,21 @@ async def test_two_devices_and_their_numa_nodes(
     card = devices["pci-0000-43-00-0"]
     assert card.numa_nodes == (2,)
     other = Device(id="nic-other", kind="nic", name="other", numa_nodes=(other_node,))
-    paths = Paths(
-        socket_dir / "device-plugins",
-        socket_dir / "plugins_registry",
-        socket_dir / "pod-resources/kubelet.sock",
-        tmp_path,
-    )
+    paths = Paths(socket_dir / "device-plugins", socket_dir / "plugins_registry", tmp_path / "cdi")
     resources = [Resource(CARD, Ids((card.id,))), Resource(OTHER, Ids((other.id,)))]
-    ledger = await Ledger.open(tmp_path / "state", "boot")
-    async with Node(socket_dir, numa_nodes=range(4), topology_policy=policy) as node:
-        plugins = DevicePlugins(resources, Host(), ledger, paths)
-        await plugins.update({CARD: (), OTHER: ()})
-        await plugins.start()
-        # the card's syspath is the recorded machine's, so it is offered and aligned here, and handed out as a bare id
-        bare = Device(id=card.id, kind=card.kind, name=card.name, numa_nodes=card.numa_nodes)
-        await plugins.update({CARD: (bare,), OTHER: (other,)})
-        await node.until(lambda: node.allocatable() == {CARD: 1, OTHER: 1})
-        status = await node.admit(pod("p", container("c", {CARD: 1, OTHER: 1})))
-        assert (status.phase, status.reason) == (phase, reason)
-        await plugins.stop()
+    # the card's syspath is the recorded machine's, so it is offered and aligned here, and handed out as a bare id
+    bare = Device(id=card.id, kind=card.kind, name=card.name, numa_nodes=card.numa_nodes)
+    host = Host()
+    presence, ledger = Presence(host), await opened(tmp_path / "state")
+    presence.update({}, (bare, other))
+    with closing(FolderWatcher()) as watcher:
+        plugins = DevicePlugins(resources, host, presence, ledger, paths, watcher)
+        plugins.update({CARD: (bare,), OTHER: (other,)})
+        async with (
+            Node(socket_dir, numa_nodes=range(4), topology_policy=policy) as node,
+            running(plugins.run()),
+        ):
+            await node.until(lambda: node.allocatable() == {CARD: 1, OTHER: 1})
+            status = await node.admit(pod("p", container("c", {CARD: 1, OTHER: 1})))
+            assert (status.phase, status.reason) == (phase, reason)
     await ledger.close()

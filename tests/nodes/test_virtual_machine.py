@@ -27,9 +27,9 @@ def test_a_singleton_with_its_node(machine: Inventory) -> None:
 
 
 def test_the_disk_and_the_network_card_are_parts_of_their_functions(machine: Inventory) -> None:
-    assert machine.devices["block-0000-00-02-0"].within == ("pci-0000-00-02-0",)
+    assert machine.devices["block-0000-00-02-0"].parents == ("pci-0000-00-02-0",)
     card = machine.devices["nic-0000-00-03-0"]
-    assert card.within == ("pci-0000-00-03-0",)
+    assert card.parents == ("pci-0000-00-03-0",)
     assert card.attributes["uplink"] is True
     assert card.attributes["mac"] == "00:00:00:00:00:02"  # masked
     assert card.numa_nodes == ()

@@ -1,21 +1,26 @@
 """The unit and the manifest that we ship."""
 
+import configparser
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from nodeplug.config import loads
+from nodeplug.config import Config, loads
+from nodeplug.daemon import END_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
+UNIT = ROOT / "systemd/nodeplug.service"
 
 
 def test_the_unit_verifies_clean(tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze on this machine")
-    unit = (ROOT / "systemd/nodeplug.service").read_text().replace("/opt/nodeplug/bin/nodeplug", "/bin/true")
+    unit = UNIT.read_text().replace("/opt/nodeplug/bin/nodeplug", "/bin/true")
     (tmp_path / "nodeplug.service").write_text(unit)
     shutil.copytree(ROOT / "systemd/nodeplug.service.d", tmp_path / "nodeplug.service.d")
     done = subprocess.run(
@@ -26,15 +31,92 @@ def test_the_unit_verifies_clean(tmp_path: Path) -> None:
     assert ours == []
 
 
-def test_the_manifest_asks_for_no_privilege_and_its_configuration_loads() -> None:
-    objects = [each for each in yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text()) if each]
-    kinds = {each["kind"]: each for each in objects}
-    assert loads(kinds["ConfigMap"]["data"]["config.yaml"].encode()).resources
-    (container,) = kinds["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[method-assign,assignment]
+    unit.read_string(UNIT.read_text())
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("always", "2")
+    assert unit["Service"]["Type"] == "notify"
+    assert int(unit["Service"]["WatchdogSec"]) > 0
+    assert int(unit["Service"]["TimeoutStopSec"]) > END_PATIENCE
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Any]:
+    """The manifest's objects by kind; there is one of each."""
+    found = [each for each in yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text()) if each]
+    return {each["kind"]: each for each in found}
+
+
+@pytest.fixture(scope="module")
+def config(objects: dict[str, Any]) -> Config:
+    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode())
+
+
+@pytest.fixture(scope="module")
+def pod(objects: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = objects["DaemonSet"]["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_manifest_asks_for_no_privilege(container: dict[str, Any]) -> None:
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
     assert security["readOnlyRootFilesystem"]
-    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
-    assert mounts["/dev"]
-    assert mounts["/sys"]
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_everything_that_the_daemon_needs_of_the_node_is_mounted(
+    config: Config, pod: dict[str, Any], container: dict[str, Any]
+) -> None:
+    settings = config.settings
+    kubelet = settings.kubelet_root
+    volumes = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    on_host = {x["mountPath"]: x.get("readOnly", False) for x in container["volumeMounts"] if volumes[x["name"]]}
+    assert {x["name"] for x in container["volumeMounts"]} == set(volumes)
+    assert all(volumes[x["name"]] in (None, x["mountPath"]) for x in container["volumeMounts"])
+    assert on_host == {
+        f"{kubelet}/device-plugins": False,
+        f"{kubelet}/plugins_registry": False,
+        f"{kubelet}/plugins/{settings.driver_name}": False,
+        f"{kubelet}/pod-resources": True,
+        settings.state_directory: False,
+        settings.cdi_directory: False,
+        "/dev": True,
+        "/sys": True,
+        "/sys/fs/cgroup": True,
+    }
+
+
+def test_an_update_has_the_new_pod_serve_beside_the_old_one(
+    config: Config, objects: dict[str, Any], pod: dict[str, Any], container: dict[str, Any]
+) -> None:
+    update = objects["DaemonSet"]["spec"]["updateStrategy"]
+    assert (update["type"], update["rollingUpdate"]) == ("RollingUpdate", {"maxSurge": 1, "maxUnavailable": 0})
+    facts = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
+    assert facts == {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
+    assert config.settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"] > END_PATIENCE
+    assert "ports" not in container
+
+
+def test_probes_ask_where_the_daemon_answers(config: Config, container: dict[str, Any]) -> None:
+    port = int(config.settings.metrics_address.rpartition(":")[2])
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port}
+
+
+def test_the_driver_may_write_its_own_entries_of_claims(config: Config, objects: dict[str, Any]) -> None:
+    (rule,) = (x for x in objects["ClusterRole"]["rules"] if x["resources"] == ["resourceclaims/driver"])
+    assert rule["resourceNames"] == [config.settings.driver_name]
+    names = re.findall(r"system:serviceaccount:(\w+):(\w+)", yaml.dump(objects["ValidatingAdmissionPolicy"]))
+    account = objects["ServiceAccount"]["metadata"]
+    assert names == [(account["namespace"], account["name"])]

@@ -2,12 +2,13 @@
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from click import Context, Group
+from click import Command, Context, Group
 
 from nodeplug.cli import main
 
@@ -44,6 +45,11 @@ def public(
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_are_told_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_front_door_shows_only_what_it_names(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__doc__
@@ -64,7 +70,34 @@ def commands(group: Group, prefix: str = "nodeplug") -> Iterator[str]:
             yield f"{prefix} {name}"
 
 
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
 def test_every_command_is_documented() -> None:
-    pages = " ".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    pages = " ".join(path.read_text() for path in PAGES)
     missing = [command for command in commands(main) if command not in pages and command != "nodeplug demo"]
     assert not missing
+
+
+def shown(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of ours that a page shows, up to a pipe, a comment or the program to run."""
+    code = [
+        *re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL),
+        *re.findall(r"`([^`\n]+)`", text),
+    ]
+    for line in "\n".join(code).replace("\\\n", " ").splitlines():
+        for command in re.findall(r"(?:^|[|&;$] *|python -m )nodeplug ([^|&;#>]*)", line):
+            yield command.partition(" -- ")[0].split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_on_pages_are_there_with_the_options_that_they_are_shown_with(page: Path) -> None:
+    for words in shown(page.read_text()):
+        line = f"nodeplug {' '.join(words)}"
+        command: Command = main
+        while words and isinstance(command, Group):
+            found = command.get_command(Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
+        assert {word.strip("[]") for word in words if word.strip("[]").startswith("-")} <= options, line

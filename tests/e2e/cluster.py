@@ -1,0 +1,105 @@
+"""The node with a daemon that offers devices through DRA, too, and what a test made there."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import DaemonProcess
+from tests.e2e.realnode import HOME, NODE, RealNode
+
+DRIVER = "e2e.nodeplug.dev"
+
+
+def dra_daemon(node: RealNode, folder: Path, resources: list[dict[str, Any]], **settings: Any) -> DaemonProcess:
+    """A daemon, not started yet, that may talk to the API server."""
+    kubeconfig = str(HOME / "run/conf/admin.kubeconfig")
+    settings = {"kubeconfig": kubeconfig, "nodeName": NODE, "driverName": DRIVER, **settings}
+    return DaemonProcess(node, folder, resources, **settings)
+
+
+@contextlib.contextmanager
+def device_classes(node: RealNode, daemon: DaemonProcess) -> Iterator[None]:
+    """The DeviceClasses, as `nodeplug classes` prints them."""
+    command = [sys.executable, "-m", "nodeplug", "classes", str(daemon.config)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    node.kubectl("apply", "-f", "-", stdin=printed)
+    yield
+    node.kubectl("delete", "-f", "-", stdin=printed)
+
+
+class Cluster:
+    """The node with a daemon of DRA resources, and what a test made there."""
+
+    def __init__(self, node: RealNode, daemon: DaemonProcess) -> None:
+        self.node = node
+        self.daemon = daemon
+        self._made: list[tuple[str, str, str]] = []
+
+    def make(self, *objects: dict[str, Any]) -> None:
+        """Create objects, which are deleted after the test: pods first."""
+        for each in objects:
+            meta = each["metadata"]
+            self._made.append((each["kind"].lower(), meta["name"], meta.get("namespace", "default")))
+        self.node.apply(*objects)
+
+    def clean(self) -> None:
+        for kind, name, namespace in sorted(self._made, key=lambda made: made[0] != "pod"):
+            self.node.kubectl(
+                "delete", kind, name, "-n", namespace, "--ignore-not-found", "--wait=true", "--grace-period=1"
+            )
+
+    def succeeded(self, name: str, namespace: str = "default", timeout: int = 60) -> str:
+        """Wait until a pod succeeded and return its log."""
+        self.node.kubectl(
+            "wait", f"pod/{name}", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={timeout}s",
+            timeout=timeout + 10,
+        )  # fmt: skip
+        return self.node.kubectl("logs", name, "-n", namespace)
+
+    def running(self, name: str) -> None:
+        self.node.wait(f"pod/{name}", ".status.phase", "Running", timeout=60)
+
+    def slices(self) -> list[dict[str, Any]]:
+        """Return what the daemon publishes."""
+        listed = self.node.get("resourceslices", f"--field-selector=spec.driver={DRIVER}")
+        return list(listed["items"])
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """Return the published devices by name."""
+        return {device["name"]: device for each in self.slices() for device in each["spec"].get("devices", ())}
+
+    def until_published(self, *resources: str, gone: bool = False) -> None:
+        """Wait until devices of resources are published, or are not."""
+        want = {f"e2e.example/{resource}" for resource in resources}
+        self.node.until(
+            lambda: want.isdisjoint(self.published()) if gone else want <= self.published(), f"{want}, {gone=}"
+        )
+
+    def published(self) -> set[str]:
+        return {device["attributes"]["resource"]["string"] for device in self.devices().values()}
+
+    def cdi_files(self) -> list[Path]:
+        return sorted(self.node.cdi_dir.glob("nodeplug-dra~*"))
+
+
+@contextlib.contextmanager
+def offering(node: RealNode, daemon: DaemonProcess) -> Iterator[Cluster]:
+    """The daemon while it runs; afterwards nothing of it and of what the test made is left."""
+    daemon.start()
+    started = Cluster(node, daemon)
+    try:
+        yield started
+        started.clean()
+        assert started.cdi_files() == []
+    finally:
+        try:
+            started.clean()
+        finally:  # or a node that broke would leave the daemon running
+            daemon.end()
+        node.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
+        if os.environ.get("NODEPLUG_E2E_LOG"):
+            print(daemon.log.read_text())

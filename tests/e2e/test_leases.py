@@ -1,0 +1,128 @@
+"""Who holds what on a real node: while the API server is away, and while a device moves between the two APIs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.claims import claim, claiming, request
+from tests.e2e.cluster import Cluster, device_classes, dra_daemon, offering
+from tests.e2e.realnode import RealNode, pod
+
+pytestmark = pytest.mark.e2e
+PASSES = 40.0  # seconds in which the daemon finds out at least once more who holds what
+FUSE = {"name": "e2e.example/fuse", "select": "fuse"}
+KVM = {"name": "e2e.example/kvm", "select": "kvm", "api": "both"}
+TUN = {"name": "e2e.example/tun", "select": "tun", "api": "both"}
+HOLDS = "exec 3<>/dev/{} && sleep 3600"
+
+
+@pytest.fixture(scope="module")
+def classes(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with device_classes(node, dra_daemon(node, tmp_path_factory.mktemp("classes"), [KVM, TUN])):
+        yield
+
+
+@pytest.fixture
+def cluster(node: RealNode, classes: None, tmp_path: Path) -> Iterator[Cluster]:
+    with offering(node, dra_daemon(node, tmp_path, [FUSE, KVM, TUN])) as started:
+        started.until_published("kvm", "tun")
+        node.wait_resource("e2e.example/fuse", 1)
+        yield started
+
+
+def holders(cluster: Cluster) -> dict[str, str]:
+    """By device, who has it: a pod or a claim."""
+    return {lease.unit: "/".join(lease.holder.split("/")[:3]) for lease in cluster.daemon.leases()}
+
+
+def registrations(cluster: Cluster) -> int:
+    return sum(line["message"].startswith("registered") for line in cluster.daemon.logged())
+
+
+def runs(cluster: Cluster, name: str) -> bool:
+    """Tell whether a pod's container runs, and has run since the pod began."""
+    status = cluster.node.get("pod", name)["status"]
+    return (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
+
+
+@pytest.mark.parametrize("daemon_restarts", [False, True], ids=["", "the daemon restarts, too"])
+def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
+    cluster: Cluster, daemon_restarts: bool
+) -> None:
+    node = cluster.node
+    cluster.make(pod("plugin-pod", HOLDS.format("fuse"), {"e2e.example/fuse": 1}))
+    cluster.make(pod("tun-pod", HOLDS.format("net/tun"), {"e2e.example/tun": 1}))
+    cluster.make(claim("has", request("kvm.e2e.example")), claim("waits", request("tun.e2e.example")))
+    cluster.make(claiming("claim-pod", HOLDS.format("kvm"), claims={"kvm": "has"}))
+    for name in ("plugin-pod", "tun-pod", "claim-pod"):
+        cluster.running(name)
+    node.until(lambda: cluster.devices().get("misc-tun", {}).get("taints"), "the device that a pod has is tainted")
+    cluster.make(claiming("waiting", HOLDS.format("net/tun"), claims={"tun": "waits"}))
+    node.until_event("waiting", "FailedScheduling")
+    expected = {
+        "misc-fuse": "pod/default/plugin-pod",
+        "misc-tun": "pod/default/tun-pod",
+        "misc-kvm": "claim/default/has",
+    }
+    node.until(lambda: holders(cluster) == expected, "the daemon knows who has what")
+    files = cluster.cdi_files()
+    assert files
+    with node.without_api_server() as back:
+        if daemon_restarts:
+            cluster.daemon.end()
+            cluster.daemon.start()
+        node.always(lambda: holders(cluster) == expected and cluster.cdi_files() == files, PASSES)
+        back()
+    node.always(lambda: holders(cluster) == expected and cluster.cdi_files() == files, 5.0)
+    assert all(runs(cluster, name) for name in ("plugin-pod", "tun-pod", "claim-pod"))
+    assert node.get("pod", "waiting")["status"]["phase"] == "Pending"
+    node.delete_pod("tun-pod")
+    cluster.running("waiting")
+    node.delete_pod("plugin-pod")
+    node.delete_pod("claim-pod")
+    node.until(lambda: holders(cluster) == {"misc-tun": "claim/default/waits"}, "what ended is free")
+
+
+def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cluster) -> None:
+    node = cluster.node
+
+    def offer(api: str) -> None:
+        resource: dict[str, Any] = {**TUN, "api": api}
+        cluster.daemon.configure([KVM, resource])
+        cluster.daemon.end()
+        before = registrations(cluster)
+        cluster.daemon.start()
+        # not by the node's status and its slices: those of before the restart are still there
+        node.until(lambda: registrations(cluster) >= before + 3, "it is registered: both resources, and the driver")
+
+    def has(pod_or_claim: str) -> bool:
+        return holders(cluster) == {"misc-tun": pod_or_claim}
+
+    offer("device-plugin")
+    cluster.make(pod("first", HOLDS.format("net/tun"), {"e2e.example/tun": 1}))
+    cluster.running("first")
+    cluster.make(claim("tun", request("tun.e2e.example")))
+    cluster.make(claiming("second", HOLDS.format("net/tun"), claims={"tun": "tun"}))
+    node.until(lambda: has("pod/default/first"), "the first pod has it")
+    offer("both")
+    node.until(lambda: cluster.devices().get("misc-tun", {}).get("taints"), "it is tainted while the first pod has it")
+    offer("dra")
+    node.wait_resource("e2e.example/tun", 0)
+    node.always(lambda: has("pod/default/first"), PASSES)
+    assert runs(cluster, "first")
+    assert node.get("pod", "second")["status"]["phase"] == "Pending"
+    node.delete_pod("first")
+    cluster.running("second")
+    assert has("claim/default/tun")
+    offer("device-plugin")
+    cluster.make(pod("third", HOLDS.format("net/tun"), {"e2e.example/tun": 1}))
+    node.always(lambda: has("claim/default/tun"), PASSES)
+    assert runs(cluster, "second")
+    assert node.get("pod", "third")["status"]["phase"] == "Pending"
+    assert cluster.cdi_files()
+    node.delete_pod("second")
+    cluster.running("third")
+    node.delete_pod("third")
+    node.until(lambda: not cluster.daemon.leases(), "nothing is leased")
