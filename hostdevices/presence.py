@@ -29,14 +29,14 @@ class Presence:
         self._devices: Mapping[str, Device] = {}
         self._fingerprints = Fingerprints(host)
 
-    def update(self, devices: Mapping[str, Device], watched: Iterable[Device]) -> None:
-        """Take over what a scan has found, right after it: all devices by id, and those that are offered or leased.
+    def update(self, devices: Mapping[str, Device], offered: Iterable[Device], leased: Iterable[str] = ()) -> None:
+        """Take over what a scan has found, right after it: all devices by id, those offered, the ids of those leased.
 
-        Of two with one id among these the last one counts.
+        Of two offered with one id the last one counts.
         """
-        wanted = list(watched)
-        self._devices = {**devices, **{device.id: device for device in wanted}}
-        self._fingerprints.update(wanted)
+        watched = [*(devices[each] for each in leased if each in devices), *offered]
+        self._devices = {**devices, **{device.id: device for device in watched}}
+        self._fingerprints.update(watched)
 
     def get(self, device_id: str) -> Device | None:
         """Return a device as the last scan found it."""

@@ -124,8 +124,7 @@ class Daemon:
                         log.debug("unreadable: %s: %s", problem.where, problem.reason)
                     assignment = assign(inventory, self._config.resources)
                     offered = [device for devices in assignment.devices.values() for device in devices]
-                    held = [inventory.devices[x] for x in ledger.devices() & inventory.devices.keys()]
-                    self._presence.update(inventory.devices, [*held, *offered])
+                    self._presence.update(inventory.devices, offered, ledger.devices())
                     plugins.update(_of_api(assignment, self._config, "dra"))
                     if dra is not None:
                         dra.update(assignment.devices)

@@ -94,8 +94,8 @@ class Side:
         devices = self._made_up.devices()
         if assigned is None:
             assigned = {r.name: tuple(d for d in devices.values() if not r.selector.why_not(d)) for r in self.resources}
-        held = [devices[x] for x in self._ledger.devices() & devices.keys()]
-        self.presence.update(devices, [*held, *(device for found in assigned.values() for device in found)])
+        offered = (device for found in assigned.values() for device in found)
+        self.presence.update(devices, offered, self._ledger.devices())
         self.plugins.update(assigned)
 
     def start(self) -> None:

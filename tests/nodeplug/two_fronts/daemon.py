@@ -153,8 +153,7 @@ class Daemon:
         """Take over what a scan has found."""
         self.assignment = assignment
         offered = [device for found in assignment.devices.values() for device in found]
-        held = [devices[x] for x in self.ledger.devices() & devices.keys()]
-        self._presence.update(devices, [*held, *offered])
+        self._presence.update(devices, offered, self.ledger.devices())
         self.plugins.update({x.name: assignment.devices[x.name] for x in self.resources if x.api != "dra"})
         if self.dra is not None:
             self.dra.update(assignment.devices)
