@@ -32,7 +32,7 @@ from hostdevices import Device, Host
 from hostdevices.presence import Presence
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
-from resources.selector import AnyOf
+from resources.selector import NOTHING
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -85,10 +85,18 @@ class DevicePlugins:
         self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), lambda: self._leases_changed(None), retry)
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}  # what served a resource before
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
+
+    def configure(self, resources: Sequence[Resource]) -> None:
+        """Offer these resources from the `update` on that follows. Raises nothing; what pods have stays theirs."""
+        self._resources = {resource.name: resource for resource in resources}
+        for name, plugin in list(self._plugins.items()):
+            if not plugin.configure(self._resources.get(name) or _no_more(name)):
+                self._drop(name)
 
     def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
         """Take over which devices each resource has now; lists and CDI specs follow."""
@@ -111,7 +119,6 @@ class DevicePlugins:
                 if not self._through_watcher:
                     self._group.create_task(self._folder.run(), name="device-plugins folder")
                 await self._updated.wait()
-                await self._specs.settled(_SPECS_PATIENCE)
                 self._run_plugins()
         finally:
             self._group = None
@@ -143,21 +150,32 @@ class DevicePlugins:
                 resource = self._resources.get(name)
                 if resource is None:
                     log.info("pods have devices of a resource that is not offered any more", extra={"resource": name})
-                    resource = Resource(name, AnyOf(()))
+                    resource = _no_more(name)
                 self._plugins[name] = self._make(resource)
         for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
-            del self._plugins[name]
+            self._drop(name)
             log.info("nobody has devices of the resource any more", extra={"resource": name})
-            if name in self._running:
-                self._running.pop(name).cancel()
         self._run_plugins()
+
+    def _drop(self, name: str) -> None:
+        del self._plugins[name]
+        if name in self._running:
+            self._stopping[name] = self._running.pop(name)
+            self._stopping[name].cancel()
 
     def _run_plugins(self) -> None:
         if self._group is None or not self._updated.is_set():
             return
         for name, plugin in self._plugins.items():
             if name not in self._running:
-                self._running[name] = self._group.create_task(plugin.run(), name=f"resource {name}")
+                self._running[name] = self._group.create_task(self._serve(name, plugin), name=f"resource {name}")
+
+    async def _serve(self, name: str, plugin: ResourcePlugin) -> None:
+        """Serve a resource, not before what served it has stopped: a stream that ends takes a newer one with it."""
+        if (before := self._stopping.pop(name, None)) is not None:
+            await asyncio.wait([before])
+        await self._specs.settled(_SPECS_PATIENCE)
+        await plugin.run()
 
     def _make(self, resource: Resource) -> ResourcePlugin:
         return ResourcePlugin(
@@ -208,3 +226,7 @@ class DevicePlugins:
         changed = [plugin.refresh(leases) for plugin in self._plugins.values()]
         if any(changed):
             self._describe()
+
+
+def _no_more(name: str) -> Resource:
+    return Resource(name, NOTHING)

@@ -89,6 +89,17 @@ class ResourcePlugin:
         """Serve and register."""
         await self.registration.run()
 
+    def configure(self, resource: Resource) -> bool:
+        """Offer the same resource in another way from the next `update` on; tell whether that can be done in place.
+
+        It cannot where the kubelet was told something else when the resource was registered.
+        """
+        if resource != self.resource:
+            if self.servicer.options_of(resource) != self.servicer.options():
+                return False
+            self.resource = self.allocator.resource = resource
+        return True
+
     def update(self, devices: tuple[Device, ...]) -> None:
         """Take over which devices there are now, and send the list if that made it another one."""
         too_long = why_too_long(len(devices), self.resource.shares)

@@ -16,7 +16,7 @@ from hostdevices import Host
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
 from resources.resource import Resource
-from resources.selector import concerns
+from resources.selector import NOTHING, concerns
 
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -40,9 +40,8 @@ class DevicePluginServicer:
         self._allocator = allocator
         self._advertised = advertised
         self._stream_changed = stream_changed
-        self._options = api.DevicePluginOptions(
-            pre_start_required=_needs_pre_start(allocator.resource, renumbered), get_preferred_allocation_available=True
-        )
+        self._renumbered = renumbered
+        self._options = self.options_of(allocator.resource)
         self._newest: asyncio.Event | None = None  # set when there is a list to send
         self._is_silent = self._sends_anyway = False
 
@@ -70,6 +69,12 @@ class DevicePluginServicer:
     def options(self) -> api.DevicePluginOptions:
         """Return the options as Register sends them too."""
         return self._options
+
+    def options_of(self, resource: Resource) -> api.DevicePluginOptions:
+        """Return the options with which a resource is registered."""
+        return api.DevicePluginOptions(
+            pre_start_required=_needs_pre_start(resource, self._renumbered), get_preferred_allocation_available=True
+        )
 
     async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
         """Send the list at once, even when it is empty, and after every change.
@@ -142,5 +147,10 @@ class DevicePluginServicer:
 
 
 def _needs_pre_start(resource: Resource, renumbered: frozenset[str]) -> bool:
-    """Tell whether a stored answer may be wrong by the time a container starts again: where nodes can be renumbered."""
-    return resource.reset or any(concerns(resource.selector, kind) for kind in renumbered)
+    """Tell whether a stored answer may be wrong by the time a container starts again: where nodes can be renumbered.
+
+    Of what is not offered any more nobody knows what it was.
+    """
+    if resource.reset or resource.selector == NOTHING:
+        return True
+    return any(concerns(resource.selector, kind) for kind in renumbered)

@@ -80,7 +80,6 @@ class DraPlugin:
         self._client = client
         self._options = options
         self._ledger = ledger
-        self._names = [resource.name for resource in resources]
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._offers = Offers(resources, self._who_keeps)
         self._health = HealthBoard()
@@ -149,6 +148,10 @@ class DraPlugin:
             await self._preparer.close()
             if self._client is not None:
                 self._client.close()
+
+    def configure(self, resources: Sequence[Resource]) -> None:
+        """Offer these resources from the `update` on that follows; what claims have stays theirs."""
+        self._offers.configure(resources)
 
     def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
         """Take over which devices each resource has now; slices and health that changed follow."""

@@ -72,6 +72,7 @@ class _Folder:
         self.watches: list[FolderWatch] = []
         self.descriptor: int | None = None  # of inotify's watch
         self.parent: FolderWatch | None = None
+        self.mask = _MASK  # what the kernel is asked to tell
         self.identity: _Identity | None = None
         self.changed_at = 0  # nanoseconds: the folder's time of change, while it is polled
         self.poll_again = False  # time stamps are coarse: after a change the next poll counts as one, too
@@ -101,18 +102,26 @@ class FolderWatcher:
         self._is_polling = False
 
     def watch(
-        self, folder: Path | str, changed: Callable[[], None], concerns: Callable[[str], bool] | None = None
+        self,
+        folder: Path | str,
+        changed: Callable[[], None],
+        concerns: Callable[[str], bool] | None = None,
+        *,
+        contents: bool = False,
     ) -> FolderWatch:
         """Call `changed` on the running loop whenever names in `folder` come, go or move, and when itself does.
 
-        With `concerns` only changes of the names for which it is true count.
+        With `concerns` only changes of the names for which it is true count. With `contents` a file that was written
+        to has changed, too, once it is closed; where the kernel has no watch left that is not noticed.
         """
         path = os.path.abspath(folder)
         known = self._folders.get(path)
         entry = known or self._folders.setdefault(path, _Folder(path, self._forget))
         watch = FolderWatch(entry, changed, concerns)
         entry.watches.append(watch)
-        if known is None:
+        if contents:
+            entry.mask |= flags.CLOSE_WRITE
+        if known is None or contents:
             self._place(entry)
         if self._timer is None:
             self._check_after(self._check_interval)
@@ -138,7 +147,7 @@ class FolderWatcher:
             folder.parent = None
         folder.identity, folder.changed_at = (status.st_dev, status.st_ino), status.st_mtime_ns
         try:
-            folder.descriptor = self._open().add_watch(folder.path, _MASK)
+            folder.descriptor = self._open().add_watch(folder.path, folder.mask)
         except (FileNotFoundError, NotADirectoryError):
             self._place(folder)  # gone again
         except OSError as error:

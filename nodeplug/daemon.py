@@ -21,8 +21,18 @@ from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
+from nodeplug import logs
 from nodeplug.config import Config
-from nodeplug.fronts import device_plugins, dra_plugin, needs_dra, witnesses
+from nodeplug.config_file import ConfigFile
+from nodeplug.fronts import (
+    CannotOffer,
+    device_plugins,
+    dra_plugin,
+    needs_dra,
+    of_device_plugins,
+    of_dra,
+    witnesses,
+)
 from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
@@ -42,12 +52,23 @@ class PartFailed(Exception):
     """A part of the daemon has ended although nobody asked it to; says which one, and why."""
 
 
+class NewConfiguration(Exception):
+    """The file has a configuration for which the daemon must start anew: other settings, or the first for DRA."""
+
+
 class Daemon:
     """One node's devices, offered while `run` runs."""
 
-    def __init__(self, config: Config, host: Host, observer: Observer | None = None) -> None:
-        """Prepare. `observer` is told every new assignment and what changed in the inventory before it."""
+    def __init__(
+        self, config: Config, host: Host, observer: Observer | None = None, file: ConfigFile | None = None
+    ) -> None:
+        """Prepare. `observer` is told every new assignment and what changed in the inventory before it.
+
+        The resources follow `file`, if there is one.
+        """
         self._config = config
+        self._file = file
+        self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
         self._host = host
         self._observer = observer
         self._presence = Presence(host)
@@ -62,7 +83,7 @@ class Daemon:
         """Offer the devices until cancelled.
 
         Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server,
-        `PartFailed` where a part ended.
+        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all starts anew.
         """
         settings = self._config.settings
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
@@ -92,6 +113,8 @@ class Daemon:
         }
         if dra is not None:
             parts["DRA"] = dra.run()
+        if self._file is not None:
+            parts["configuration"] = self._follow_the_file(self._file, watcher, ledger, has_dra=dra is not None)
         if config.settings.metrics_address:
             parts["status page"] = self._status_server(plugins, dra).run()
         await _together(parts, may_end={"state"})
@@ -102,7 +125,8 @@ class Daemon:
 
     def _status_server(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:
         def metrics() -> Iterator[Metric]:
-            return collect(plugins.status(), dra.status() if dra else None, self._scan() if self._scan else None)
+            file = self._file.status if self._file else None
+            return collect(plugins.status(), dra.status() if dra else None, self._scan() if self._scan else None, file)
 
         def not_ready() -> list[str]:
             if not (self._is_owner or self._serves_at_once):
@@ -113,8 +137,30 @@ class Daemon:
 
         return StatusServer(self._config.settings.metrics_address, metrics, not_ready)
 
+    async def _follow_the_file(
+        self, file: ConfigFile, watcher: FolderWatcher, ledger: Ledger, *, has_dra: bool
+    ) -> None:
+        """Offer what the file says from now on. What pods have stays theirs, as after a restart."""
+        async for config in file.changes(watcher):
+            if config.settings != self._config.settings or (needs_dra(config, ledger) and not has_dra):
+                raise NewConfiguration
+            self._config = config
+            if self._until_configured is not None and not self._until_configured.expired():
+                self._until_configured.reschedule(0.0)
+
     async def _follow_the_host(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
-        started = False
+        """Follow the host's devices; with another configuration anew, for it may look at other folders."""
+        while True:
+            self._until_configured = until_configured = asyncio.timeout(None)
+            try:
+                async with until_configured:
+                    await self._offer(ledger, plugins, dra)
+            except TimeoutError:
+                if not until_configured.expired():
+                    raise
+
+    async def _offer(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
+        config, is_first = self._config, True
         async with self._watcher() as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
@@ -122,19 +168,23 @@ class Daemon:
                 async for inventory, diff in watcher:
                     for problem in inventory.problems:
                         log.debug("unreadable: %s: %s", problem.where, problem.reason)
-                    assignment = assign(inventory, self._config.resources)
+                    assignment = assign(inventory, config.resources)
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
-                    plugins.update(_of_api(assignment, self._config, "dra"))
+                    if is_first:
+                        plugins.configure(of_device_plugins(config))
+                        if dra is not None:
+                            dra.configure(of_dra(config))
+                    plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)})
                     if dra is not None:
                         dra.update(assignment.devices)
                     self._offered = assignment.owners.keys()
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._observer is not None:
                         self._observer(assignment, diff)
-                    if not started:
-                        started = True
-                        log.info("offering %d resources", len(self._config.resources))
+                    if is_first:
+                        is_first = False
+                        log.info("offering %d resources", len(config.resources))
                         notify("READY=1")
             finally:
                 polling.cancel()
@@ -157,14 +207,14 @@ class Daemon:
             watcher.request_rescan([])
 
 
-async def run_until_signalled(config: Config, host: Host) -> None:
+async def run_until_signalled(file: ConfigFile, host: Host) -> None:
     """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
 
-    SIGHUP changes nothing: the configuration is read at the start. Whatever ends the daemon, the process ends some
-    seconds later, also where a thread hangs in the kernel. Raises what `Daemon.run` does.
+    SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
+    thread hangs in the kernel. Raises what `Daemon.run` does.
     """
     loop = asyncio.get_running_loop()
-    running = asyncio.ensure_future(Daemon(config, host).run())
+    running = asyncio.ensure_future(_run_with(file, host))
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
@@ -174,14 +224,30 @@ async def run_until_signalled(config: Config, host: Host) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    text = "SIGHUP: the configuration is read at the start only; restart nodeplug to change it"
-    loop.add_signal_handler(signal.SIGHUP, log.warning, text)
+    loop.add_signal_handler(signal.SIGHUP, file.request)
     try:
         await running
     except asyncio.CancelledError:
         log.info("stopped; leases stay")
     finally:
         _end_in_time()
+
+
+async def _run_with(file: ConfigFile, host: Host) -> None:
+    """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
+    config, before = file.config, None
+    while True:
+        logs.setup(config.settings.log_level, config.settings.log_format)
+        try:
+            await Daemon(config, host, file=file).run()
+        except NewConfiguration:
+            log.info("starting anew with the new configuration")
+            config, before = file.config, config
+        except CannotOffer as error:
+            if before is None:
+                raise
+            file.refuse(before, str(error))
+            config, before = before, None
 
 
 def _end_in_time() -> None:
@@ -228,7 +294,3 @@ def _first(error: BaseException) -> BaseException:
             log.error("ended with it: %r", other)
         error = error.exceptions[0]
     return error
-
-
-def _of_api(assignment: Assignment, config: Config, other: str) -> dict[str, Any]:
-    return {x.name: assignment.devices[x.name] for x in config.resources if x.api != other}

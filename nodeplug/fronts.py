@@ -20,6 +20,7 @@ from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings
+from resources.resource import Resource
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def device_plugins(
 ) -> DevicePlugins:
     """Make the device plugin side. Without any resource it serves what pods have from before."""
     return DevicePlugins(
-        [resource for resource in config.resources if resource.api != "dra"],
+        of_device_plugins(config),
         host,
         presence,
         ledger,
@@ -52,9 +53,19 @@ def device_plugins(
     )
 
 
+def of_device_plugins(config: Config) -> list[Resource]:
+    """Return what is offered through the device plugin API."""
+    return [resource for resource in config.resources if resource.api != "dra"]
+
+
+def of_dra(config: Config) -> list[Resource]:
+    """Return what is offered through DRA."""
+    return [resource for resource in config.resources if resource.api != "device-plugin"]
+
+
 def needs_dra(config: Config, ledger: Ledger) -> bool:
     """Tell whether a resource is offered through DRA, or a claim holds something from before."""
-    return any(resource.api != "device-plugin" for resource in config.resources) or bool(ledger.resources("dra"))
+    return bool(of_dra(config) or ledger.resources("dra"))
 
 
 def dra_plugin(config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher) -> "DraPlugin":
@@ -62,7 +73,7 @@ def dra_plugin(config: Config, host: Host, presence: Presence, ledger: Ledger, w
     from dra_plugin import DraPlugin
     from resourceapi.client import AsyncClient, CredentialsError, Limits, from_kubeconfig, in_cluster
 
-    resources = [resource for resource in config.resources if resource.api != "device-plugin"]
+    resources = of_dra(config)
     path = config.settings.kubeconfig
     credentials = from_kubeconfig(Path(path)) if path else in_cluster()
     client: AsyncClient | None = AsyncClient(credentials, timeout=_API_TIMEOUT, limits=Limits(collection=_SLICES))

@@ -3,6 +3,8 @@
 | metric | type | labels | meaning |
 |---|---|---|---|
 | nodeplug_build_info | gauge | version, python | 1 |
+| nodeplug_config_last_reload_successful | gauge | | 0 while the file is wrong and its last good state counts |
+| nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read and good |
 | nodeplug_scan_seconds | gauge | | what the last scan of the host took |
 | nodeplug_stuck_reads | gauge | | reads of /sys that have not come back |
 | nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy` and `unhealthy` |
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from deviceplugin import ResourceStatus
+from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,10 +52,24 @@ class ScanStatus(Struct, frozen=True):
 
 
 def collect(
-    resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None, scan: ScanStatus | None = None
+    resources: Sequence[ResourceStatus],
+    dra: "DraStatus | None" = None,
+    scan: ScanStatus | None = None,
+    file: ConfigStatus | None = None,
 ) -> Iterator[Metric]:
     """Yield the metrics of this moment; `dra` where there is a DRA side, `scan` once the host is watched."""
     yield _gauge("nodeplug_build_info", "Which nodeplug this is.", ({"version": VERSION, "python": _PYTHON}, 1))
+    if file is not None:
+        yield _gauge(
+            "nodeplug_config_last_reload_successful",
+            "0 while the configuration's file is wrong and the last good one counts.",
+            ({}, file.is_good),
+        )
+        yield _gauge(
+            "nodeplug_config_last_reload_success_timestamp_seconds",
+            "When the configuration's file was last read and good.",
+            ({}, file.loaded_at),
+        )
     if scan is not None:
         yield _gauge("nodeplug_scan_seconds", "What the last scan of the host took.", ({}, scan.seconds))
         yield _gauge("nodeplug_stuck_reads", "Reads of /sys that have not come back.", ({}, scan.stuck_reads))

@@ -27,14 +27,13 @@ def run(path: Path, root: Path) -> int:
     from checkpoint import StateLocked
     from deviceplugin import DevicePluginError
     from hostdevices import Host, HostDevicesError
-    from nodeplug import logs
+    from nodeplug.config_file import ConfigFile
     from nodeplug.daemon import PartFailed, run_until_signalled
     from nodeplug.fronts import CannotOffer
 
-    logs.setup(config.settings.log_level, config.settings.log_format)
     log = logging.getLogger("nodeplug")
     try:
-        asyncio.run(run_until_signalled(config, Host(root)))
+        asyncio.run(run_until_signalled(ConfigFile(path, config), Host(root)))
     except StateLocked as error:
         log.error("%s", error)
         return LOCKED

@@ -125,6 +125,7 @@ class Not(Struct, frozen=True, tag="not"):
 
 
 Selection: TypeAlias = Kinds | Attribute | Paths | Ids | Preset | AllOf | AnyOf | Not
+NOTHING = AnyOf(())
 
 
 def concerns(selector: Selector, kind: str) -> bool:

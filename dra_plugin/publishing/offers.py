@@ -69,11 +69,10 @@ class Offers:
 
         `holder` says which lease keeps a device from claims although the scheduler thinks that it is free.
         """
-        self._resources = [resource for resource in resources if resource.api != "device-plugin"]
+        self.configure(resources)
         self._holder = holder
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
-        self._seen: tuple[object, ...] = ()
         self._in_use: dict[str, Lease] = {}
         self._names: Mapping[str, Sequence[str]] = {}  # of what needs an id
         self._gone: Set[str] = frozenset()
@@ -92,6 +91,11 @@ class Offers:
     def __len__(self) -> int:
         """Count what is offered."""
         return len(self._offered)
+
+    def configure(self, resources: Iterable[Resource]) -> None:
+        """Offer these resources from the next `update` on."""
+        self._resources = [resource for resource in resources if resource.api != "device-plugin"]
+        self._seen: tuple[object, ...] = ()
 
     def find(self, name: str) -> Offered | None:
         """Return what is offered under `name`; None where nothing is."""

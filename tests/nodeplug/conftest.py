@@ -31,16 +31,19 @@ async def start(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> AsyncI
     """Start the daemon with a configuration of its own; what still runs after the test is killed."""
     running: list[Process] = []
 
-    async def begin(resources: object = None, environment: dict[str, str] | None = None, **settings: Any) -> Process:
+    async def begin(
+        resources: object = None, environment: dict[str, str] | None = None, path: Path | None = None, **settings: Any
+    ) -> Process:
         base = {
             "kubeletRoot": str(socket_dir),
             "stateDirectory": str(tmp_path / "state"),
             "cdiDirectory": str(tmp_path / "cdi"),
             "lockWaitSeconds": 0,
         }
-        path = tmp_path / f"config{len(running)}.yaml"
         default = [{"name": "example.com/fuse", "select": "fuse", "shares": 2}]
-        path.write_text(json.dumps({"settings": base | settings, "resources": resources or default}))
+        if path is None:
+            path = tmp_path / f"config{len(running)}.yaml"
+            path.write_text(json.dumps({"settings": base | settings, "resources": resources or default}))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nodeplug", "run", "--config", str(path), "--root", str(made_up.root)),
             stderr=PIPE,

@@ -11,6 +11,7 @@ from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
 from nodeplug.metrics import Metric, ScanStatus, collect, render
 from nodeplug.readiness import why_not_ready
+from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 
 FUSE = ResourceStatus("example.com/fuse", 5, 3, 2, True, 7, "")
@@ -28,7 +29,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def test_all_of_them() -> None:
-    found = samples(render(collect([FUSE, AWAY], DRA, ScanStatus(0.25, 2))))
+    found = samples(render(collect([FUSE, AWAY], DRA, ScanStatus(0.25, 2), ConfigStatus(False, 1e9))))
     build = found.pop(next(key for key in found if key[0] == "nodeplug_build_info"))
     assert build == 1
     fuse, kvm = ("resource", "example.com/fuse"), ("resource", "example.com/kvm")
@@ -49,6 +50,8 @@ def test_all_of_them() -> None:
         ("nodeplug_dra_claims", ()): 2,
         ("nodeplug_dra_registered", ()): 0,
         ("nodeplug_dra_slice_writes_total", ()): 9,
+        ("nodeplug_config_last_reload_successful", ()): 0,
+        ("nodeplug_config_last_reload_success_timestamp_seconds", ()): 1e9,
         ("nodeplug_scan_seconds", ()): 0.25,
         ("nodeplug_stuck_reads", ()): 2,
     }
@@ -60,7 +63,7 @@ def test_what_is_told_stands_in_the_page_for_operators() -> None:
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     told = [
         (each.name, each.type, {name for labels, _ in each.samples for name in labels})
-        for each in collect([FUSE], DRA, ScanStatus(0.25, 0))
+        for each in collect([FUSE], DRA, ScanStatus(0.25, 0), ConfigStatus(True, 1e9))
     ]
     assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == told
 

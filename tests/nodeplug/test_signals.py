@@ -14,18 +14,6 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 
 
-async def test_sighup_changes_nothing_and_says_so(start: StartDaemon, socket_dir: Path) -> None:
-    async with Node(socket_dir) as node:
-        process = await start()
-        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 20)
-        for _ in range(2):
-            process.send_signal(signal.SIGHUP)
-            await until_logged(process, "SIGHUP: the configuration is read at the start only; restart nodeplug")
-        assert node.allocatable()["example.com/fuse"] == 2
-        process.send_signal(signal.SIGTERM)
-        assert (await ended(process))[0] == 0
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
     start: StartDaemon, socket_dir: Path, number: signal.Signals

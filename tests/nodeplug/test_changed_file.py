@@ -1,0 +1,221 @@
+"""The configuration's file is changed while `nodeplug run` runs."""
+
+import json
+import os
+import signal
+import time
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubelet.node import Node
+from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from nodeplug.config import Config, loads
+from nodeplug.config_file import differences
+from tests.controlplane.scheduler.kit import Json
+from tests.nodeplug.conftest import StartDaemon, ended, until_logged
+from tests.nodeplug.machine import Machine
+
+FUSE = {"name": "example.com/fuse", "select": "fuse"}
+KVM = {"name": "example.com/kvm", "select": "kvm"}
+
+
+def rewrite(path: Path, *resources: object, **settings: Any) -> None:
+    """Move a new file to the place of the old one, as editors do."""
+    content = json.loads(path.read_text())
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"settings": content["settings"] | settings, "resources": resources}))
+    new.rename(path)
+
+
+def pod_of(resource: str, name: str = "a") -> Pod:
+    requests = ResourceRequirements(limits={resource: 1})
+    return Pod(metadata=ObjectMeta(name=name), spec=PodSpec(containers=(Container("c", requests),)))
+
+
+async def begin(start: StartDaemon, node: Node, *resources: Json, **settings: Any) -> Process:
+    process = await start(list(resources), **settings)
+    await node.until(lambda: all(node.allocatable().get(str(x["name"])) for x in resources), 30)
+    return process
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of the first daemon's configuration."""
+    return tmp_path / "config0.yaml"
+
+
+async def test_resources_come_and_go_and_others_are_not_touched(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        sockets = list(node.device_plugins.glob("nodeplug-example.com_fuse-*"))
+        rewrite(path, FUSE, KVM)
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+        assert list(node.device_plugins.glob("nodeplug-example.com_fuse-*")) == sockets
+        rewrite(path, KVM)
+        await until_logged(process, "example.com/fuse is not offered any more")
+        await node.until(lambda: not node.allocatable().get("example.com/fuse"), 30)
+        assert node.allocatable()["example.com/kvm"] == 1
+        assert (await node.admit(pod_of("example.com/kvm"))).phase == "Running"
+
+
+async def test_a_pod_keeps_its_device_when_its_resource_gets_another_name(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        await begin(start, node, FUSE)
+        assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
+        rewrite(path, {**FUSE, "name": "example.com/renamed"})
+        await node.until(lambda: node.capacity().get("example.com/renamed") == 1, 30)
+        assert node.allocatable().get("example.com/renamed") == 0  # the device is the pod's
+        refused = await node.admit(pod_of("example.com/renamed", "b"))
+        assert refused.phase == "Failed"
+        await node.remove("a")
+        await node.until(lambda: node.allocatable().get("example.com/renamed") == 1, 60)
+        assert (await node.admit(pod_of("example.com/renamed", "c"))).phase == "Running"
+
+
+async def test_a_resource_is_offered_in_another_way_through_the_same_stream(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        await begin(start, node, FUSE)
+        sockets = list(node.device_plugins.glob("nodeplug-*"))
+        rewrite(path, {**FUSE, "shares": 3, "env": {"MODE": "new"}})
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 3, 30)
+        assert list(node.device_plugins.glob("nodeplug-*")) == sockets
+        assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
+
+
+async def test_a_resource_whose_options_change_is_registered_again(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        await begin(start, node, FUSE)
+        sockets = list(node.device_plugins.glob("nodeplug-*"))
+        rewrite(path, {**FUSE, "select": {"any": [{"preset": "fuse"}, {"preset": "usb-serial"}]}})
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)  # its stream has ended
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+        assert len(list(node.device_plugins.glob("nodeplug-*"))) == 1
+        assert list(node.device_plugins.glob("nodeplug-*")) != sockets
+
+
+async def test_a_wrong_file_changes_nothing_says_why_and_counts(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        good = path.read_text()
+        for wrong, words in (
+            (good.replace("select", "selct"), "unknown key selct"),
+            ("", "the file is empty"),
+            (None, "cannot be read"),
+        ):
+            if wrong is None:
+                path.unlink()
+            else:
+                path.write_text(wrong)
+            await until_logged(process, words)
+            assert node.allocatable()["example.com/fuse"] == 1
+        path.write_text(good.replace("example.com/fuse", "example.com/again"))
+        await node.until(lambda: node.allocatable().get("example.com/again") == 1, 30)
+
+
+async def test_sighup_reads_what_is_behind_a_link_and_what_is_the_same_changes_nothing(
+    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        path.rename(elsewhere / "real.yaml")
+        path.symlink_to(elsewhere / "real.yaml")
+        rewrite(elsewhere / "real.yaml", FUSE, KVM)
+        process.send_signal(signal.SIGHUP)
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+        process.send_signal(signal.SIGTERM)
+        code, _ = await ended(process)
+        assert code == 0
+
+
+async def test_a_config_map_that_is_swapped(start: StartDaemon, socket_dir: Path, path: Path) -> None:
+    """The kubelet writes a new folder and moves a link to it over the old one."""
+    folder = path.parent / "mounted"
+    for name in ("..one", "..two"):
+        (folder / name).mkdir(parents=True)
+    async with Node(socket_dir) as node:
+        first = await begin(start, node, FUSE)
+        first.terminate()
+        await first.wait()
+        path.rename(folder / "..one/config.yaml")
+        (folder / "..data").symlink_to("..one")
+        path.symlink_to(folder / "config.yaml")
+        (folder / "config.yaml").symlink_to("..data/config.yaml")
+        await start(path=folder / "config.yaml")
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+        content = json.loads((folder / "..one/config.yaml").read_text())
+        (folder / "..two/config.yaml").write_text(json.dumps({**content, "resources": [FUSE, KVM]}))
+        (folder / "..data_tmp").symlink_to("..two")
+        os.rename(folder / "..data_tmp", folder / "..data")
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+
+
+async def test_other_settings_start_everything_anew_in_the_same_process(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
+        rewrite(path, FUSE, KVM, rescanSeconds=30, logFormat="text")
+        await until_logged(process, "starting anew with the new configuration")
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+        assert node.allocations("a", "c") == {"example.com/fuse": ["misc-fuse"]}
+        assert process.returncode is None
+
+
+async def test_dra_that_cannot_be_had_leaves_the_configuration_of_before(
+    start: StartDaemon, socket_dir: Path, path: Path
+) -> None:
+    async with Node(socket_dir) as node:
+        process = await begin(start, node, FUSE)
+        rewrite(path, FUSE, {**KVM, "api": "dra"})
+        await until_logged(process, "the configuration stays as it was: example.com/kvm: DRA needs the API server")
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+        rewrite(path, FUSE, KVM)
+        await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+
+
+async def test_devices_offered_through_dra_follow(machine: Machine, tmp_path: Path) -> None:
+    await machine.classes()
+    await machine.start()
+    await machine.until_published()
+    path = tmp_path / "config0.yaml"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "resources": content["resources"][:1]}))
+    deadline = time.monotonic() + 60
+    while set(await machine.published()) != {"misc-fuse"}:
+        await machine.stand.clock.advance(0.1)
+        assert time.monotonic() < deadline
+
+
+def config(*resources: Json, **settings: Any) -> Config:
+    return loads(json.dumps({"resources": resources, "settings": settings}).encode())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (config(FUSE), config(FUSE), []),
+        (config(FUSE), config(FUSE, KVM), ["example.com/kvm is new"]),
+        (config(FUSE, KVM), config(KVM), ["example.com/fuse is not offered any more"]),
+        (config(FUSE, KVM), config(KVM, FUSE), ["the order of resources"]),
+        (config(FUSE), config({**FUSE, "shares": 2, "api": "both"}), ["example.com/fuse (shares, api)"]),
+        (config(FUSE), config(FUSE, logLevel="debug"), ["settings (logLevel)"]),
+    ],
+)
+def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[str]) -> None:
+    assert list(differences(before, now)) == words
