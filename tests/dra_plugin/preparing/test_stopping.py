@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dra_plugin.driver import ClaimFailed
+from dra_plugin.serving import kubelet_plugin
 from dra_plugin.serving.sockets import registration_socket
 from tests.checkpoint.build import opened
 from tests.dra_plugin.preparing.cluster import Cluster
@@ -14,7 +15,10 @@ from tests.running import until
 
 
 @pytest.mark.parametrize("disk", ["works", "refuses"])
-async def test_what_is_being_prepared_is_done_or_undone_before_the_end(node: Node, cluster: Cluster, disk: str) -> None:
+async def test_what_is_being_prepared_is_done_or_undone_before_the_end(
+    node: Node, cluster: Cluster, disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine takes more than the usual
     pipe = node.hold_reset("fuse")
     wanted = await cluster.allocate("mine", result("misc-fuse"), configs=(config(reset=True),))
     call = asyncio.create_task(node.outcomes(wanted))
