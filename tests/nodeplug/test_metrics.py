@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
+from nodeplug.config_file import ConfigStatus
 from nodeplug.metrics import Metric, ScanStatus, collect, render
 from nodeplug.readiness import why_not_ready
-from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 
 FUSE = ResourceStatus("example.com/fuse", 5, 3, 2, True, 7, "")
