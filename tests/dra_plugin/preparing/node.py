@@ -66,10 +66,14 @@ class Node(World):
         self._connected = AsyncExitStack()
         self._calls = await self._connected.enter_async_context(kubelet_end(endpoint))
 
-    async def end(self, grace: float = 0.0) -> None:
-        """Stop as the daemon does."""
+    async def stop(self) -> None:
+        """Stop as the daemon does; the kubelet stays connected, and hears what it was answered last."""
         await self._running.aclose()
         await self.ledger.close()
+
+    async def end(self) -> None:
+        """Stop, and have the kubelet notice."""
+        await self.stop()
         await self._connected.aclose()
 
     async def lose(self) -> None:

@@ -18,18 +18,19 @@ from tests.running import until
 async def test_what_is_being_prepared_is_done_or_undone_before_the_end(
     node: Node, cluster: Cluster, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine takes more than the usual
+    monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine may take more than the usual
     pipe = node.hold_reset("fuse")
     wanted = await cluster.allocate("mine", result("misc-fuse"), configs=(config(reset=True),))
     call = asyncio.create_task(node.outcomes(wanted))
     await until(node.units)
     if disk == "refuses":
         node.cdi.write_text("no folder can be made here")
-    stopping = asyncio.create_task(node.end())
+    stopping = asyncio.create_task(node.stop())
     await until(lambda: not registration_socket(node.folders.registry, DRIVER).exists())
     await asyncio.to_thread(pipe.read_bytes)
     outcome = (await call)[wanted.metadata.uid]
     await stopping
+    await node.end()
     ledger = await opened(node.state)
     phases = [lease.phase for lease in ledger.leases()]
     await ledger.close()
