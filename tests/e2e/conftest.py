@@ -92,7 +92,7 @@ class DaemonProcess:
         return self._process.pid
 
     def configure(self, resources: list[dict[str, Any]]) -> None:
-        """Write what the next start reads."""
+        """Write what the next start reads, and the daemon that runs."""
         self.config.write_text(json.dumps({"settings": self._settings, "resources": resources}))
 
     def start(self) -> None:

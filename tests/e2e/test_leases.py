@@ -85,12 +85,22 @@ def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
     node.until(lambda: holders(cluster) == {"misc-tun": "claim/default/waits"}, "what ended is free")
 
 
-def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cluster) -> None:
+def offerings(cluster: Cluster) -> int:
+    """How often the daemon has begun to offer what a configuration says."""
+    return sum(line["message"].startswith("offering ") for line in cluster.daemon.logged())
+
+
+@pytest.mark.parametrize("how", ["restart", "reload"])
+def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cluster, how: str) -> None:
     node = cluster.node
 
     def offer(api: str) -> None:
         resource: dict[str, Any] = {**TUN, "api": api}
+        begun = offerings(cluster)
         cluster.daemon.configure([KVM, resource])
+        if how == "reload":
+            node.until(lambda: offerings(cluster) > begun, "the file is read again")
+            return
         cluster.daemon.end()
         before = registrations(cluster)
         cluster.daemon.start()
