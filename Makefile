@@ -2,13 +2,16 @@
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check e2e bench proto clean
+.PHONY: demo test long check e2e bench proto clean
 
 demo: .venv/.run            ## the main job on this machine's devices: make demo ARGS=--watch
 	$(PY) -m nodeplug demo $(ARGS)
 
 test: .venv/.dev .venv-proto/.done  ## the whole test suite: make test ARGS="-k name"
 	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
+
+long: .venv/.dev            ## every property with thousands of examples, other ones each time: make long ARGS="-k name"
+	$(PY) -m pytest -n auto --dist worksteal --hypothesis-profile=long -o timeout=3600 -m hypothesis $(ARGS)
 
 check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/ruff check .

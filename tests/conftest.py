@@ -1,11 +1,38 @@
 """What all tests share."""
 
+import functools
+import gc
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples are the same in each run, and how long one takes is not judged: it is no fault that a machine is busy.
+settings.register_profile(
+    "suite",
+    max_examples=50,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("suite"), max_examples=2000, derandomize=False)
+settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, None, None]:
+    """The tests themselves are no garbage: keep the collector from looking at thousands of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
@@ -14,3 +41,19 @@ def socket_dir() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="np-"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Unpacks the archive of a machine once and returns its root; the files are for all tests and stay as they are."""
+
+    @functools.cache
+    def unpack(file: Path) -> Path:
+        folder = tmp_path_factory.mktemp("machine")
+        with tarfile.open(file) as archive:
+            # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(folder)
+        return next(folder.glob("**/sys")).parent
+
+    return unpack

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable, StateLocked
@@ -296,7 +296,7 @@ operations = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2)
 @given(script=st.lists(operations, max_size=15), quick=st.sampled_from([IN_THE_LOOP, IN_A_THREAD]))
 def test_no_device_is_ever_handed_out_twice_and_every_reload_agrees(
     script: list[tuple[str, object]], quick: float, tmp_path_factory: pytest.TempPathFactory

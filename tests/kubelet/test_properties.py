@@ -214,4 +214,4 @@ class Newest(Kubelet):
 
 TestKubelet = Kubelet.TestCase
 TestNewest = Newest.TestCase
-TestKubelet.settings = TestNewest.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestKubelet.settings = TestNewest.settings = settings(max_examples=settings().max_examples // 5, stateful_step_count=20)

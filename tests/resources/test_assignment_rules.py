@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hostdevices import Device, Inventory, is_device_id
@@ -67,7 +67,6 @@ RESOURCES = st.lists(st.builds(Resource, st.just("x/y"), SELECTORS, GROUPS, dang
 )
 
 
-@settings(deadline=None)
 @given(inventories(), RESOURCES)
 def test_rules(inventory: Inventory, resources: list[Resource]) -> None:
     found = assign(inventory, resources)

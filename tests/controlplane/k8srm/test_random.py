@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.k8srm import select_node
@@ -52,7 +52,6 @@ def manifests(pool_parts: list[Any], claim_parts: list[Any]) -> list[Plain]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(pools, claims)
 def test_everything_that_fits_is_found(pool_parts: list[Any], claim_parts: list[Any]) -> None:
     cluster = cluster_of(manifests(pool_parts, claim_parts))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.structured import Tracker, patched
@@ -99,7 +99,6 @@ _RULES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(_SLICES, _RULES, st.sampled_from("abcrs")), max_size=20))
 def test_events_in_any_order_lead_to_what_patching_all_at_once_gives(
     events: list[ResourceSlice | DeviceTaintRule | str],

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_plugin.driver import ClaimFailed
@@ -60,7 +60,6 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(results, min_size=1, max_size=4),
     st.lists(configs, max_size=2),

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import LeaseRefused
@@ -133,7 +133,6 @@ async def live(plan: Sequence[tuple[object, ...]], folder: Path) -> None:
             life.check()
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=st.lists(steps, max_size=12))
 def test_random_lives(plan: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -80,7 +80,6 @@ def test_a_part_of_a_layout_has_room_for_one_set_beside_its_own() -> None:
     assert "z" in exclusion({**wholes, "z": spread}).left_out
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from("uvwxyz"), st.builds(Piece, IDS, IDS), min_size=1))
 def test_counters_exclude_exactly_whom_leases_exclude(devices: dict[str, Piece]) -> None:
     counters = exclusion(devices)

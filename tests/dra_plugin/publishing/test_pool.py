@@ -1,7 +1,7 @@
 """The pool: what every server takes, and what changes when a device falls ill, comes or goes."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -217,7 +217,6 @@ def resources(draw: st.DrawFn) -> list[Resource]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(resources(), st.data())
 def test_whatever_there_is_makes_a_pool_that_servers_take_and_health_changes_one_slice(
     offered: list[Resource], data: st.DataObject

@@ -1,6 +1,6 @@
 """Places keep: who is there stays in its slice, whoever else comes and goes."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_plugin.publishing.slice_layout import SliceLayout
@@ -26,7 +26,6 @@ def test_an_empty_slice_stays_in_the_middle_and_goes_at_the_end() -> None:
     assert places.settle("") == ()
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(NAMES, max_size=8), st.integers(1, 4))
 def test_nobody_moves_and_no_slice_overflows(steps: list[set[str]], size: int) -> None:
     places = SliceLayout(size)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_plugin.publishing.device_class import device_class
@@ -324,7 +324,6 @@ def wholes(amounts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
 ENTRIES = entries(wholes(AMOUNTS), 1) | entries(wholes(POLICIES), 3) | entries(PARTS, 1)
 
 
-@settings(max_examples=300, deadline=None)
 @given(ENTRIES)
 def test_what_is_accepted_makes_slices_and_classes_that_servers_take(entry: dict[str, Any]) -> None:
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeplug import config
@@ -52,19 +52,16 @@ def accepted_or_refused(data: bytes) -> None:
         assert all(line.isprintable() for line in error.lines())
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_bytes(data: bytes) -> None:
     accepted_or_refused(data)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="abx:-?[]{}#&*!|>'\"%@`,\n\t \\0\u00e4\u2028", max_size=200))
 def test_texts_of_yamls_own_characters(text: str) -> None:
     accepted_or_refused(text.encode())
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.dictionaries(KEYS, VALUES, max_size=8), max_size=3),
     st.dictionaries(KEYS, VALUES, max_size=3),
@@ -76,7 +73,6 @@ def test_structures_of_our_own_keys(resources: list[Any], own: dict[str, Any], f
     accepted_or_refused(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(BUILTIN)), st.integers(0, 30), st.binary(max_size=10))
 def test_damage_to_a_file_that_was_right(position: int, length: int, instead: bytes) -> None:
     accepted_or_refused(BUILTIN[:position] + instead + BUILTIN[position + length :])

@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resourceapi.cel import CelError, base_environment, compile_expression, compile_selector, device_environment
@@ -59,33 +59,26 @@ def _combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), _combine, max_leaves=6)
 SELECTORS = st.recursive(st.sampled_from(ATOMS + DEVICE_ATOMS), _combine, max_leaves=6)
-relaxed = settings(
-    max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
 
 
-@relaxed
 @given(st.lists(st.sampled_from(TOKENS), max_size=12))
 def test_any_tokens(tokens: list[str]) -> None:
     with contextlib.suppress(CelError):
         compile_expression(" ".join(tokens), base_environment()).evaluate()
 
 
-@relaxed
 @given(st.text(max_size=30))
 def test_any_text(text: str) -> None:
     with contextlib.suppress(CelError):
         compile_expression(text, base_environment()).evaluate()
 
 
-@relaxed
 @given(EXPRESSIONS)
 def test_any_expression(source: str) -> None:
     with contextlib.suppress(CelError):
         compile_expression(source, base_environment()).evaluate(limit=10_000)
 
 
-@relaxed
 @given(SELECTORS, st.booleans(), st.booleans())
 def test_any_selector_stays_within_its_estimate(source: str, stored: bool, gates: bool) -> None:
     environment = device_environment(stored=stored, consumable_capacity=gates, list_type_attributes=gates)
@@ -97,7 +90,6 @@ def test_any_selector_stays_within_its_estimate(source: str, stored: bool, gates
     assert cost <= selector.max_cost
 
 
-@relaxed
 @given(EXPRESSIONS)
 def test_printing_and_parsing_again_gives_the_same_tree(source: str) -> None:
     issues = Issues(source)

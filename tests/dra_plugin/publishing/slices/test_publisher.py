@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -170,7 +170,6 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(_STEPS, max_size=25), _desired())
 def test_whatever_happened_the_desired_slices_are_there_in_the_end(
     steps: list[DriverResources | tuple[str, int | str]], last: DriverResources
