@@ -6,7 +6,7 @@ A *runner* is a module of this package that is named in RUNNER_MODULES and has `
 says by a document's content whether it is meant, and makes its cases. A case's `run` returns when the answer agrees,
 raises `Mismatch` with the difference when it does not, and `Skipped` with the reason when the case is out of scope.
 
-The pytest tests use the same code, one test per case:
+The pytest tests use the same code, many cases in a test:
 
     @recorded("quantity/quantities.json")
     def test_recorded_quantities(case: Case) -> None:

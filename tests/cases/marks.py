@@ -1,13 +1,15 @@
 """The bridge to pytest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tests.cases.documents import CASES_ROOT, read_document
-from tests.cases.results import Case, Skipped
-from tests.cases.runners import cases_of
+from tests.cases.results import Case, Outcome
+from tests.cases.runners import cases_of, run_case
+
+TOGETHER = 50  # cases in one test: as tests of their own, thousands of them take longer to be run than to run
 
 
 def recorded(*paths: str) -> Callable[[Any], Any]:
@@ -19,17 +21,22 @@ def recorded(*paths: str) -> Callable[[Any], Any]:
             reason = f"{path} is not under {CASES_ROOT}; set NODEPLUG_CASES"
             parameters.append(pytest.param(None, id=path, marks=pytest.mark.skip(reason=reason)))
             continue
-        parameters += [pytest.param(_skipping(case), id=case.name) for case in cases_of(read_document(file))]
+        cases = list(cases_of(read_document(file)))
+        parameters += [
+            pytest.param(_together(file.name, cases[at : at + TOGETHER]), id=f"{path}[{at}:]")
+            for at in range(0, len(cases), TOGETHER)
+        ]
     return pytest.mark.parametrize("case", parameters)
 
 
-def _skipping(case: Case) -> Case:
-    """The case, with `Skipped` told to pytest in its own way."""
+def _together(name: str, cases: Sequence[Case]) -> Case:
+    """Cases as one, which tells all that fail; `python -m tests.cases` tells those that are skipped, too."""
 
     def run() -> None:
-        try:
-            case.run()
-        except Skipped as reason:
-            pytest.skip(str(reason))
+        results = [run_case(case) for case in cases]
+        failed = [f"{each.name}: {each.detail}" for each in results if each.outcome is Outcome.FAILED]
+        assert not failed, "\n".join(failed)
+        if all(each.outcome is Outcome.SKIPPED for each in results):
+            pytest.skip(results[0].detail)
 
-    return Case(case.name, run)
+    return Case(name, run)

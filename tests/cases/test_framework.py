@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.__main__ import main
+from tests.cases.marks import recorded
 from tests.cases.results import Case, Mismatch, Outcome, Skipped, expect_equal
 from tests.cases.runners import run_case
 
@@ -28,6 +29,13 @@ def test_failures_are_printed_with_the_difference(quantities: Path, capsys: pyte
     assert lines[0] == f"FAILED {quantities}: '2Ki'"
     assert '    $.canonical: expected "1Ki", got "2Ki"' in lines
     assert lines[-1] == "1 passed, 2 failed, 0 skipped"
+
+
+def test_cases_in_one_test_are_all_run_and_all_that_fail_are_told(quantities: Path) -> None:
+    (together,) = recorded(str(quantities)).args[1]
+    (case,) = together.values
+    with pytest.raises(AssertionError, match=r"'2Ki': (?s:.*)'x': "):
+        case.run()
 
 
 def test_selection_by_name_and_limit(quantities: Path, capsys: pytest.CaptureFixture[str]) -> None:
