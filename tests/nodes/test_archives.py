@@ -1,7 +1,7 @@
 """Archives of real machines' /sys and /proc: discover finds in each what plain files and links say is there."""
 
 import json
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,8 @@ ARCHIVES: list[Any] = sorted(FOLDER.glob("*.tar.bz2"))
     params=ARCHIVES or [pytest.param(None, marks=pytest.mark.skip(reason=f"no recorded machines in {FOLDER}"))],
     ids=lambda path: path and path.name,
 )
-def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(request.param, tmp_path_factory.mktemp("machine"))
-
-
-def unpack(file: Path, folder: Path) -> Path:
-    """Unpack a machine below `folder` and return its root."""
-    with tarfile.open(file) as archive:
-        # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-        archive.extractall(folder)
-    return next(folder.glob("**/sys")).parent
+def root(request: pytest.FixtureRequest, unpacked: Callable[[Path], Path]) -> Path:
+    return unpacked(request.param)
 
 
 @pytest.fixture(scope="module")

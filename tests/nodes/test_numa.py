@@ -1,5 +1,6 @@
 """A recorded machine with four NUMA nodes: its InfiniBand card, offered to a kubelet that aligns devices."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from kubelet.topology import Policy
 from resources.resource import Resource
 from resources.selector import Ids
 from tests.checkpoint.build import opened
-from tests.nodes.test_archives import FOLDER, unpack
+from tests.nodes.test_archives import FOLDER
 from tests.running import running
 
 MACHINE = FOLDER / "40intel64-2g2n4c+pcilocality.tar.bz2"
@@ -22,10 +23,10 @@ CARD, OTHER = "recorded.example/infiniband", "recorded.example/nic"
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Device]:
+def devices(unpacked: Callable[[Path], Path]) -> dict[str, Device]:
     if not MACHINE.exists():
         pytest.skip(f"no recorded machine {MACHINE}")
-    return dict(scan(Host(unpack(MACHINE, tmp_path_factory.mktemp("machine")))).devices)
+    return dict(scan(Host(unpacked(MACHINE))).devices)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Whole machines: everything that the builtin configuration offers of them can be published and selected."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from resources.assignment import assign
 from resources.resource import Resource
 from tests.dra_plugin.offering import DRIVER, offering, published
 from tests.hostdevices.machine import build_machine
-from tests.nodes.test_archives import ARCHIVES, FOLDER, unpack
+from tests.nodes.test_archives import ARCHIVES, FOLDER
 
 RESOURCES = [structs.replace(resource, api="dra") for resource in builtin().resources]
 
@@ -33,8 +34,8 @@ def test_this_machine() -> None:
     ARCHIVES or [pytest.param(None, marks=pytest.mark.skip(reason=f"no recorded machines in {FOLDER}"))],
     ids=lambda path: path and path.name,
 )
-def test_recorded_machines(archive: Any, tmp_path: Path) -> None:
-    check(Host(unpack(archive, tmp_path)))
+def test_recorded_machines(archive: Any, unpacked: Callable[[Path], Path]) -> None:
+    check(Host(unpacked(archive)))
 
 
 def check(host: Host) -> dict[str, Resource]:
