@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,6 @@ _REPLACED = (
 _FEWER_KINDS = re.compile(r"^resourcepoolstatusrequests.*\n", re.MULTILINE)
 
 
-def _recorded() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_TRANSCRIPT.read_text()) if _TRANSCRIPT.exists() else {"commands": []}
-    return found
-
-
 def _plain(text: str) -> str:
     for pattern, word in _REPLACED:
         text = re.sub(pattern, word, text, flags=re.MULTILINE)
@@ -43,22 +37,20 @@ def _plain(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-@pytest.fixture(scope="module")
-def session(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """kubectl in a folder with the recorded files."""
+def test_a_recorded_session(kubectl: str, tmp_path: Path) -> None:
+    """Output and exit code of each command; they build on each other."""
     if not _TRANSCRIPT.exists():
         pytest.skip(f"no recorded transcript at {_TRANSCRIPT}")
-    folder = tmp_path_factory.mktemp("kubectl")
-    for name, text in _recorded()["files"].items():
-        (folder / name).write_text(text)
+    session: dict[str, Any] = json.loads(_TRANSCRIPT.read_text())
+    for name, text in session["files"].items():
+        (tmp_path / name).write_text(text)
+    wrong = []
     with Running() as running:
-        yield Kubectl(kubectl, running.kubeconfig(folder / "config"), folder)
-
-
-@pytest.mark.parametrize("recorded", _recorded()["commands"], ids=lambda recorded: recorded["command"][:60])
-def test_a_recorded_command(session: Kubectl, recorded: dict[str, Any]) -> None:
-    """Output and exit code; the commands build on each other, in their order."""
-    done = session.run(*recorded["command"].split(" "))
-    assert done.returncode == recorded["exit"], done
-    assert _plain(done.stdout) == _plain(recorded["stdout"])
-    assert _plain(done.stderr) == _plain(recorded["stderr"])
+        kube = Kubectl(kubectl, running.kubeconfig(tmp_path / "config"), tmp_path)
+        for recorded in session["commands"]:
+            done = kube.run(*recorded["command"].split(" "))
+            found = (done.returncode, _plain(done.stdout), _plain(done.stderr))
+            wanted = (recorded["exit"], _plain(recorded["stdout"]), _plain(recorded["stderr"]))
+            if found != wanted:
+                wrong.append(f"{recorded['command']}\nexpected {wanted}\ngot      {found}")
+    assert not wrong, "\n\n".join(wrong)

@@ -69,10 +69,10 @@ def test_a_recorded_scenario(
     replay: types.ModuleType, target: Any, without_prototype: Any, scenario: dict[str, Any]
 ) -> None:
     """Status, headers and bodies of all answers, but for times, uids and versions."""
+    if scenario["name"] in _REASONS:
+        pytest.skip(_REASONS[scenario["name"]])
     if scenario["name"].startswith("crd/"):
         target = without_prototype
         scenario = {**scenario, "steps": [{"wait": 0} if "wait" in each else each for each in scenario["steps"]]}
     differences = list(replay.differences(scenario["answers"], replay.run(target, scenario)))
-    if scenario["name"] in _REASONS:
-        pytest.skip(_REASONS[scenario["name"]])
     assert not differences, "\n".join(differences)

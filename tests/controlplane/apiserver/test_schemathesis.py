@@ -1,11 +1,6 @@
-"""Requests that schemathesis makes of the served OpenAPI documents: no fault, whatever comes.
-
-NODEPLUG_EXAMPLES is how many for each document, mode and aim (default 20); a long run:
-NODEPLUG_EXAMPLES=2000 make test ARGS="tests/controlplane/apiserver/test_schemathesis.py -o timeout=3600"
-"""
+"""Requests that schemathesis makes of the served OpenAPI documents: no fault, whatever comes."""
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -13,7 +8,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.controlplane.apiserver.running import Http, Running, device_class, is_refused_as_by_the_reference
 
-EXAMPLES = int(os.environ.get("NODEPLUG_EXAMPLES", "20"))
 DOCUMENTS = [
     "/openapi/v2",
     "/openapi/v3/api/v1",
@@ -32,6 +26,7 @@ def schemathesis() -> Any:
     return pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("is_aimed", [False, True], ids=["anywhere", "at-one-object"])
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -48,10 +43,7 @@ def test_no_fault(schemathesis: Any, server: Running, api: Http, document: str, 
 
         @given(case=schema.as_strategy(generation_mode=GenerationMode(mode), **aim))
         @settings(
-            max_examples=EXAMPLES,
-            derandomize=True,
-            database=None,
-            deadline=None,
+            max_examples=settings().max_examples // 5,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
