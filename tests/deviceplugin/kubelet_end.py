@@ -80,7 +80,7 @@ class KubeletEnd:
     async def call(self, method: str, request: Any) -> Any:
         """Call the plugin that registered last."""
         async with connect(self.folder / self.endpoint) as channel:
-            return await Client(channel, _PLUGIN).call(method, request, timeout=10)
+            return await Client(channel, _PLUGIN).call(method, request, timeout=30)
 
     def endpoint_of(self, resource: str) -> str:
         """The endpoint with which a resource registered last."""
