@@ -324,11 +324,11 @@ class Node:
         run = self._workers.find(pod)
         return self.dra_manager.get_resources(run.pod, run.container(container))
 
-    async def until(self, predicate: Callable[[], T], seconds: float = 10.0) -> T:
+    async def until(self, predicate: Callable[[], T], seconds: float = 30.0) -> T:
         """Return what `predicate` says as soon as that is true, looking after each change. Raises TimeoutError."""
         return await self._events.until(predicate, seconds)
 
-    async def changed_since(self, changes: int, seconds: float = 10.0) -> int:
+    async def changed_since(self, changes: int, seconds: float = 30.0) -> int:
         """Return `self.changes` as soon as it is more than `changes`. Raises TimeoutError."""
         return await self.until(lambda: self.changes > changes and self.changes, seconds)
 

@@ -79,7 +79,7 @@ class ScriptedPlugin(ABC):
         """The requests of a method, in order."""
         return [request for name, request in self.calls if name == method]
 
-    async def until(self, predicate: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, predicate: Callable[[], bool], seconds: float = 30.0) -> None:
         """Return as soon as `predicate` is true, looking after each call and stream. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not predicate():

@@ -14,6 +14,7 @@ from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub
 from kubelet.topology import Hint
 
+PATIENT = Timeouts(dial=30.0, get_info=30.0)  # on a busy machine, too
 R1 = "domain1.com/resource1"
 R2 = "domain2.com/resource2"
 R3 = "domain2.com/resource3"
@@ -37,7 +38,7 @@ class ManagerKit:
         self.clock = FakeClock()
         self.active: list[Pod] = []
         self.sources_ready = True
-        self._options = {"clock": self.clock, "timeouts": Timeouts(dial=0.5, pre_start=0.5), **options}
+        self._options = {"clock": self.clock, "timeouts": PATIENT, **options}
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
         self._count = 0
@@ -77,7 +78,7 @@ class ManagerKit:
 
     async def until(self, predicate: Callable[[], object]) -> None:
         """Return when `predicate` is true, looking after each change."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not predicate():
                 await self._changed.wait()
 

@@ -51,7 +51,7 @@ class Background:
 
     def end(self) -> int:
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(10)
+        code = self._process.wait(30)
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code

@@ -41,7 +41,7 @@ class Machine:
         await self.plugin.start()
         await self.plugin.register(self.node.kubelet_socket)
         await self.node.until(lambda: self.node.allocatable().get(R) == 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not self.node.dra_manager.plugins.is_usable(DRIVER):
                 await self.clock.advance(1)
 

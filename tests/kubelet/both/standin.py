@@ -53,7 +53,7 @@ class StandIn:
         self._node = Node(
             folder,
             clock=_HastyClock(),
-            timeouts=Timeouts(dial=0.5),
+            timeouts=Timeouts(dial=2.0, get_info=30.0),  # a scenario waits for somebody who never answers
             reconcile_period=0.05 * _HASTE,
             cluster=self._cluster,
             kubernetes=kubernetes,
@@ -190,7 +190,7 @@ class StandIn:
         self._cluster.remove(name)
 
     async def prepare_failure(self, pod: str) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self._failures[f"default/{pod}"]
 
     async def claims_in_use(self) -> Mapping[str, int]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubelet import DEFAULT_VERSION, RELEASES, Version
-from tests.kubelet.kit import ManagerKit
+from kubelet.rpc import Timeouts
+from tests.kubelet.kit import PATIENT, ManagerKit
 
 
 @pytest.fixture
@@ -16,7 +17,13 @@ def kubernetes() -> Version:
 
 
 @pytest.fixture
-async def kit(folder: Path, kubernetes: Version) -> AsyncIterator[ManagerKit]:
+def timeouts() -> Timeouts:
+    """How long it waits; a test that waits for what never comes chooses with `parametrize`."""
+    return PATIENT
+
+
+@pytest.fixture
+async def kit(folder: Path, kubernetes: Version, timeouts: Timeouts) -> AsyncIterator[ManagerKit]:
     """A manager on real sockets, with two NUMA nodes."""
-    async with ManagerKit(folder, numa_nodes=(0, 1), release=RELEASES[kubernetes]) as started:
+    async with ManagerKit(folder, numa_nodes=(0, 1), release=RELEASES[kubernetes], timeouts=timeouts) as started:
         yield started

@@ -3,6 +3,7 @@
 import pytest
 
 from kubelet.errors import PluginCallError
+from kubelet.rpc import Timeouts
 from kubelet.stubs import Gate, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, ManagerKit, healthy
@@ -50,6 +51,7 @@ async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) 
         await endpoint.allocate(["d0"])
 
 
+@pytest.mark.parametrize("timeouts", [Timeouts(pre_start=0.5)], ids=["soon"])
 async def test_a_slow_pre_start_is_cut(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     gate = plugin.behaviours["PreStartContainer"] = Gate(api.PreStartContainerResponse())

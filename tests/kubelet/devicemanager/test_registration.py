@@ -123,6 +123,7 @@ def test_names_that_are_extended_resources(name: str) -> None:
     assert is_extended_resource_name(name)
 
 
+@pytest.mark.parametrize("timeouts", [Timeouts(dial=0.5)], ids=["soon"])
 @pytest.mark.parametrize("endpoint", ["missing.sock", "", "/abs.sock", "file", "gone.sock"])
 async def test_an_endpoint_where_nobody_serves(kit: ManagerKit, endpoint: str) -> None:
     (kit.folder / "file").write_text("")
@@ -244,7 +245,7 @@ async def test_every_start_removes_sockets_and_keeps_the_rest(folder: Path) -> N
 
 async def test_a_flood_of_registrations(folder: Path) -> None:
     async with (
-        ManagerKit(folder, timeouts=Timeouts()) as kit,
+        ManagerKit(folder) as kit,
         DevicePluginStub(folder / "p.sock", R1, [Device("a")]) as plugin,
     ):
         names = [f"example.com/r{number}" for number in range(500)]

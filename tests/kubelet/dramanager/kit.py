@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from checkpoint.kubelet_claims import ClaimState, load
-from kubelet import FakeClock, MemoryCluster, Node, Timeouts
+from kubelet import FakeClock, MemoryCluster, Node
 from kubelet.dramanager import DRAManager
 from kubelet.pods import Pod, container, pod
 from kubelet.stubs import DRAPluginStub, Prepare, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import ObjectMeta, OwnerReference, v1
+from tests.kubelet.kit import PATIENT
 
 DRIVER = "driver.example.com"
 POOL = "realnode"
@@ -69,7 +70,7 @@ def by_claim(devices: Mapping[str, Sequence[api.Device]]) -> Prepare:
 
 async def passing(clock: FakeClock, seconds: float, predicate: Callable[[], object]) -> None:
     """Let a clock go on; between two steps everybody else has a turn."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not predicate():
             await clock.advance(seconds)
 
@@ -132,7 +133,7 @@ class Kit:
 
     async def until(self, predicate: Callable[[], object]) -> None:
         """Return when `predicate` is true, looking after each change."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not predicate():
                 await self._changed.wait()
 
@@ -165,7 +166,7 @@ class Lab:
     def __init__(self, folder: Path, **options: Any) -> None:
         self.clock = FakeClock()
         self.cluster = MemoryCluster()
-        options = {"timeouts": Timeouts(dial=0.5), **options}
+        options = {"timeouts": PATIENT, **options}
         self.node = Node(folder, clock=self.clock, cluster=self.cluster, node_name="realnode", **options)
         self._failures: list[str] = []
         self._unprepare_failures = 0
@@ -196,7 +197,7 @@ class Lab:
     async def found(self, stub: DRAPluginStub) -> None:
         """Return when the plugin watcher has found a plugin, once more than before, and it is connected."""
         self._registrations[stub] += 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 # one tick is enough, unless the watcher is still busy with what was there before
                 await self.clock.advance(1)
@@ -234,13 +235,13 @@ class Lab:
 
     async def unprepare_failed(self, count: int) -> None:
         """Return when that has happened so often."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self._unprepare_failures < count:
                 await self._told.wait()
 
     async def failures(self, count: int) -> list[str]:
         """What the pods' events said of claims that could not be prepared, when there are so many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self._failures) < count:
                 await self._told.wait()
         return self._failures

@@ -18,17 +18,16 @@ from kubelet.pluginwatcher import DesiredState, PluginWatcher
 from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub, Gate, failing
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
-from tests.kubelet.kit import R1, healthy
+from tests.kubelet.kit import PATIENT, R1, healthy
 from tests.kubelet.scenarios import scenario
 
 
 class Watched:
     """A plugin watcher with a device manager behind it, on a clock that the test moves."""
 
-    def __init__(self, folder: Path, kubernetes: Version) -> None:
+    def __init__(self, folder: Path, kubernetes: Version, wait: Timeouts) -> None:
         self.registry = folder / "registry"
         self.clock = FakeClock()
-        wait = Timeouts(dial=0.3, get_info=0.3)
         self.listed = asyncio.Event()
         self.manager = ManagerImpl(
             folder / "plugins" / "kubelet.sock",
@@ -79,8 +78,17 @@ def kubernetes() -> Version:
 
 
 @pytest.fixture
-async def watched(folder: Path, kubernetes: Version) -> AsyncIterator[Watched]:
-    started = Watched(folder, kubernetes)
+def timeouts() -> Timeouts:
+    """How long it waits; a test that waits for what never comes chooses with `parametrize`."""
+    return PATIENT
+
+
+NOBODY_THERE = pytest.mark.parametrize("timeouts", [Timeouts(dial=1.0, get_info=30.0)], ids=["soon"])
+
+
+@pytest.fixture
+async def watched(folder: Path, kubernetes: Version, timeouts: Timeouts) -> AsyncIterator[Watched]:
+    started = Watched(folder, kubernetes, timeouts)
     await started.manager.start(list, lambda: True)
     await started.watcher.start()
     yield started
@@ -219,6 +227,7 @@ VALIDATION = "RegisterPlugin error -- plugin validation failed with err: "
         ),
     ],
 )
+@NOBODY_THERE
 @scenario(99)
 async def test_a_refused_plugin_is_told_why_again_and_again(
     watched: Watched, options: dict[str, Any], name: str, text: str
@@ -245,6 +254,7 @@ async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
         assert (await watched.told(plugin)).plugin_registered
 
 
+@pytest.mark.parametrize("timeouts", [Timeouts(get_info=0.3)], ids=["soon"])
 async def test_a_plugin_that_does_not_say_who_it_is_is_given_up(watched: Watched) -> None:
     async with watched.plugin() as plugin:
         gate = plugin.behaviours["GetInfo"] = Gate(plugin.info)
@@ -267,6 +277,7 @@ async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> N
         assert len(watched.watcher.actual.plugins()) == 1
 
 
+@NOBODY_THERE
 @pytest.mark.parametrize("kubernetes", ["1.34"])
 async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
     """It is not tried again until its socket is another one."""
