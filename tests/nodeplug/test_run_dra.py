@@ -53,12 +53,12 @@ async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine)
     await machine.classes()
     await machine.start()
     await machine.until_published()
-    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 20)
+    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
     await stand.create(claim("c", request(deviceClassName=FUSE)), using("claims", ["mine"], claims={"mine": "c"}))
     await stand.until_phase("claims", "Running")
-    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 0, 20)
+    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 0, 30)
     await stand.delete("Pod", "claims")
-    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 20)
+    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
 
     plugin_pod = using("plugin")
     plugin_pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
@@ -97,9 +97,9 @@ async def test_a_second_daemon_ends_with_3_and_takes_nothing_from_the_first(mach
 async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machine: Machine) -> None:
     write_kubeconfig(machine.kubeconfig, "http://127.0.0.1:9", "t")
     process = await machine.start()
-    await machine.stand.node.until(lambda: machine.stand.node.allocatable().get("example.com/fuse") == 1, 20)
+    await machine.stand.node.until(lambda: machine.stand.node.allocatable().get("example.com/fuse") == 1, 30)
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 @scenario(214, 215, 216)

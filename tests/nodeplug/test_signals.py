@@ -20,11 +20,11 @@ async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
 ) -> None:
     async with Node(socket_dir) as node:
         first = await start()
-        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 20)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         second = await start(lockWaitSeconds=600)
         await until_logged(second, "offering")  # what it needs no state for
         second.send_signal(number)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             code, errors = await ended(second)
         assert code == 0
         assert "did not end" not in errors
@@ -38,7 +38,7 @@ async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
     process = await start()
     await until_logged(process, f"waiting for the kubelet: {socket_dir}/device-plugins")
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         assert (await ended(process))[0] == 0
 
 
@@ -59,7 +59,7 @@ async def test_a_part_that_ends_ends_them_all_with_its_name(
 
     async with Node(socket_dir) as node:
         daemon = asyncio.ensure_future(Daemon(load(path), Host(made_up.root), fail_once_registered).run())
-        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 20)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
         registered.set()
         made_up.add("x1", 41)
         async with asyncio.timeout(100):

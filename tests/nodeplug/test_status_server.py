@@ -25,7 +25,7 @@ async def serving(
     server = StatusServer(address, lambda: metrics, lambda: not_ready)
     task = asyncio.create_task(server.run())
     try:
-        await asyncio.wait_for(server.listening.wait(), 20)
+        await asyncio.wait_for(server.listening.wait(), 30)
         yield server
     finally:
         task.cancel()
@@ -39,7 +39,7 @@ async def ask(server: StatusServer, request: bytes) -> bytes:
     answer = b""
     with contextlib.suppress(ConnectionError):
         writer.write(request)
-        while piece := await asyncio.wait_for(reader.read(65536), 20):
+        while piece := await asyncio.wait_for(reader.read(65536), 30):
             answer += piece
     writer.transport.abort()
     return answer
@@ -124,7 +124,7 @@ async def test_half_requests_are_given_up(short: None) -> None:
         answers = (
             ask(server, data) for data in (b"", b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nA: b\r\n")
         )
-        assert await asyncio.wait_for(asyncio.gather(*answers), 20) == [b"", b"", b""]
+        assert await asyncio.wait_for(asyncio.gather(*answers), 30) == [b"", b"", b""]
 
 
 async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
@@ -136,7 +136,7 @@ async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
             loop = asyncio.get_running_loop()
             await loop.sock_connect(slow, ("127.0.0.1", server.port))
             await loop.sock_sendall(slow, b"GET /metrics HTTP/1.1\r\n\r\n")
-            await asyncio.wait_for(_until_none_is_open(server), 20)
+            await asyncio.wait_for(_until_none_is_open(server), 30)
 
 
 async def _until_none_is_open(server: StatusServer) -> None:
@@ -176,7 +176,7 @@ async def test_connections_that_do_nothing_cost_little() -> None:
             tracemalloc.stop()
             for one in idle:
                 one.close()
-        assert (await asyncio.wait_for(_first_answer(server), 20)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(_first_answer(server), 30)).startswith(b"HTTP/1.1 200")
 
 
 async def _first_answer(server: StatusServer) -> bytes:
@@ -211,7 +211,7 @@ async def test_an_address_that_is_taken_is_waited_for(
             task = asyncio.create_task(second.run())
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(second.listening.wait(), 0.1)
-        await asyncio.wait_for(second.listening.wait(), 20)
+        await asyncio.wait_for(second.listening.wait(), 30)
         assert (await get(second, "/livez"))[0] == 200
         task.cancel()
         await asyncio.wait([task])

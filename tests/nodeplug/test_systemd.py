@@ -27,7 +27,7 @@ async def test_the_loop_turns(systemd: socket.socket, monkeypatch: pytest.Monkey
     task = asyncio.create_task(watchdog())
     loop = asyncio.get_running_loop()
     for _ in range(3):
-        assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 20) == b"WATCHDOG=1"
+        assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"WATCHDOG=1"
     task.cancel()
     await asyncio.wait([task])
 
