@@ -52,7 +52,7 @@ class Target:
     def connect(self) -> socket.socket:
         """Return a raw connection on which HTTP/2 has begun."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(10)
+        connection.settimeout(30)
         connection.connect(str(self.path))
         connection.sendall(frames.PREFACE + frame(frames.SETTINGS, 0, 0))
         return connection
@@ -62,7 +62,7 @@ class Target:
         began = time.perf_counter()
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost")]
         with grpc.insecure_channel(f"unix:{self.path}", options=options) as channel:
-            channel.unary_unary(SERVICE + "Allocate")(_ALLOCATE, timeout=10)
+            channel.unary_unary(SERVICE + "Allocate")(_ALLOCATE, timeout=30)
         return (time.perf_counter() - began) * 1e3
 
     def stop(self) -> None:

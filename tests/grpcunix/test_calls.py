@@ -51,7 +51,7 @@ class Plugin:
             finally:
                 self.cancelled.set()
         if command == "sleep":  # timers and tasks of the handler's own
-            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(30), asyncio.TaskGroup() as group:
                 group.create_task(asyncio.sleep(0))
         size = int(rest[0]) if rest else 0
         return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"x": "x" * size})])
@@ -72,14 +72,16 @@ async def both(
     plugin = Plugin()
     server = UnixServer(folder / "p.sock", [handler(SERVICE, plugin)], transport=serving)
     await server.start()
-    async with asyncio.timeout(30), connect(server.path, max_message=max_message, transport=calling) as channel:
-        yield plugin, Client(channel, SERVICE), server, channel
-    await server.stop()
+    try:
+        async with asyncio.timeout(30), connect(server.path, max_message=max_message, transport=calling) as channel:
+            yield plugin, Client(channel, SERVICE), server, channel
+    finally:  # or what a test that failed leaves is the fault of one after it
+        await server.stop()
 
 
 async def refusal(client: Client, *words: str) -> tuple[Status, str]:
     with pytest.raises(RpcError) as error:
-        await client.call("Allocate", asking(*words), timeout=20)
+        await client.call("Allocate", asking(*words), timeout=30)
     return error.value.code, error.value.details
 
 
@@ -95,7 +97,7 @@ async def test_calls_and_streams_reach_the_servicer(socket_dir: Path, serving: T
                 break
         assert listed == ["0", "1", "2"]
         await plugin.cancelled.wait()
-        await client.call("Allocate", asking("sleep"), timeout=20)
+        await client.call("Allocate", asking("sleep"), timeout=30)
 
 
 @pytest.mark.parametrize("text", ["no such device", "ä/%\n\0\U0001f600", "100%41", ""])
@@ -158,16 +160,19 @@ async def test_an_answer_that_is_no_message_is_an_error(
 
 async def test_a_deadline_ends_the_call_at_both_ends(socket_dir: Path, serving: Transport, calling: Transport) -> None:
     async with both(socket_dir, serving, calling) as (plugin, client, _, _):
-        with pytest.raises(RpcError) as error:
-            await client.call("Allocate", asking("wait"), timeout=0.2)
-        assert error.value.code is Status.DEADLINE_EXCEEDED
+        for seconds in (0.2, 2, 20):  # on a busy machine the first call may end before it arrives
+            with pytest.raises(RpcError) as error:
+                await client.call("Allocate", asking("wait"), timeout=seconds)
+            assert error.value.code is Status.DEADLINE_EXCEEDED
+            if plugin.waiting.is_set():
+                break
         await plugin.cancelled.wait()
         assert plugin.context is not None
         assert plugin.context.time_remaining() is not None
-        await client.call("Allocate", asking("go on"), timeout=20)
+        await client.call("Allocate", asking("go on"), timeout=30)
         remaining = plugin.context.time_remaining()
         assert remaining is not None
-        assert 10 < remaining < 21  # grpcio rounds up
+        assert 0 < remaining < 31  # grpcio rounds up
 
 
 async def test_a_call_that_is_given_up_is_cancelled(socket_dir: Path, serving: Transport, calling: Transport) -> None:
@@ -215,13 +220,13 @@ async def test_large_messages_and_those_that_are_too_large(
     socket_dir: Path, serving: Transport, calling: Transport
 ) -> None:
     async with both(socket_dir, serving, calling) as (_, client, _, _):
-        answer = await client.call("Allocate", asking("x" * (3 << 20), str(3 << 20)), timeout=20)
+        answer = await client.call("Allocate", asking("x" * (3 << 20), str(3 << 20)), timeout=30)
         assert len(answer.container_responses[0].envs["x"]) == 3 << 20
         assert (await refusal(client, "x" * (5 << 20)))[0] is Status.RESOURCE_EXHAUSTED
         assert (await refusal(client, "x", str(5 << 20)))[0] is Status.RESOURCE_EXHAUSTED
         await client.call("Allocate", asking("go on"))
     async with both(socket_dir, serving, calling, 16 << 20) as (_, client, _, _):
-        await client.call("Allocate", asking("x", str(12 << 20)), timeout=20)
+        await client.call("Allocate", asking("x", str(12 << 20)), timeout=30)
 
 
 async def test_many_calls_at_once_are_all_answered(socket_dir: Path, calling: Transport) -> None:
@@ -257,7 +262,7 @@ async def test_within_its_grace_a_call_may_end(socket_dir: Path, serving: Transp
     server = UnixServer(socket_dir / "p.sock", [handler(SERVICE, slow)], transport=serving)
     await server.start()
     async with connect(server.path, transport=calling) as channel:
-        call = asyncio.ensure_future(Client(channel, SERVICE).call("Allocate", asking("x"), timeout=20))
+        call = asyncio.ensure_future(Client(channel, SERVICE).call("Allocate", asking("x"), timeout=30))
         await slow.waiting.wait()
         stopping = asyncio.ensure_future(server.stop(grace=20))
         await asyncio.sleep(0)
@@ -278,7 +283,7 @@ async def test_a_channel_outlives_the_server_that_it_was_connected_to(
         assert error.value.code is Status.UNAVAILABLE
         again = UnixServer(server.path, [handler(SERVICE, Plugin())], transport=serving)
         await again.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:  # grpcio waits a little between dials
                 with contextlib.suppress(RpcError):
                     await client.call("Allocate", asking("x"))

@@ -76,7 +76,7 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
         lost = [endpoint.lost for endpoint in server.endpoints]
         writer.close()
         if lost:
-            await asyncio.wait(lost, timeout=20)
+            await asyncio.wait(lost, timeout=30)
         await asyncio.sleep(0)  # the turn in which cancelled calls end
         assert (waiting.running, server.pot.streams, server.pot.unfinished, len(server.endpoints)) == (0, 0, 0, 0)
     await server.stop(None)
@@ -89,7 +89,7 @@ async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) 
     (endpoint,) = server.endpoints
     endpoint._connection._courtesy.credit = 1 << 30  # as if it had collected for a month
     writer.write(CLIENT[0] + frame(frames.PING, 0, 0, bytes(8)) * 40_000)
-    await asyncio.wait_for(endpoint.lost, 20)
+    await asyncio.wait_for(endpoint.lost, 30)
     writer.close()
     await server.stop(None)
 
@@ -122,7 +122,7 @@ async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
 
     server = await asyncio.start_unix_server(serve, path)
     try:
-        async with connect(path, transport="builtin") as channel, asyncio.timeout(20):
+        async with connect(path, transport="builtin") as channel, asyncio.timeout(30):
             try:
                 await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty())
             except RpcError as error:

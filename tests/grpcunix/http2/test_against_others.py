@@ -24,7 +24,7 @@ SIZES = [0, 1, 100, 16_379, 16_380, 70_000, 300_000]
 
 @pytest.mark.parametrize("check", fuzz.ALL, ids=lambda check: check.__name__)
 def test_what_is_made_up_is_read_as_others_read_it(check: Callable[[int], str]) -> None:
-    assert len(fuzz.run(check, range(1_500))) > 1  # some are read and some are not
+    assert len(fuzz.run(check, range(500))) > 1  # some are read and some are not
 
 
 @pytest.mark.parametrize("size", SIZES)
