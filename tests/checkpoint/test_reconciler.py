@@ -128,7 +128,7 @@ async def test_who_asks_for_a_pass_while_the_reconciler_ends_does_not_wait_for_e
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(30):
         await early
         await node.reconciler.refresh()
     await ledger.close()
@@ -171,7 +171,7 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=0.05)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await ledger.grant([lease("gpu-0")])
         passes = asyncio.ensure_future(node.reconciler.run())
         began = asyncio.get_running_loop().time()
@@ -274,7 +274,7 @@ async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(t
     await node.passes()
     await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     node.witnesses.hold.clear()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         with pytest.raises(LeaseRefused):
             await ledger.grant([lease("gpu-0", "example.com/other")])
     running.cancel()
@@ -441,7 +441,7 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     woken = asyncio.Event()
     node.witnesses.meanwhile = woken.set
     await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await woken.wait()
     running.cancel()
     await asyncio.wait([running])

@@ -30,7 +30,7 @@ class Calls:
 
     async def next(self) -> None:
         """Wait for a call that was not waited for yet, and let what belongs to the same burst arrive."""
-        await asyncio.wait_for(self._called.wait(), 10)
+        await asyncio.wait_for(self._called.wait(), 30)
         await settled()
         self._called.clear()
 
@@ -249,7 +249,7 @@ async def main() -> None:
     watches = [watcher.watch(path, called.set) for path in sys.argv[1:]]
     for path in sys.argv[1:]:
         pathlib.Path(path, "name").touch()
-        await asyncio.wait_for(called.wait(), 10)
+        await asyncio.wait_for(called.wait(), 30)
         called.clear()
     watcher.close()
 

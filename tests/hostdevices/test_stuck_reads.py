@@ -80,7 +80,7 @@ async def watched(host: Host) -> AsyncIterator[Watcher]:
 
 
 async def until(watcher: Watcher, is_so: Callable[[dict[str, Device]], bool]) -> Change:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             change = await anext(watcher)
             if is_so(dict(change.inventory.devices)):
@@ -122,7 +122,7 @@ async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
 
         hanging.let_go()
         tree.file(f"{SECOND}/nvme/nvme1/state", "live")
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             sampling = tasks.create_task(sample_often(watcher))
             await until(watcher, lambda devices: all(device.health == HEALTHY for device in devices.values()))
             sampling.cancel()
@@ -152,7 +152,7 @@ async def test_a_device_that_cannot_be_read_any_more_stays_and_is_unhealthy(
 async def test_a_device_that_hangs_from_the_start_is_a_problem_and_hides_nothing(hanging: Hanging, host: Host) -> None:
     hanging.hold(f"{FIRST}/vendor")
     async with watched(host) as watcher:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             inventory, _ = await anext(watcher)
         assert set(inventory.devices) == {"misc-kvm", "nvme-0000-02-00-0", "pci-0000-02-00-0"}
         assert {problem.where for problem in inventory.problems} == {FIRST, f"{FIRST}/nvme/nvme0"}
@@ -163,7 +163,7 @@ async def test_one_piece_of_hardware_takes_one_thread(tree: Tree, hanging: Hangi
     hanging.hold(f"{FIRST}/aer_dev_fatal")  # of another one
     hanging.hold(f"{SECOND}/device")
     async with watched(host) as watcher:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await anext(watcher)
         assert [read.path for read in watcher.stuck_reads] == [f"{SECOND}/device", f"{FIRST}/nvme/nvme0/state"]
 
@@ -191,12 +191,12 @@ async def test_the_number_of_stuck_threads_is_bounded(
     since = HeldSince()
     async with watched(Host(tree.root, hanging, reads)) as watcher:
         asking = asyncio.ensure_future(anext(watcher))
-        await asyncio.wait_for(reads.full.wait(), 10)
+        await asyncio.wait_for(reads.full.wait(), 30)
         await asyncio.wait([asking], timeout=0.5)  # time for more
         assert len(watcher.stuck_reads) == 3
         assert len(since.threads()) <= 4
         hanging.let_go()
-        inventory, _ = await asyncio.wait_for(asking, 10)
+        inventory, _ = await asyncio.wait_for(asking, 30)
         assert "misc-kvm" in inventory.devices
 
 

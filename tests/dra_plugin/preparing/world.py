@@ -224,7 +224,7 @@ class World:
 
     def files(self) -> list[str]:
         """All files of claims."""
-        found = (x for folder in (self.cdi, self.metadata) for x in folder.rglob("*") if x.is_file())
+        found = (Path(at, x) for top in (self.cdi, self.metadata) for at, _, names in os.walk(top) for x in names)
         return sorted(str(x.relative_to(self.folder)) for x in found)
 
 

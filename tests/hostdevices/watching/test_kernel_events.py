@@ -46,7 +46,7 @@ def loop_device(number: int) -> Iterator[None]:
 async def until(watcher: Watcher, device: str, *, there: bool = True) -> Change:
     """Wait until `device` is there, or gone, and return the last change; others may use this machine too."""
     change = Change(watcher.inventory or Inventory(), Diff())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (device in change.inventory.devices) != there:
             change = await anext(watcher)
     return change
@@ -106,7 +106,7 @@ async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.Mon
     woken: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def woken_with(subsystem: str | None) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while await woken.get() != subsystem:
                 pass
 
@@ -130,12 +130,12 @@ async def test_events_of_another_network_namespace_are_missed_and_repaired(monke
     source.start(lambda subsystem, _: woken.put_nowait(subsystem))
     try:
         Path("/sys/class/mem/null/uevent").write_text("change")
-        assert await asyncio.wait_for(woken.get(), 5) is not None
+        assert await asyncio.wait_for(woken.get(), 30) is not None
         elsewhere = await asyncio.create_subprocess_exec("unshare", "-n", "true", stderr=asyncio.subprocess.DEVNULL)
         if await elsewhere.wait():
             pytest.skip("no network namespaces here")
         Path("/sys/class/mem/null/uevent").write_text("change")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while await woken.get() is not None:
                 pass
     finally:
@@ -156,5 +156,5 @@ async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path
     for _ in range(100):
         await start_and_stop(watched, "/dev/**/nodeplug*")
     for thread in since.threads():  # what was under way ends by itself
-        thread.join(5)
+        thread.join(30)
     assert (since.descriptors(), since.threads()) == ([], set())

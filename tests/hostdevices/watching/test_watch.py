@@ -61,7 +61,7 @@ def ids(change: Change) -> list[str]:
 
 
 async def soon(watcher: Watcher) -> Change:
-    return await asyncio.wait_for(anext(watcher), 5)
+    return await asyncio.wait_for(anext(watcher), 30)
 
 
 async def test_first_change_is_the_whole_inventory_and_the_next_is_what_an_event_brought(root: Path) -> None:
