@@ -100,7 +100,7 @@ class ClientConnection(Connection[ClientEvent]):
         if timeout is not None:
             fields.append((b"grpc-timeout", encode_timeout(timeout)))
         # :path goes first: pseudo fields come before all others
-        block = self._table_update() + hpack.encode(fields[:1]) + self._head + hpack.encode(fields[1:])
+        block = hpack.NO_TABLE + hpack.encode(fields[:1]) + self._head + hpack.encode(fields[1:])
         self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream_id, block))
         size = PREFIX + len(message)
         if self.outbox.fits(stream, size):
@@ -192,9 +192,9 @@ class ClientConnection(Connection[ClientEvent]):
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
         self._intake.take(size)
-        if size == 0 and not flags & END_STREAM:
-            self._courtesy.spend()
         payload = frames.unpad(flags, payload)
+        if not payload and not flags & END_STREAM:
+            self._courtesy.spend()
         stream = self._received(stream_id, RECEIVE_DATA)
         if stream is None:
             if flags & END_STREAM:

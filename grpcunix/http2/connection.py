@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from grpcunix.http2 import frames
 from grpcunix.http2.flow import Outbox, Stream, widened
 from grpcunix.http2.frames import ErrorCode, Fault, Setting
-from grpcunix.http2.hpack import TABLE_SIZE, Decoder, Field
+from grpcunix.http2.hpack import Decoder, Field
 from grpcunix.http2.limits import Courtesy, Limits
 from grpcunix.http2.states import (
     CLOSED,
@@ -63,7 +63,6 @@ class Connection(Generic[E]):
         self._buffer = b""
         self._reset: deque[int] = deque(maxlen=Courtesy.FIRST)  # streams in state RESET
         self._decoder = Decoder(limits.header_list)
-        self._table_is_smaller = False  # the other end's table of our fields: the next block says that we use none
         self._block: list[bytes] = []  # a header block whose end has not come, and the flags of its first frame
         self._block_stream = self._block_flags = 0
         self._courtesy = Courtesy(clock)
@@ -288,8 +287,6 @@ class Connection(Generic[E]):
             if change:
                 for stream in self._streams.values():
                     stream.window = widened(stream.window, change)
-        elif name == Setting.HEADER_TABLE_SIZE:
-            self._table_is_smaller = self._table_is_smaller or value < TABLE_SIZE
         elif name == Setting.ENABLE_PUSH and value > 1:
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
         elif name == Setting.MAX_FRAME_SIZE and not frames.MAX_PAYLOAD <= value < 1 << 24:
@@ -330,10 +327,3 @@ class Connection(Generic[E]):
         stream = self._received(stream_id, RECEIVE_WINDOW_UPDATE)
         if stream is not None:
             stream.window = widened(stream.window, increment)
-
-    def _table_update(self) -> bytes:
-        """Return what our next header block must begin with."""
-        if not self._table_is_smaller:
-            return b""
-        self._table_is_smaller = False
-        return b"\x20"  # a table of no bytes, and so smaller than whatever the other end will say

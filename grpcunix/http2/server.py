@@ -44,7 +44,7 @@ class Cancelled(NamedTuple):
 
 ServerEvent: TypeAlias = Request | Cancelled
 
-_RESPONSE: Final = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
+_RESPONSE: Final = hpack.NO_TABLE + hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
 _OK: Final = hpack.encode([(b"grpc-status", b"0")])
 # frames of an answer up to their stream's number, which is all that differs
 _RESPONSE_HEAD: Final = HEADER.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, 0)[:5]
@@ -88,7 +88,7 @@ class ServerConnection(Connection[ServerEvent]):
             return
         size = PREFIX + len(message)
         outbox = self.outbox
-        if not outbox.fits(stream, size) or self._table_is_smaller:
+        if not outbox.fits(stream, size):
             self.send_message(stream_id, message)
             self.finish(stream_id, Status.OK)
             return
@@ -140,18 +140,17 @@ class ServerConnection(Connection[ServerEvent]):
     def _send_headers(self, stream: Stream) -> None:
         if not stream.has_headers:
             stream.has_headers = True
-            block = self._table_update() + _RESPONSE
-            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
+            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, _RESPONSE))
 
     def _finish(self, stream: Stream, fields: list[hpack.Field], body: bytes = b"") -> None:
         """Send trailers, or an answer of trailers only; or one of HTTP with its body."""
         if body:
             stream.has_headers = True
-            block = self._table_update() + hpack.encode(fields)
+            block = hpack.NO_TABLE + hpack.encode(fields)
             self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
             self.outbox.put(stream, body, trailers=frames.frame(DATA, END_STREAM, stream.id))
             return
-        block = hpack.encode(fields) if stream.has_headers else self._table_update() + _RESPONSE + hpack.encode(fields)
+        block = hpack.encode(fields) if stream.has_headers else _RESPONSE + hpack.encode(fields)
         self.outbox.put(stream, trailers=frames.frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block))
 
     def _sent_end(self, stream: Stream) -> None:
@@ -235,10 +234,10 @@ class ServerConnection(Connection[ServerEvent]):
         size = len(payload)
         self._intake.take(size)
         ends = flags & END_STREAM
-        if size == 0 and not ends:
-            self._courtesy.spend()
         if flags & frames.PADDED:
             payload = frames.unpad(flags, payload)
+        if not payload and not ends:
+            self._courtesy.spend()
         stream = self._received(stream_id, RECEIVE_DATA)
         if stream is None:
             if ends:

@@ -67,6 +67,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "priority": lambda _: frame(frames.PRIORITY, 0, 1, bytes(5)),
     "unknown frames": lambda _: frame(99, 0, 0),
     "empty data": only_first(headers(1), data(1, b"", 0)),
+    "padding": only_first(headers(1), data(1, b"\3\0\0\0", frames.PADDED)),
     "rapid reset": open_and_reset,
     "streams": lambda number: headers(2 * number + 1),
     "continuation": only_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)),
@@ -146,7 +147,7 @@ def test_requests_that_never_end_are_refused_beyond_what_all_may_keep() -> None:
 
 @pytest.mark.parametrize(
     ("payload", "status"),
-    [(b"\0\0\0\0\x0b" + bytes(11), b"8"), (b"\1\0\0\0\1x", b"12"), (b"", b"13"), (OK + OK, b"13"), (b"\0\0", b"13")],
+    [(b"\0\0\0\0\x0b" + bytes(11), b"8"), (b"\1\0\0\0\1x", b"13"), (b"", b"13"), (OK + OK, b"13"), (b"\0\0", b"13")],
 )
 def test_messages_that_cannot_be_taken_have_their_status(payload: bytes, status: bytes) -> None:
     connection = server(Limits(message=10))
