@@ -54,17 +54,19 @@ class BuiltinServer:
         self._listening = await loop.create_unix_server(lambda: ServerEndpoint(self, loop), sock=bound, backlog=BACKLOG)
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more calls, let running ones end within `grace` seconds, and end the others."""
+        """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
         if self._listening is not None:
             self._listening.close()
-        await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
-        for endpoint in list(self.endpoints):
-            endpoint.go_away()
-        if grace and self._tasks():
-            await asyncio.wait(self._tasks(), timeout=grace)
-        tasks = self._tasks()
-        for endpoint in list(self.endpoints):
-            endpoint.end_calls()
+        try:
+            await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+            for endpoint in list(self.endpoints):
+                endpoint.go_away()
+            if grace and self._tasks():
+                await asyncio.wait(self._tasks(), timeout=grace)
+        finally:
+            tasks = self._tasks()
+            for endpoint in list(self.endpoints):
+                endpoint.end_calls()
         ends = [*tasks, *(endpoint.lost for endpoint in self.endpoints)]
         if ends:
             await asyncio.wait(ends, timeout=LINGER)

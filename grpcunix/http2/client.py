@@ -86,14 +86,13 @@ class ClientConnection(Connection[ClientEvent]):
     @property
     def slots(self) -> int:
         """How many calls may begin."""
-        if self.going or self.is_closed or self._last >= frames.MAX_STREAM_ID - 2:
-            return 0
-        return self._most - len(self._streams)
+        return 0 if self.going or self.is_closed else self._most - len(self._streams)
 
     def request(self, path: str, message: bytes, timeout: float | None) -> int:
         """Begin a call, if there is a slot; return its stream."""
         assert self.slots > 0
         stream_id = self._last = self._last + 2 if self._last else 1
+        self.going = stream_id == frames.MAX_STREAM_ID  # the next call needs another connection
         stream = Stream(stream_id, step(IDLE, SEND_HEADERS), self.outbox.initial, WINDOW)
         self._streams[stream_id] = stream
         fields = [(b":path", path.encode())]
@@ -149,6 +148,8 @@ class ClientConnection(Connection[ClientEvent]):
         super()._on_setting(name, value)
         if name == Setting.MAX_CONCURRENT_STREAMS:
             self._most = value
+        elif name == Setting.ENABLE_PUSH and value:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "a server must not enable push")
 
     def _on_fields(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
         if self._state(stream_id) is IDLE:
@@ -164,6 +165,7 @@ class ClientConnection(Connection[ClientEvent]):
         if not stream.has_headers:
             http = values.get(b":status", b"")
             if http.startswith(b"1") and not ends:
+                self._courtesy.spend()
                 return  # 100 Continue and its like announce the answer
             stream.has_headers = True
             if http != b"200" and b"grpc-status" not in values:

@@ -56,7 +56,7 @@ class Connection(Generic[E]):
         self.phase = first
         self.fault: Fault | None = None  # why we ended the connection
         self.is_behind = False
-        self.going = False  # the server has said that it goes away: no new calls
+        self.going = False  # no new calls: the server has said that it goes away, or the streams' numbers are used up
         self._streams: dict[int, Stream] = {}
         self._last = 0  # the highest stream that was begun
         self._events: list[E] = []

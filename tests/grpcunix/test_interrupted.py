@@ -150,6 +150,7 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
         (frames.rst_stream(1, ErrorCode.INTERNAL_ERROR), Status.INTERNAL),
         (GOAWAY, Status.UNAVAILABLE),
         (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), Status.INTERNAL),
+        (frames.settings({frames.Setting.ENABLE_PUSH: 1}), Status.INTERNAL),
         (frame(frames.DATA, 0, 1, bytes(17_000)), Status.INTERNAL),
     ],
 )
