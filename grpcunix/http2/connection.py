@@ -120,12 +120,12 @@ class Connection(Generic[E]):
                 size, kind = word >> 8, word & 0xFF
                 if size > frames.MAX_PAYLOAD:
                     raise Fault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                if self.phase is not _ANY:
+                    self._check(kind, size)
                 start = position + 9
                 if end - start < size:
                     break
                 position = start + size
-                if self.phase is not _ANY and kind != _EXPECTED.get(self.phase):
-                    raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
                 if kind < 10:
                     handlers[kind](flags, stream_id & frames.MAX_STREAM_ID, data[start:position])
                 else:
@@ -221,6 +221,15 @@ class Connection(Generic[E]):
         self.phase = _SETTINGS
         return size
 
+    def _check(self, kind: int, size: int) -> None:
+        """Refuse a frame that must not come now, before any of it is kept."""
+        if kind != _EXPECTED[self.phase]:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
+        if self.phase is _HEADER_BLOCK and (
+            len(self._block) == self.limits.header_frames or sum(map(len, self._block)) + size > self.limits.header_list
+        ):
+            raise Fault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long, or in too many frames")
+
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         block = frames.unpad(flags, payload)
         if flags & frames.WITH_PRIORITY:
@@ -239,8 +248,6 @@ class Connection(Generic[E]):
         if self.phase is not _HEADER_BLOCK or stream_id != self._block_stream:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without the HEADERS that it continues")
         self._block.append(payload)
-        if len(self._block) > self.limits.header_frames or sum(map(len, self._block)) > self.limits.header_list:
-            raise Fault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long, or in too many frames")
         if flags & frames.END_HEADERS:
             block, self._block = b"".join(self._block), []
             self.phase = _ANY
