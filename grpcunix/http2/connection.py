@@ -142,9 +142,9 @@ class Connection(Generic[E]):
         """Return what is to be written now. Call it again after writing, until it returns nothing."""
         outbox = self.outbox
         data = outbox.take()
-        if outbox.data_frames:
-            self._courtesy.earn(outbox.data_frames)
-            outbox.data_frames = 0
+        if outbox.paying:
+            self._courtesy.earn(outbox.paying)
+            outbox.paying = 0
         if outbox.ended:
             for stream in outbox.ended:
                 self._sent_end(stream)

@@ -44,13 +44,13 @@ class Pot:
 class Courtesy:
     """Pays for frames that carry no call: PING, SETTINGS, WINDOW_UPDATE, RST_STREAM, empty DATA and the like.
 
-    Honest ends send a few of them for each DATA frame that they get (acknowledgements of what they read, and pings that
-    measure the line), so each DATA frame of ours earns some. A few more come with time.
+    Honest ends send a few of them for each DATA frame and each end of a call that they get (acknowledgements of what they
+    read, and pings that measure the line), so each of those earns some. A few more come with time.
     """
 
     FIRST: Final = 200
     MOST: Final = 10_000
-    PER_DATA_FRAME: Final = 3
+    PER_FRAME: Final = 3
     PER_SECOND: Final = 20
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -70,5 +70,5 @@ class Courtesy:
         self.credit -= 1
 
     def earn(self, frames: int) -> None:
-        """Note DATA frames of ours."""
-        self.credit = min(self.credit + self.PER_DATA_FRAME * frames, self.MOST)
+        """Note frames of ours: DATA, and ends of calls."""
+        self.credit = min(self.credit + self.PER_FRAME * frames, self.MOST)

@@ -8,6 +8,7 @@ import pytest
 
 from grpcunix.http2 import Cancelled, Limits, Pot, Request, ServerConnection, frames
 from grpcunix.http2.frames import ErrorCode, frame
+from grpcunix.status import Status
 from tests.grpcunix.http2.fuzz import GRPC_REQUEST
 
 OPENING = frames.PREFACE + frame(frames.SETTINGS, 0, 0)
@@ -90,13 +91,17 @@ def test_a_flood_ends_its_connection(name: str) -> None:
     assert sent < 20_000
 
 
-def test_pings_that_measure_the_line_are_paid_for_by_answers() -> None:
+@pytest.mark.parametrize("status", [Status.OK, Status.INVALID_ARGUMENT])
+def test_pings_that_measure_the_line_are_paid_for_by_answers(status: Status) -> None:
     connection = server()
     for number in range(2_000):
         stream = 2 * number + 1
         ping = frame(frames.PING, 0, 0, bytes(8))
         for event in connection.receive(headers(stream) + data(stream) + ping + frames.window_update(0, 5)):
-            connection.respond(event.stream, b"")
+            if status is Status.OK:
+                connection.respond(event.stream, b"")
+            else:
+                connection.finish(event.stream, status, "no")
         connection.take()
     assert connection.fault is None
 
