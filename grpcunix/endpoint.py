@@ -1,8 +1,8 @@
 """A socket that speaks `http2`: what comes in becomes events, what piles up is written when the socket takes it.
 
 Reading goes through one buffer for all sockets. Where more frames come than `http2` looks at in one go, the rest waits
-(see `Turns`), and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops when the socket is
-full; what waits then stays where it is (see `flow`).
+(see `Turns`), and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops when the socket
+is full; what waits then stays where it is (see `flow`).
 """
 
 import asyncio

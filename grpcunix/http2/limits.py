@@ -44,8 +44,8 @@ class Pot:
 class Courtesy:
     """Pays for frames that carry no call: PING, SETTINGS, WINDOW_UPDATE, RST_STREAM, empty DATA and the like.
 
-    Honest ends send a few of them for each DATA frame and each end of a call that they get (acknowledgements of what they
-    read, and pings that measure the line), so each of those earns some. A few more come with time.
+    Honest ends send a few of them for each DATA frame and each end of a call that they get (acknowledgements of what
+    they read, and pings that measure the line), so each of those earns some. A few more come with time.
     """
 
     FIRST: Final = 200

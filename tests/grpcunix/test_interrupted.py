@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpcunix import Client, Context, RpcError, Status, connect, handler
+from grpcunix import Client, Context, Messages, RpcError, Status, connect, handler
 from grpcunix.builtin_server import BuiltinServer
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, frames
 from grpcunix.http2.frames import ErrorCode, frame
@@ -99,23 +99,24 @@ async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: 
     await server.stop(None)
 
 
-async def _connections(server: BuiltinServer, count: int) -> None:
-    async with asyncio.timeout(20):
-        while len(server.endpoints) != count:
-            await asyncio.sleep(0)
-
-
 async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
     limits = Limits(connections_always=2, connections_together=3)
     server = await _serving(socket_dir, Waiting(), limits)
+    listed = asyncio.Event()
+
+    async def watch(stream: Messages) -> None:
+        with contextlib.suppress(RpcError):
+            async for _ in stream:
+                listed.set()
+
     async with connect(socket_dir / "p.sock") as watching, connect(socket_dir / "p.sock") as late:
-        messages = aiter(Client(watching, SERVICE).stream("ListAndWatch", api.Empty()))
-        await anext(messages)
+        stream = Client(watching, SERVICE).stream("ListAndWatch", api.Empty())
+        watcher = asyncio.create_task(watch(stream))
+        await listed.wait()
         idle = []
-        for count in range(2, 12):
+        for _ in range(10):
             idle.append(await asyncio.open_unix_connection(str(socket_dir / "p.sock")))
             await idle[-1][0].readexactly(9)
-            await _connections(server, min(count, 3))
         for reader, _ in idle[:-2]:
             assert (await reader.read()).endswith(frames.goaway(0, ErrorCode.NO_ERROR, "the server stops"))
         with pytest.raises(RpcError, match="UNIMPLEMENTED"):
@@ -123,7 +124,8 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
         assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # who has a call keeps it
         for _, writer in idle:
             writer.close()
-        await messages.aclose()
+        stream.cancel()
+        await watcher
     await server.stop(None)
     assert server.pot.connections == 0
 
