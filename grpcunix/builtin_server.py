@@ -21,7 +21,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from grpcunix.eager import start
 from grpcunix.endpoint import LINGER, Endpoint, Turns
@@ -121,10 +121,6 @@ class Call:
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None where it waits without end."""
         return None if self.deadline is None else max(self.deadline - self.loop.time(), 0.0)
-
-    async def abort(self, code: Any, details: str) -> NoReturn:
-        """As grpcio's, for servicers that do not raise `RpcError` yet; it goes with `legacy`. Raises `RpcError`."""
-        raise RpcError(Status(code.value[0]), details)
 
 
 class ServerEndpoint(Endpoint[ServerEvent]):

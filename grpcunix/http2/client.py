@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from grpcunix.http2 import frames, hpack
 from grpcunix.http2.connection import Connection, Phase
-from grpcunix.http2.flow import Intake, Stream
+from grpcunix.http2.flow import Stream
 from grpcunix.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode, Fault, Setting
 from grpcunix.http2.limits import Limits
 from grpcunix.http2.messages import (
@@ -22,10 +22,8 @@ from grpcunix.http2.messages import (
 from grpcunix.http2.states import (
     CLOSED,
     IDLE,
-    RECEIVE_DATA,
     RECEIVE_END,
     RECEIVE_HEADERS,
-    SEND_END,
     SEND_HEADERS,
     step,
 )
@@ -59,7 +57,12 @@ class ClientConnection(Connection[ClientEvent]):
 
     def __init__(self, authority: str, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin; of `limits` those on messages and headers matter."""
-        super().__init__(limits, Phase.SETTINGS, clock)
+        own = {
+            Setting.ENABLE_PUSH: 0,
+            Setting.INITIAL_WINDOW_SIZE: WINDOW,
+            Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+        }
+        super().__init__(limits, Phase.SETTINGS, frames.PREFACE + frames.settings(own), clock)
         self._most = limits.streams  # until the server says its own
         self._head = hpack.encode(
             [
@@ -71,17 +74,6 @@ class ClientConnection(Connection[ClientEvent]):
                 (b"user-agent", b"grpcunix"),
             ]
         )
-        self.outbox.add(frames.PREFACE)
-        self.outbox.add(
-            frames.settings(
-                {
-                    Setting.ENABLE_PUSH: 0,
-                    Setting.INITIAL_WINDOW_SIZE: WINDOW,
-                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
-                }
-            )
-        )
-        self._intake = Intake(self.outbox)
 
     @property
     def slots(self) -> int:
@@ -130,9 +122,6 @@ class ClientConnection(Connection[ClientEvent]):
         for stream in list(self._streams.values()):
             self._end(stream, status, details)
         return self._events
-
-    def _sent_end(self, stream: Stream) -> None:
-        stream.state = step(stream.state, SEND_END)
 
     def _end(self, stream: Stream, status: Status, details: str, *, is_unprocessed: bool = False) -> None:
         """Report the end of a call; tell the server where it does not know."""
@@ -192,19 +181,9 @@ class ClientConnection(Connection[ClientEvent]):
             self._end(stream, decode_status(status), decode_details(values.get(b"grpc-message", b"")))
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        size = len(payload)
-        self._intake.take(size)
-        payload = frames.unpad(flags, payload)
-        if not payload and not flags & END_STREAM:
-            self._courtesy.spend()
-        stream = self._received(stream_id, RECEIVE_DATA)
+        stream, payload = self._take_data(flags, stream_id, payload)
         if stream is None:
-            if flags & END_STREAM:
-                self._received(stream_id, RECEIVE_END)
             return
-        stream.receive_window -= size
-        if stream.receive_window < 0:
-            raise Fault(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
         if not stream.has_headers:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
         try:

@@ -11,16 +11,19 @@ from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 from grpcunix.http2 import frames
-from grpcunix.http2.flow import Outbox, Stream, widened
+from grpcunix.http2.flow import Intake, Outbox, Stream, widened
 from grpcunix.http2.frames import ErrorCode, Fault, Setting
 from grpcunix.http2.hpack import Decoder, Field
 from grpcunix.http2.limits import Courtesy, Limits
 from grpcunix.http2.states import (
     CLOSED,
     IDLE,
+    RECEIVE_DATA,
+    RECEIVE_END,
     RECEIVE_RESET,
     RECEIVE_WINDOW_UPDATE,
     RESET,
+    SEND_END,
     SEND_RESET,
     Event,
     State,
@@ -49,10 +52,14 @@ _EXPECTED: Final = {_SETTINGS: frames.SETTINGS, _HEADER_BLOCK: frames.CONTINUATI
 class Connection(Generic[E]):
     """One end. `receive` what comes, act on the events, and write what `take` returns after everything done."""
 
-    def __init__(self, limits: Limits, first: Phase, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin in a phase; `clock` returns seconds."""
+    def __init__(
+        self, limits: Limits, first: Phase, opening: bytes, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin in a phase; `opening` is what we send first, `clock` returns seconds."""
         self.limits = limits
         self.outbox = Outbox()
+        self.outbox.add(opening)
+        self._intake = Intake(self.outbox)
         self.phase = first
         self.fault: Fault | None = None  # why we ended the connection
         self.is_behind = False
@@ -175,7 +182,7 @@ class Connection(Generic[E]):
 
     def _sent_end(self, stream: Stream) -> None:
         """Act on the end of our half, which has left."""
-        raise NotImplementedError
+        stream.state = step(stream.state, SEND_END)
 
     # streams
 
@@ -197,6 +204,23 @@ class Connection(Generic[E]):
         if step(before, event) is not before and before is RESET:
             self._reset.remove(stream_id)
         return None
+
+    def _take_data(self, flags: int, stream_id: int, payload: bytes) -> tuple[Stream | None, bytes]:
+        """Count a DATA frame; return its stream, None where that has ended before, and what it holds besides padding."""
+        size = len(payload)
+        self._intake.take(size)
+        if flags & frames.PADDED:
+            payload = frames.unpad(flags, payload)
+        if not payload and not flags & frames.END_STREAM:
+            self._courtesy.spend()
+        stream = self._received(stream_id, RECEIVE_DATA)
+        if stream is not None:
+            stream.receive_window -= size
+            if stream.receive_window < 0:
+                raise Fault(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+        elif flags & frames.END_STREAM:
+            self._received(stream_id, RECEIVE_END)
+        return stream, payload
 
     def _forget(self, stream: Stream) -> None:
         """Remove a stream that is closed."""
