@@ -5,12 +5,13 @@ what differs is the transport.
 """
 
 # ruff: noqa: E402 - asyncio would load OpenSSL, and the daemon does not let it
-import sys
+from nodeplug.deferred import defer_tls
 
-sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
+defer_tls()
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 

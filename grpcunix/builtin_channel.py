@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from grpcunix.endpoint import Endpoint
+from grpcunix.endpoint import Endpoint, Turns
 from grpcunix.http2 import DEFAULT_LIMITS, ClientConnection, Ended, Limits, Message
 from grpcunix.http2.client import ClientEvent
 from grpcunix.status import RpcError, Status
@@ -66,7 +66,7 @@ class ClientEndpoint(Endpoint[ClientEvent]):
 
     def __init__(self, path: Path, authority: str, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for a socket."""
-        super().__init__(ClientConnection(authority, limits, loop.time), loop)
+        super().__init__(ClientConnection(authority, limits, loop.time), Turns(loop), loop)
         self._path = path
         self._calls: dict[int, Call] = {}
         self._changed = asyncio.Event()  # a call can begin now, or never will here

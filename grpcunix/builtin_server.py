@@ -11,6 +11,9 @@
 | the caller hangs (`keepalive`) | cancelled | |
 
 Messages of a stream are asked for one by one: the next when the socket has taken the one before.
+
+Whoever opens connections and does nothing with them keeps nobody out: where there are too many, the one without calls
+that has been quiet for longest makes room. A client of gRPC dials again when it needs to.
 """
 
 import asyncio
@@ -18,25 +21,33 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from grpcunix.eager import start
-from grpcunix.endpoint import LINGER, Endpoint
+from grpcunix.endpoint import LINGER, Endpoint, Turns
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, Request, ServerConnection
 from grpcunix.http2.server import ServerEvent
 from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
 BACKLOG: Final = 1_024  # dials that wait to be accepted; asyncio's own 100 refuse a kubelet that has many plugins
+ACCEPTED_AT_ONCE: Final = 16  # so that a crowd of them costs others the time of that many
 HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
+_POT: Final = Pot()
 
 
 class BuiltinServer:
     """Serves `handlers` on a socket that is bound and not yet listening."""
 
-    def __init__(self, handlers: Sequence[Handler], keepalive: float | None, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Prepare; see `UnixServer` for `keepalive`."""
+    def __init__(
+        self,
+        handlers: Sequence[Handler],
+        keepalive: float | None,
+        limits: Limits = DEFAULT_LIMITS,
+        pot: Pot = _POT,
+    ) -> None:
+        """Prepare; see `UnixServer` for `keepalive`. All servers of a process share the pot."""
         self.methods = {
             f"/{handler.service}/{name}".encode(): method
             for handler in handlers
@@ -44,33 +55,50 @@ class BuiltinServer:
         }
         self.keepalive = keepalive
         self.limits = limits
-        self.pot = Pot()
+        self.pot = pot
         self.endpoints: set[ServerEndpoint] = set()
         self._listening: asyncio.Server | None = None
 
     async def start(self, bound: socket.socket) -> None:
         """Listen; the socket is ours from now on."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_unix_server(lambda: ServerEndpoint(self, loop), sock=bound, backlog=BACKLOG)
+        turns = Turns(loop)
+        self._listening = await loop.create_unix_server(
+            lambda: ServerEndpoint(self, turns, loop), sock=bound, backlog=ACCEPTED_AT_ONCE
+        )
+        bound.listen(BACKLOG)  # asyncio accepts as many at once as it thinks may wait
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more calls, let running ones end within `grace` seconds, and end the others."""
+        """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
         if self._listening is not None:
             self._listening.close()
-        await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
-        for endpoint in list(self.endpoints):
-            endpoint.go_away()
-        if grace and self._tasks():
-            await asyncio.wait(self._tasks(), timeout=grace)
-        tasks = self._tasks()
-        for endpoint in list(self.endpoints):
-            endpoint.end_calls()
+        try:
+            await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+            for endpoint in list(self.endpoints):
+                endpoint.go_away()
+            if grace and self._tasks():
+                await asyncio.wait(self._tasks(), timeout=grace)
+        finally:
+            tasks = self._tasks()
+            for endpoint in list(self.endpoints):
+                endpoint.end_calls()
         ends = [*tasks, *(endpoint.lost for endpoint in self.endpoints)]
         if ends:
             await asyncio.wait(ends, timeout=LINGER)
         for task in tasks:
             if not task.done():
                 log.warning("a call does not end although it is cancelled: %r", task)
+
+    def make_room(self, newcomer: "ServerEndpoint") -> bool:
+        """Tell whether there is room for a connection, for which an idle one may have to go."""
+        limits = self.limits
+        if len(self.endpoints) <= limits.connections_always or self.pot.connections <= limits.connections_together:
+            return True
+        idle = [endpoint for endpoint in self.endpoints if endpoint is not newcomer and endpoint.is_idle]
+        if not idle:
+            return False
+        min(idle, key=lambda endpoint: endpoint.heard).end()
+        return True
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [call.task for endpoint in self.endpoints for call in endpoint.calls.values()]
@@ -94,41 +122,36 @@ class Call:
         """Seconds that the caller still waits; None where it waits without end."""
         return None if self.deadline is None else max(self.deadline - self.loop.time(), 0.0)
 
-    async def abort(self, code: Any, details: str) -> NoReturn:
-        """As grpcio's, for servicers that do not raise `RpcError` yet; it goes with `legacy`. Raises `RpcError`."""
-        raise RpcError(Status(code.value[0]), details)
-
 
 class ServerEndpoint(Endpoint[ServerEvent]):
     """One client's connection."""
 
     _connection: ServerConnection
 
-    def __init__(self, server: BuiltinServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: BuiltinServer, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for a socket."""
-        super().__init__(ServerConnection(server.limits, server.pot, loop.time), loop)
+        super().__init__(ServerConnection(server.limits, server.pot, loop.time), turns, loop)
         self._server = server
         server.endpoints.add(self)
+        server.pot.connections += 1
         self._handshake: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
-        self._heard = 0.0  # when something came last
+        self.heard = loop.time()  # when something came last
         self.calls: dict[int, Call] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve, if there is room for one more."""
         super().connection_made(transport)
-        if len(self._server.endpoints) > self._server.limits.connections:
-            log.warning("a connection is refused: there are %d", self._server.limits.connections)
-            self.abort()
+        if not self._server.make_room(self):
+            self.end()
             return
-        self._heard = self._loop.time()
         self._handshake = self._loop.call_later(HANDSHAKE, self.abort)
         if self._server.keepalive is not None:
             self._timer = self._loop.call_later(self._server.keepalive, self._watch, self._server.keepalive)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Act on what came."""
-        self._heard = self._loop.time()
+        self.heard = self._loop.time()
         super().buffer_updated(nbytes)
         if self._handshake is not None and self._connection.is_begun:
             self._handshake.cancel()
@@ -155,9 +178,20 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             if timer is not None:
                 timer.cancel()
         self._server.endpoints.discard(self)
+        self._server.pot.connections -= 1
         self._connection.abandon()
         for call in self.calls.values():
             call.task.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no call runs that somebody would miss, and it is not ended already."""
+        return not self.calls and not self._connection.going
+
+    def end(self) -> None:
+        """Close the connection now; a client that speaks gRPC knows from GOAWAY that it may come again."""
+        self.go_away()
+        self.abort()
 
     def go_away(self) -> None:
         """Take no more calls."""
@@ -231,16 +265,16 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     def _watch(self, period: float) -> None:
         """Ping a client that is quiet for a period."""
-        quiet = self._loop.time() - self._heard
+        quiet = self._loop.time() - self.heard
         if quiet >= period:
             self._connection.ping()
             self.flush()
-            self._timer = self._loop.call_later(period, self._expect_sign, period, self._heard)
+            self._timer = self._loop.call_later(period, self._expect_sign, period, self.heard)
         else:
             self._timer = self._loop.call_later(period - quiet, self._watch, period)
 
     def _expect_sign(self, period: float, heard: float) -> None:
-        if self._heard == heard:
+        if self.heard == heard:
             log.warning("a client answers no ping for %g s: its calls end", period)
             self.abort()
         else:

@@ -1,17 +1,18 @@
 """A socket that speaks `http2`: what comes in becomes events, what piles up is written when the socket takes it.
 
 Reading goes through one buffer for all sockets. Where more frames come than `http2` looks at in one go, the rest waits
-for the next turn of the loop, and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops
-when the socket is full; what waits then stays where it is (see `flow`).
+(see `Turns`), and nothing is read meanwhile: who floods us does not keep others waiting. Writing stops when the socket
+is full; what waits then stays where it is (see `flow`).
 """
 
 import asyncio
-from typing import Final, Generic, TypeVar
+from collections import deque
+from typing import Any, Final, Generic, TypeVar
 
 from grpcunix.http2.connection import Connection
 
 PIECE: Final = 32_768  # bytes that are read at once
-UNREAD: Final = 65_536  # bytes that the other end may leave unread of what no window holds back
+UNREAD: Final = 32_768  # bytes that the other end may leave unread of what no window holds back
 LINGER: Final = 5.0  # seconds that a closed connection has to take its last bytes
 
 _BUFFER: Final = memoryview(bytearray(PIECE))
@@ -19,12 +20,41 @@ _BUFFER: Final = memoryview(bytearray(PIECE))
 E = TypeVar("E")
 
 
+class Turns:
+    """Connections with more frames than are looked at in one go: one of them goes on in each turn of the loop.
+
+    So those who flood us, however many they are, share what one of them would cost.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin with none."""
+        self._loop = loop
+        self._waiting: deque[Endpoint[Any]] = deque()
+
+    def add(self, endpoint: "Endpoint[Any]") -> None:
+        """Have a connection wait for its turn."""
+        self._waiting.append(endpoint)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        try:
+            endpoint = self._waiting[0]
+            if endpoint.catch_up():
+                self._waiting.append(endpoint)
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._next)
+
+
 class Endpoint(asyncio.BufferedProtocol, Generic[E]):
     """One end of a connection; subclasses act on its events."""
 
-    def __init__(self, connection: Connection[E], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Connection[E], turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
         """Begin without a socket."""
         self._connection = connection
+        self._turns = turns
         self._loop = loop
         self.lost: asyncio.Future[None] = loop.create_future()  # the socket has closed
         self._transport: asyncio.Transport | None = None
@@ -101,16 +131,16 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         self._receive(bytes(_BUFFER[:nbytes]))
         if self._connection.is_behind and self._transport is not None:
             self._transport.pause_reading()
-            self._loop.call_soon(self._catch_up)
+            self._turns.add(self)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> bool:
+        """Look at some of the frames that wait; tell whether there are more."""
         if self._transport is None or self._transport.is_closing():
-            return
+            return False
         self._receive(b"")
-        if self._connection.is_behind:
-            self._loop.call_soon(self._catch_up)
-        else:
+        if not self._connection.is_behind:
             self._transport.resume_reading()
+        return self._connection.is_behind
 
     def _receive(self, data: bytes) -> None:
         if self._connection.is_closed:

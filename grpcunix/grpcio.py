@@ -50,8 +50,12 @@ class GrpcioServer:
         await self._server.start()
 
     async def stop(self, grace: float | None) -> None:
-        """Stop; `grace` in seconds lets running calls end."""
-        await asyncio.shield(self._server.stop(grace))
+        """Stop; `grace` in seconds lets running calls end, unless this is cancelled."""
+        try:
+            await asyncio.shield(self._server.stop(grace))
+        except asyncio.CancelledError:
+            await asyncio.shield(self._server.stop(None))
+            raise
 
 
 def _generic(handler: Handler) -> Any:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from grpcunix.http2 import frames, hpack
 from grpcunix.http2.connection import Connection, Phase
-from grpcunix.http2.flow import Intake, Stream
+from grpcunix.http2.flow import Stream
 from grpcunix.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode, Fault, Setting
 from grpcunix.http2.limits import Limits
 from grpcunix.http2.messages import (
@@ -22,10 +22,8 @@ from grpcunix.http2.messages import (
 from grpcunix.http2.states import (
     CLOSED,
     IDLE,
-    RECEIVE_DATA,
     RECEIVE_END,
     RECEIVE_HEADERS,
-    SEND_END,
     SEND_HEADERS,
     step,
 )
@@ -59,7 +57,12 @@ class ClientConnection(Connection[ClientEvent]):
 
     def __init__(self, authority: str, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin; of `limits` those on messages and headers matter."""
-        super().__init__(limits, Phase.SETTINGS, clock)
+        own = {
+            Setting.ENABLE_PUSH: 0,
+            Setting.INITIAL_WINDOW_SIZE: WINDOW,
+            Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+        }
+        super().__init__(limits, Phase.SETTINGS, frames.PREFACE + frames.settings(own), clock)
         self._most = limits.streams  # until the server says its own
         self._head = hpack.encode(
             [
@@ -71,36 +74,24 @@ class ClientConnection(Connection[ClientEvent]):
                 (b"user-agent", b"grpcunix"),
             ]
         )
-        self.outbox.add(frames.PREFACE)
-        self.outbox.add(
-            frames.settings(
-                {
-                    Setting.ENABLE_PUSH: 0,
-                    Setting.INITIAL_WINDOW_SIZE: WINDOW,
-                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
-                }
-            )
-        )
-        self._intake = Intake(self.outbox)
 
     @property
     def slots(self) -> int:
         """How many calls may begin."""
-        if self.going or self.is_closed or self._last >= frames.MAX_STREAM_ID - 2:
-            return 0
-        return self._most - len(self._streams)
+        return 0 if self.going or self.is_closed else self._most - len(self._streams)
 
     def request(self, path: str, message: bytes, timeout: float | None) -> int:
         """Begin a call, if there is a slot; return its stream."""
         assert self.slots > 0
         stream_id = self._last = self._last + 2 if self._last else 1
+        self.going = stream_id == frames.MAX_STREAM_ID  # the next call needs another connection
         stream = Stream(stream_id, step(IDLE, SEND_HEADERS), self.outbox.initial, WINDOW)
         self._streams[stream_id] = stream
         fields = [(b":path", path.encode())]
         if timeout is not None:
             fields.append((b"grpc-timeout", encode_timeout(timeout)))
         # :path goes first: pseudo fields come before all others
-        block = self._table_update() + hpack.encode(fields[:1]) + self._head + hpack.encode(fields[1:])
+        block = hpack.NO_TABLE + hpack.encode(fields[:1]) + self._head + hpack.encode(fields[1:])
         self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream_id, block))
         size = PREFIX + len(message)
         if self.outbox.fits(stream, size):
@@ -132,9 +123,6 @@ class ClientConnection(Connection[ClientEvent]):
             self._end(stream, status, details)
         return self._events
 
-    def _sent_end(self, stream: Stream) -> None:
-        stream.state = step(stream.state, SEND_END)
-
     def _end(self, stream: Stream, status: Status, details: str, *, is_unprocessed: bool = False) -> None:
         """Report the end of a call; tell the server where it does not know."""
         if stream.state is not CLOSED and not self.is_closed:
@@ -149,6 +137,8 @@ class ClientConnection(Connection[ClientEvent]):
         super()._on_setting(name, value)
         if name == Setting.MAX_CONCURRENT_STREAMS:
             self._most = value
+        elif name == Setting.ENABLE_PUSH and value:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, "a server must not enable push")
 
     def _on_fields(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
         if self._state(stream_id) is IDLE:
@@ -164,6 +154,7 @@ class ClientConnection(Connection[ClientEvent]):
         if not stream.has_headers:
             http = values.get(b":status", b"")
             if http.startswith(b"1") and not ends:
+                self._courtesy.spend()
                 return  # 100 Continue and its like announce the answer
             stream.has_headers = True
             if http != b"200" and b"grpc-status" not in values:
@@ -190,19 +181,9 @@ class ClientConnection(Connection[ClientEvent]):
             self._end(stream, decode_status(status), decode_details(values.get(b"grpc-message", b"")))
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        size = len(payload)
-        self._intake.take(size)
-        if size == 0 and not flags & END_STREAM:
-            self._courtesy.spend()
-        payload = frames.unpad(flags, payload)
-        stream = self._received(stream_id, RECEIVE_DATA)
+        stream, payload = self._take_data(flags, stream_id, payload)
         if stream is None:
-            if flags & END_STREAM:
-                self._received(stream_id, RECEIVE_END)
             return
-        stream.receive_window -= size
-        if stream.receive_window < 0:
-            raise Fault(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
         if not stream.has_headers:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
         try:

@@ -11,16 +11,19 @@ from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 from grpcunix.http2 import frames
-from grpcunix.http2.flow import Outbox, Stream, widened
+from grpcunix.http2.flow import Intake, Outbox, Stream, widened
 from grpcunix.http2.frames import ErrorCode, Fault, Setting
-from grpcunix.http2.hpack import TABLE_SIZE, Decoder, Field
+from grpcunix.http2.hpack import Decoder, Field
 from grpcunix.http2.limits import Courtesy, Limits
 from grpcunix.http2.states import (
     CLOSED,
     IDLE,
+    RECEIVE_DATA,
+    RECEIVE_END,
     RECEIVE_RESET,
     RECEIVE_WINDOW_UPDATE,
     RESET,
+    SEND_END,
     SEND_RESET,
     Event,
     State,
@@ -49,21 +52,24 @@ _EXPECTED: Final = {_SETTINGS: frames.SETTINGS, _HEADER_BLOCK: frames.CONTINUATI
 class Connection(Generic[E]):
     """One end. `receive` what comes, act on the events, and write what `take` returns after everything done."""
 
-    def __init__(self, limits: Limits, first: Phase, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin in a phase; `clock` returns seconds."""
+    def __init__(
+        self, limits: Limits, first: Phase, opening: bytes, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin in a phase; `opening` is what we send first, `clock` returns seconds."""
         self.limits = limits
         self.outbox = Outbox()
+        self.outbox.add(opening)
+        self._intake = Intake(self.outbox)
         self.phase = first
         self.fault: Fault | None = None  # why we ended the connection
         self.is_behind = False
-        self.going = False  # the server has said that it goes away: no new calls
+        self.going = False  # no new calls: the server has said that it goes away, or the streams' numbers are used up
         self._streams: dict[int, Stream] = {}
         self._last = 0  # the highest stream that was begun
         self._events: list[E] = []
         self._buffer = b""
         self._reset: deque[int] = deque(maxlen=Courtesy.FIRST)  # streams in state RESET
         self._decoder = Decoder(limits.header_list)
-        self._table_is_smaller = False  # the other end's table of our fields: the next block says that we use none
         self._block: list[bytes] = []  # a header block whose end has not come, and the flags of its first frame
         self._block_stream = self._block_flags = 0
         self._courtesy = Courtesy(clock)
@@ -121,12 +127,12 @@ class Connection(Generic[E]):
                 size, kind = word >> 8, word & 0xFF
                 if size > frames.MAX_PAYLOAD:
                     raise Fault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                if self.phase is not _ANY:
+                    self._check(kind, size)
                 start = position + 9
                 if end - start < size:
                     break
                 position = start + size
-                if self.phase is not _ANY and kind != _EXPECTED.get(self.phase):
-                    raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
                 if kind < 10:
                     handlers[kind](flags, stream_id & frames.MAX_STREAM_ID, data[start:position])
                 else:
@@ -143,9 +149,9 @@ class Connection(Generic[E]):
         """Return what is to be written now. Call it again after writing, until it returns nothing."""
         outbox = self.outbox
         data = outbox.take()
-        if outbox.data_frames:
-            self._courtesy.earn(outbox.data_frames)
-            outbox.data_frames = 0
+        if outbox.paying:
+            self._courtesy.earn(outbox.paying)
+            outbox.paying = 0
         if outbox.ended:
             for stream in outbox.ended:
                 self._sent_end(stream)
@@ -176,7 +182,7 @@ class Connection(Generic[E]):
 
     def _sent_end(self, stream: Stream) -> None:
         """Act on the end of our half, which has left."""
-        raise NotImplementedError
+        stream.state = step(stream.state, SEND_END)
 
     # streams
 
@@ -198,6 +204,23 @@ class Connection(Generic[E]):
         if step(before, event) is not before and before is RESET:
             self._reset.remove(stream_id)
         return None
+
+    def _take_data(self, flags: int, stream_id: int, payload: bytes) -> tuple[Stream | None, bytes]:
+        """Count a DATA frame; return its stream, None where that has ended before, and what it holds besides padding."""
+        size = len(payload)
+        self._intake.take(size)
+        if flags & frames.PADDED:
+            payload = frames.unpad(flags, payload)
+        if not payload and not flags & frames.END_STREAM:
+            self._courtesy.spend()
+        stream = self._received(stream_id, RECEIVE_DATA)
+        if stream is not None:
+            stream.receive_window -= size
+            if stream.receive_window < 0:
+                raise Fault(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+        elif flags & frames.END_STREAM:
+            self._received(stream_id, RECEIVE_END)
+        return stream, payload
 
     def _forget(self, stream: Stream) -> None:
         """Remove a stream that is closed."""
@@ -222,6 +245,15 @@ class Connection(Generic[E]):
         self.phase = _SETTINGS
         return size
 
+    def _check(self, kind: int, size: int) -> None:
+        """Refuse a frame that must not come now, before any of it is kept."""
+        if kind != _EXPECTED[self.phase]:
+            raise Fault(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} where {self.phase.name} must come")
+        if self.phase is _HEADER_BLOCK and (
+            len(self._block) == self.limits.header_frames or sum(map(len, self._block)) + size > self.limits.header_list
+        ):
+            raise Fault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long, or in too many frames")
+
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         block = frames.unpad(flags, payload)
         if flags & frames.WITH_PRIORITY:
@@ -240,8 +272,6 @@ class Connection(Generic[E]):
         if self.phase is not _HEADER_BLOCK or stream_id != self._block_stream:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without the HEADERS that it continues")
         self._block.append(payload)
-        if len(self._block) > self.limits.header_frames or sum(map(len, self._block)) > self.limits.header_list:
-            raise Fault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long, or in too many frames")
         if flags & frames.END_HEADERS:
             block, self._block = b"".join(self._block), []
             self.phase = _ANY
@@ -288,8 +318,6 @@ class Connection(Generic[E]):
             if change:
                 for stream in self._streams.values():
                     stream.window = widened(stream.window, change)
-        elif name == Setting.HEADER_TABLE_SIZE:
-            self._table_is_smaller = self._table_is_smaller or value < TABLE_SIZE
         elif name == Setting.ENABLE_PUSH and value > 1:
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
         elif name == Setting.MAX_FRAME_SIZE and not frames.MAX_PAYLOAD <= value < 1 << 24:
@@ -330,10 +358,3 @@ class Connection(Generic[E]):
         stream = self._received(stream_id, RECEIVE_WINDOW_UPDATE)
         if stream is not None:
             stream.window = widened(stream.window, increment)
-
-    def _table_update(self) -> bytes:
-        """Return what our next header block must begin with."""
-        if not self._table_is_smaller:
-            return b""
-        self._table_is_smaller = False
-        return b"\x20"  # a table of no bytes, and so smaller than whatever the other end will say

@@ -44,7 +44,7 @@ class Outbox:
         self.writable = True  # the shell sets it: the socket takes more
         self.drained: list[int] = []  # streams whose chunks have all left since the last look
         self.ended: list[Stream] = []  # streams whose trailers have left since
-        self.data_frames = 0  # sent since
+        self.paying = 0  # frames of DATA, and ends of our half, that have left since; see `Courtesy`
         self._frames: list[bytes] = []
         self._waiting: dict[int, Stream] = {}
 
@@ -67,7 +67,7 @@ class Outbox:
         """Count a DATA frame that fits and is added by the caller."""
         stream.window -= size
         self.window -= size
-        self.data_frames += 1
+        self.paying += 1
 
     def drop(self, stream: Stream) -> None:
         """Forget what waits of a stream that has ended."""
@@ -125,6 +125,7 @@ class Outbox:
         else:
             self._frames.append(stream.trailers)
             self.ended.append(stream)
+            self.paying += 1
 
 
 class Intake:

@@ -1,10 +1,12 @@
 """Header compression (RFC 7541).
 
 `Decoder` keeps the dynamic table that the other end writes, of at most 4,096 bytes. What we send names the static table
-and plain strings only, so that the other end keeps nothing for us and whole blocks can be made in advance.
+and plain strings only, so that the other end keeps nothing for us and whole blocks can be made in advance. The first
+block of each stream begins with `NO_TABLE`: whatever size the other end wishes for its table, ours is smaller already.
 
 Fields are checked where their text comes in, once, and not where a table names them again: names and values are
-those that RFC 9113, section 8.2, allows. The limit on a list is looked at with every field, before the list grows.
+those that RFC 9113, section 8.2, allows, but for spaces around values, which grpc-go sends in `grpc-message`. The limit
+on a list is looked at with every field, before the list grows.
 """
 
 import re
@@ -18,6 +20,7 @@ _Entry: TypeAlias = tuple[Field, int]  # and how many bytes it counts in a table
 
 TABLE_SIZE: Final = 4_096  # bytes; the protocol's default
 FIELD_OVERHEAD: Final = 32  # bytes that a field counts besides its text
+NO_TABLE: Final = b"\x20"  # begins a block: a table of no bytes from here on
 
 _STATIC_TEXT: Final = """
     :authority :method=GET :method=POST :path=/ :path=/index.html :scheme=http :scheme=https :status=200 :status=204
@@ -42,7 +45,7 @@ _LAST_STATIC: Final = len(_STATIC)
 _INDEX_OF: Final = {field: index for index, (field, _) in enumerate(_STATIC, 1)}
 _INDEX_OF_NAME: Final = {name: index for (name, _), index in reversed(_INDEX_OF.items())}
 _NAME: Final = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
-_BAD_VALUE: Final = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z").search
+_BAD_VALUE: Final = re.compile(rb"[\0\r\n]").search
 
 
 class Decoder:

@@ -15,7 +15,7 @@ LONGEST_DETAILS: Final = 4_096  # bytes of an encoded text; other ends refuse tr
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
 _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _PERCENT: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
-_UNSAFE: Final = re.compile(rb"[^ -$&-~]")
+_UNSAFE: Final = re.compile(rb"[^ -$&-~]|\A | \Z")  # a field's value must not begin or end with a space
 
 
 def message_size(data: bytes | bytearray, limit: int) -> int | None:
@@ -26,7 +26,7 @@ def message_size(data: bytes | bytearray, limit: int) -> int | None:
     if len(data) < PREFIX:
         return None
     if data[0]:
-        raise RpcError(Status.UNIMPLEMENTED, "compressed messages are not supported; send them uncompressed")
+        raise RpcError(Status.INTERNAL, "a message says that it is compressed, and grpc-encoding says that none is")
     size = int.from_bytes(data[1:PREFIX], "big")
     if size > limit:
         raise RpcError(Status.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than the limit of {limit}")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from grpcunix.http2 import frames, hpack
 from grpcunix.http2.connection import Connection, Phase
-from grpcunix.http2.flow import Intake, Stream
+from grpcunix.http2.flow import Stream
 from grpcunix.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode, Fault, Setting
 from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, Pot
 from grpcunix.http2.messages import PREFIX, decode_timeout, encode_details, message_size, prefix
@@ -18,10 +18,8 @@ from grpcunix.http2.states import (
     CLOSED,
     IDLE,
     OPEN,
-    RECEIVE_DATA,
     RECEIVE_END,
     RECEIVE_HEADERS,
-    SEND_END,
     step,
 )
 from grpcunix.status import RpcError, Status
@@ -44,7 +42,7 @@ class Cancelled(NamedTuple):
 
 ServerEvent: TypeAlias = Request | Cancelled
 
-_RESPONSE: Final = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
+_RESPONSE: Final = hpack.NO_TABLE + hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
 _OK: Final = hpack.encode([(b"grpc-status", b"0")])
 # frames of an answer up to their stream's number, which is all that differs
 _RESPONSE_HEAD: Final = HEADER.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, 0)[:5]
@@ -64,20 +62,12 @@ class ServerConnection(Connection[ServerEvent]):
         self, limits: Limits = DEFAULT_LIMITS, pot: Pot | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Begin; `pot` is shared by the connections of a server."""
-        super().__init__(limits, Phase.PREFACE, clock)
+        own = {Setting.MAX_CONCURRENT_STREAMS: limits.streams, Setting.MAX_HEADER_LIST_SIZE: limits.header_list}
+        super().__init__(limits, Phase.PREFACE, frames.settings(own), clock)
         self._pot = pot or Pot()
         self._usual: list[hpack.Field] | None = None  # of the last call, all but its deadline
         self._usual_path = b""
         self._unfinished = 0  # bytes of requests whose end has not come
-        self.outbox.add(
-            frames.settings(
-                {
-                    Setting.MAX_CONCURRENT_STREAMS: limits.streams,
-                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
-                }
-            )
-        )
-        self._intake = Intake(self.outbox)
 
     # answers
 
@@ -88,7 +78,7 @@ class ServerConnection(Connection[ServerEvent]):
             return
         size = PREFIX + len(message)
         outbox = self.outbox
-        if not outbox.fits(stream, size) or self._table_is_smaller:
+        if not outbox.fits(stream, size):
             self.send_message(stream_id, message)
             self.finish(stream_id, Status.OK)
             return
@@ -140,22 +130,21 @@ class ServerConnection(Connection[ServerEvent]):
     def _send_headers(self, stream: Stream) -> None:
         if not stream.has_headers:
             stream.has_headers = True
-            block = self._table_update() + _RESPONSE
-            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
+            self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, _RESPONSE))
 
     def _finish(self, stream: Stream, fields: list[hpack.Field], body: bytes = b"") -> None:
         """Send trailers, or an answer of trailers only; or one of HTTP with its body."""
         if body:
             stream.has_headers = True
-            block = self._table_update() + hpack.encode(fields)
+            block = hpack.NO_TABLE + hpack.encode(fields)
             self.outbox.add(frames.frame(HEADERS, END_HEADERS, stream.id, block))
             self.outbox.put(stream, body, trailers=frames.frame(DATA, END_STREAM, stream.id))
             return
-        block = hpack.encode(fields) if stream.has_headers else self._table_update() + _RESPONSE + hpack.encode(fields)
+        block = hpack.encode(fields) if stream.has_headers else _RESPONSE + hpack.encode(fields)
         self.outbox.put(stream, trailers=frames.frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block))
 
     def _sent_end(self, stream: Stream) -> None:
-        stream.state = step(stream.state, SEND_END)
+        super()._sent_end(stream)
         if stream.state is CLOSED:
             self._forget(stream)
         else:  # the request has not ended, and nobody wants the rest of it
@@ -232,19 +221,10 @@ class ServerConnection(Connection[ServerEvent]):
             self._on_request_end(stream, stream.body or b"")
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        size = len(payload)
-        self._intake.take(size)
-        ends = flags & END_STREAM
-        if size == 0 and not ends:
-            self._courtesy.spend()
-        if flags & frames.PADDED:
-            payload = frames.unpad(flags, payload)
-        stream = self._received(stream_id, RECEIVE_DATA)
+        stream, payload = self._take_data(flags, stream_id, payload)
         if stream is None:
-            if ends:
-                self._received(stream_id, RECEIVE_END)
             return
-        stream.receive_window -= size  # half of it is always left for a frame; see `Intake`
+        ends = flags & END_STREAM
         if stream.declared is not None:
             stream.declared -= len(payload)
             if stream.declared < 0:

@@ -1,11 +1,13 @@
 """What a hostile client can do to a server of 5,000 devices: memory that it costs, and how others fare meanwhile.
 
 The suite runs each attack briefly. `python -m tests.grpcunix.attacks [builtin|grpcio] [SECONDS]` runs each for longer
-and prints a table; others are a new client of grpcio every half second, and what counts is its slowest answer.
+and prints a table; others are a new client of grpcio every half second, and what counts is its slowest answer. How long
+the server computed meanwhile is what is left of that on a machine that does nothing else.
 """
 
 import contextlib
 import os
+import random
 import select
 import socket
 import struct
@@ -32,6 +34,22 @@ _ALLOCATE = api.AllocateRequest(
 ).SerializeToString()
 
 
+_FIELDS = [
+    (b":path", (SERVICE + "Allocate").encode()),
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":authority", b"localhost"),
+    (b"content-type", b"application/grpc"),
+]
+
+
+class Answer(NamedTuple):
+    """How long another client waited, and how long the server computed meanwhile, in milliseconds."""
+
+    waited: float
+    computed: float
+
+
 class Target:
     """A server in a process of its own."""
 
@@ -42,7 +60,7 @@ class Target:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"serving\n"
-        self.answer_time()  # what the first call loads is not the attack's
+        self.answer()  # what the first call loads is not the attack's
 
     def memory(self) -> float:
         """Resident MiB."""
@@ -57,13 +75,16 @@ class Target:
         connection.sendall(frames.PREFACE + frame(frames.SETTINGS, 0, 0))
         return connection
 
-    def answer_time(self) -> float:
-        """Milliseconds that a new client of grpcio waits for an answer. Raises `grpc.RpcError`."""
-        began = time.perf_counter()
+    def answer(self) -> Answer:
+        """Have a call of a new client of grpcio answered. Raises `grpc.RpcError`."""
+        began, computed = time.perf_counter(), self._computed()
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost")]
         with grpc.insecure_channel(f"unix:{self.path}", options=options) as channel:
             channel.unary_unary(SERVICE + "Allocate")(_ALLOCATE, timeout=30)
-        return (time.perf_counter() - began) * 1e3
+        return Answer((time.perf_counter() - began) * 1e3, self._computed() - computed)
+
+    def _computed(self) -> float:
+        return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[0]) / 1e6
 
     def stop(self) -> None:
         """End it."""
@@ -75,7 +96,7 @@ class Outcome(NamedTuple):
     """What an attack did."""
 
     memory: float  # MiB more at its worst
-    answers: list[float]  # milliseconds of others
+    answers: list[Answer]  # of others
     is_closed: bool  # the attacker's connection
 
 
@@ -92,20 +113,14 @@ def target(transport: str) -> Iterator[Target]:
 
 def request(stream: int, method: str, payload: bytes | None = b"\0\0\0\0\0") -> bytes:
     """A request without its end where there is no payload."""
-    fields = [
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", (SERVICE + method).encode()),
-        (b":authority", b"localhost"),
-        (b"content-type", b"application/grpc"),
-    ]
+    fields = [(b":path", (SERVICE + method).encode()), *_FIELDS[1:]]
     head = frame(frames.HEADERS, frames.END_HEADERS, stream, hpack.Encoder().encode(fields))
     return head if payload is None else head + frame(frames.DATA, frames.END_STREAM, stream, payload)
 
 
 def flood(found: Target, make: Callable[[int], bytes], seconds: float, *, reads: bool) -> Outcome:
     """Send what `make` makes as fast as it is taken."""
-    before, worst, answers, is_closed = found.memory(), 0.0, list[float](), False
+    before, worst, answers, is_closed = found.memory(), 0.0, list[Answer](), False
     end = time.monotonic() + seconds
     due = time.monotonic() + 0.1
     number, pending = 0, b""
@@ -126,10 +141,10 @@ def flood(found: Target, make: Callable[[int], bytes], seconds: float, *, reads:
                 with contextlib.suppress(OSError):
                     attacker.recv(1 << 16)
             if time.monotonic() > due:
-                answers.append(found.answer_time())
+                answers.append(found.answer())
                 due = time.monotonic() + 0.5
                 worst = max(worst, found.memory() - before)
-    return Outcome(max(worst, found.memory() - before), [*answers, found.answer_time()], is_closed)
+    return Outcome(max(worst, found.memory() - before), [*answers, found.answer()], is_closed)
 
 
 def _hold(found: Target, connections: int, opening: bytes, seconds: float) -> Outcome:
@@ -140,9 +155,9 @@ def _hold(found: Target, connections: int, opening: bytes, seconds: float) -> Ou
         held[-1].settimeout(1)
         with contextlib.suppress(OSError):
             held[-1].sendall(opening)
-    answers, memory, end = [found.answer_time()], 0.0, time.monotonic() + seconds
+    answers, memory, end = [found.answer()], 0.0, time.monotonic() + seconds
     while time.monotonic() < end:
-        answers.append(found.answer_time())
+        answers.append(found.answer())
         memory = max(memory, found.memory() - before)
     for connection in held:
         connection.close()
@@ -165,9 +180,59 @@ def lists_that_nobody_reads(found: Target, seconds: float) -> Outcome:
     return Outcome(max(first.memory, second.memory), first.answers + second.answers, is_closed=False)
 
 
+def _worst_opening() -> bytes:
+    """What makes a server keep most for one connection: a table, requests and a header block without their ends."""
+    name_and_value = [(b"%03d" % number, b"") for number in range(115)]
+    table = frame(frames.HEADERS, frames.END_HEADERS, 1, hpack.Encoder().encode([*_FIELDS, *name_and_value]))
+    message = frame(frames.DATA, 0, 1, b"\0\0\x01\0\0" + bytes(8_000))
+    empty = b"".join(request(stream, "Allocate", None) for stream in range(3, 17, 2))
+    block = frame(frames.HEADERS, 0, 17, b"\0\1a\x7f\x80\x7e" + bytes(8_000))
+    return table + message + empty + block + frame(frames.CONTINUATION, 0, 17, bytes(8_000))[:-1]
+
+
+def crowd(found: Target, seconds: float) -> Outcome:
+    """10,000 connections, each of which does its worst and stays."""
+    before, memory, answers, held = found.memory(), 0.0, list[Answer](), list[socket.socket]()
+    opening, end = _worst_opening(), time.monotonic() + seconds
+    while len(held) < 10_000 and time.monotonic() < end:
+        for _ in range(100):
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                held.append(found.connect())
+                held[-1].setblocking(False)
+                held[-1].sendall(opening)
+        answers.append(found.answer())
+        memory = max(memory, found.memory() - before)
+    for connection in held:
+        connection.close()
+    return Outcome(memory, [*answers, found.answer()], is_closed=False)
+
+
 def idle_connections(found: Target, seconds: float) -> Outcome:
     """200 connections that do nothing."""
     return _hold(found, 200, b"", seconds)
+
+
+def busy_connections(found: Target, seconds: float) -> Outcome:
+    """200 connections that each watch the list and make 10 calls."""
+    call = b"\0" + struct.pack(">I", len(_ALLOCATE)) + _ALLOCATE
+    calls = b"".join(request(stream, "Allocate", call) for stream in range(3, 23, 2))
+    return _hold(found, 200, request(1, "ListAndWatch") + calls, seconds)
+
+
+def garbage(found: Target, seconds: float) -> Outcome:
+    """Connections that speak something else, or only begin to speak, 300 at the most at once."""
+    before, answers, source = found.memory(), list[Answer](), random.Random(1)
+    end = time.monotonic() + seconds
+    while not answers or time.monotonic() < end:
+        held = []
+        for _ in range(300):
+            held.append(socket.socket(socket.AF_UNIX))
+            held[-1].connect(str(found.path))
+            held[-1].sendall(source.choice([b"GET / HTTP/1.1\r\n\r\n", frames.PREFACE[:9], source.randbytes(100)]))
+        answers.append(found.answer())
+        for connection in held:
+            connection.close()
+    return Outcome(found.memory() - before, answers, is_closed=False)
 
 
 def unfinished_requests(found: Target, seconds: float) -> Outcome:
@@ -218,7 +283,10 @@ ATTACKS: dict[str, Callable[[Target, float], Outcome]] = {
         attack.__name__.replace("_", " "): attack
         for attack in (
             answers_that_nobody_reads,
+            busy_connections,
             calls_that_are_reset,
+            crowd,
+            garbage,
             idle_connections,
             lists_that_nobody_reads,
             readers_that_do_not_read,
@@ -231,7 +299,7 @@ ATTACKS: dict[str, Callable[[Target, float], Outcome]] = {
 
 def main(transport: str, seconds: float) -> None:
     """Run all attacks, each on a server of its own, and print what they did."""
-    print(f"{transport}: attack, MiB more, slowest answer to others in ms, whether the attacker was cut off")
+    print(f"{transport}: attack, MiB more, slowest answer to others and most computed for one in ms, who was cut off")
     for name, attack in ATTACKS.items():
         with target(transport) as found:
             try:
@@ -240,7 +308,8 @@ def main(transport: str, seconds: float) -> None:
                 print(f"{name:38} others fail: {error.code().name}", flush=True)
                 continue
         closed = "cut off" if outcome.is_closed else ""
-        print(f"{name:38} {outcome.memory:6.1f} {max(outcome.answers):7.1f} {closed}", flush=True)
+        waited, computed = map(max, zip(*outcome.answers, strict=True))
+        print(f"{name:38} {outcome.memory:6.1f} {waited:7.1f} {computed:7.1f} {closed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from grpcunix.builtin_server import BACKLOG, BuiltinServer, ServerEndpoint
+from grpcunix.endpoint import Turns
 
 
 async def _run(program: str, options: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
     server = BuiltinServer([], keepalive=None)
-    listening = await loop.create_server(lambda: ServerEndpoint(server, loop), "127.0.0.1", 0, backlog=BACKLOG)
+    turns = Turns(loop)
+    listening = await loop.create_server(lambda: ServerEndpoint(server, turns, loop), "127.0.0.1", 0, backlog=BACKLOG)
     port = listening.sockets[0].getsockname()[1]
     h2spec = await asyncio.create_subprocess_exec(program, "--strict", "--port", str(port), *options)
     code = await h2spec.wait()

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpcunix import Channel, Client, Context, RpcError, Status, Transport, connect, handler
+from grpcunix.builtin_channel import BuiltinChannel
+from grpcunix.http2.frames import MAX_STREAM_ID
 from grpcunix.socket import UnixServer
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
@@ -100,7 +102,7 @@ async def test_calls_and_streams_reach_the_servicer(socket_dir: Path, serving: T
         await client.call("Allocate", asking("sleep"), timeout=30)
 
 
-@pytest.mark.parametrize("text", ["no such device", "ä/%\n\0\U0001f600", "100%41", ""])
+@pytest.mark.parametrize("text", ["no such device", "ä/%\n\0\U0001f600", "100%41", "", " it has room around "])
 async def test_a_refusal_has_its_status_and_text(
     socket_dir: Path, serving: Transport, calling: Transport, text: str
 ) -> None:
@@ -291,6 +293,30 @@ async def test_a_channel_outlives_the_server_that_it_was_connected_to(
         await again.stop()
 
 
+async def test_a_connection_whose_stream_numbers_are_used_up_is_followed_by_another(socket_dir: Path) -> None:
+    async with both(socket_dir, "builtin", "builtin") as (_, client, _, channel):
+        await client.call("Allocate", asking("x"))
+        assert isinstance(channel, BuiltinChannel)
+        assert channel._endpoint is not None
+        channel._endpoint._connection._last = MAX_STREAM_ID - 2
+        for _ in range(3):
+            await client.call("Allocate", asking("x"), timeout=20)
+
+
+async def test_a_stop_that_is_cancelled_ends_calls_at_once(
+    socket_dir: Path, serving: Transport, calling: Transport
+) -> None:
+    async with both(socket_dir, serving, calling) as (plugin, client, server, _):
+        call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
+        await plugin.waiting.wait()
+        stopping = asyncio.ensure_future(server.stop(grace=600))
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(RpcError):
+            await call
+        await plugin.cancelled.wait()
+
+
 async def test_nobody_there_is_unavailable(socket_dir: Path, calling: Transport) -> None:
     async with connect(socket_dir / "missing.sock", transport=calling) as channel:
         code, text = await refusal(Client(channel, SERVICE), "x")
@@ -318,7 +344,7 @@ async def test_a_reader_that_waits_makes_the_generator_wait(socket_dir: Path, ca
             if read == 5:
                 for _ in range(50):  # turns of the loop, which the generator could use
                     assert (await refusal(Client(other, SERVICE), "x"))[0] is Status.UNIMPLEMENTED
-                assert sent < 100
+                assert sent < 200  # grpcio's window grows to 16 MiB
             if read == 300:
                 break
     await server.stop()

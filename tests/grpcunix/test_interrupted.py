@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grpcunix import Client, Context, RpcError, Status, connect, handler
+from grpcunix import Client, Context, Messages, RpcError, Status, connect, handler
 from grpcunix.builtin_server import BuiltinServer
-from grpcunix.http2 import frames
+from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, frames
 from grpcunix.http2.frames import ErrorCode, frame
 from grpcunix.http2.hpack import encode
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -47,8 +47,8 @@ CLIENT = [
 ]
 
 
-async def _serving(folder: Path, servicer: object) -> BuiltinServer:
-    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None)
+async def _serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMITS) -> BuiltinServer:
+    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, pot=Pot())
     bound = socket.socket(socket.AF_UNIX)
     bound.bind(str(folder / "p.sock"))
     await server.start(bound)
@@ -80,6 +80,54 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
         await asyncio.sleep(0)  # the turn in which cancelled calls end
         assert (waiting.running, server.pot.streams, server.pot.unfinished, len(server.endpoints)) == (0, 0, 0, 0)
     await server.stop(None)
+
+
+async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: Path) -> None:
+    server = await _serving(socket_dir, Waiting())
+    asked = b"".join(request(stream, "Unknown") for stream in range(1, 401, 2))
+    floods = [await asyncio.open_unix_connection(str(socket_dir / "p.sock")) for _ in range(30)]
+    for reader, writer in floods:
+        await reader.readexactly(9)
+        writer.write(CLIENT[0] + asked)
+    async with connect(socket_dir / "p.sock") as channel:
+        with pytest.raises(RpcError):
+            await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty(), timeout=20)
+    answered = sum(endpoint._connection._last // 2 for endpoint in server.endpoints)
+    assert answered < 3 * 16 * len(floods)  # each had as much as is looked at in one go, and hardly more
+    for _, writer in floods:
+        writer.close()
+    await server.stop(None)
+
+
+async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
+    limits = Limits(connections_always=2, connections_together=3)
+    server = await _serving(socket_dir, Waiting(), limits)
+    listed = asyncio.Event()
+
+    async def watch(stream: Messages) -> None:
+        with contextlib.suppress(RpcError):
+            async for _ in stream:
+                listed.set()
+
+    async with connect(socket_dir / "p.sock") as watching, connect(socket_dir / "p.sock") as late:
+        stream = Client(watching, SERVICE).stream("ListAndWatch", api.Empty())
+        watcher = asyncio.create_task(watch(stream))
+        await listed.wait()
+        idle = []
+        for _ in range(10):
+            idle.append(await asyncio.open_unix_connection(str(socket_dir / "p.sock")))
+            await idle[-1][0].readexactly(9)
+        for reader, _ in idle[:-2]:
+            assert (await reader.read()).endswith(frames.goaway(0, ErrorCode.NO_ERROR, "the server stops"))
+        with pytest.raises(RpcError, match="UNIMPLEMENTED"):
+            await Client(late, SERVICE).call("Allocate", api.AllocateRequest(), timeout=20)
+        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # who has a call keeps it
+        for _, writer in idle:
+            writer.close()
+        stream.cancel()
+        await watcher
+    await server.stop(None)
+    assert server.pot.connections == 0
 
 
 async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) -> None:
@@ -150,6 +198,7 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
         (frames.rst_stream(1, ErrorCode.INTERNAL_ERROR), Status.INTERNAL),
         (GOAWAY, Status.UNAVAILABLE),
         (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), Status.INTERNAL),
+        (frames.settings({frames.Setting.ENABLE_PUSH: 1}), Status.INTERNAL),
         (frame(frames.DATA, 0, 1, bytes(17_000)), Status.INTERNAL),
     ],
 )

@@ -89,3 +89,17 @@ def test_a_peer_whose_header_table_is_small_reads_our_headers() -> None:
     server.receive(client.data_to_send())
     server.respond(1, b"")
     assert any(isinstance(event, ResponseReceived) for event in client.receive_data(server.take()))
+
+
+def test_a_peer_may_make_its_header_table_smaller_while_an_answer_is_under_way() -> None:
+    server, client = ServerConnection(), H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    client.initiate_connection()
+    client.send_headers(1, fuzz.GRPC_REQUEST)
+    client.send_data(1, b"\0\0\0\0\0", end_stream=True)
+    server.receive(client.data_to_send())
+    server.send_message(1, b"")
+    client.receive_data(server.take())
+    client.update_settings({SettingCodes.HEADER_TABLE_SIZE: 0})
+    server.receive(client.data_to_send())
+    server.finish(1, Status.OK)
+    assert any(isinstance(event, TrailersReceived) for event in client.receive_data(server.take()))

@@ -8,6 +8,7 @@ import pytest
 
 from grpcunix.http2 import Cancelled, Limits, Pot, Request, ServerConnection, frames
 from grpcunix.http2.frames import ErrorCode, frame
+from grpcunix.status import Status
 from tests.grpcunix.http2.fuzz import GRPC_REQUEST
 
 OPENING = frames.PREFACE + frame(frames.SETTINGS, 0, 0)
@@ -67,6 +68,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "priority": lambda _: frame(frames.PRIORITY, 0, 1, bytes(5)),
     "unknown frames": lambda _: frame(99, 0, 0),
     "empty data": only_first(headers(1), data(1, b"", 0)),
+    "padding": only_first(headers(1), data(1, b"\3\0\0\0", frames.PADDED)),
     "rapid reset": open_and_reset,
     "streams": lambda number: headers(2 * number + 1),
     "continuation": only_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)),
@@ -89,13 +91,17 @@ def test_a_flood_ends_its_connection(name: str) -> None:
     assert sent < 20_000
 
 
-def test_pings_that_measure_the_line_are_paid_for_by_answers() -> None:
+@pytest.mark.parametrize("status", [Status.OK, Status.INVALID_ARGUMENT])
+def test_pings_that_measure_the_line_are_paid_for_by_answers(status: Status) -> None:
     connection = server()
     for number in range(2_000):
         stream = 2 * number + 1
         ping = frame(frames.PING, 0, 0, bytes(8))
         for event in connection.receive(headers(stream) + data(stream) + ping + frames.window_update(0, 5)):
-            connection.respond(event.stream, b"")
+            if status is Status.OK:
+                connection.respond(event.stream, b"")
+            else:
+                connection.finish(event.stream, status, "no")
         connection.take()
     assert connection.fault is None
 
@@ -146,7 +152,7 @@ def test_requests_that_never_end_are_refused_beyond_what_all_may_keep() -> None:
 
 @pytest.mark.parametrize(
     ("payload", "status"),
-    [(b"\0\0\0\0\x0b" + bytes(11), b"8"), (b"\1\0\0\0\1x", b"12"), (b"", b"13"), (OK + OK, b"13"), (b"\0\0", b"13")],
+    [(b"\0\0\0\0\x0b" + bytes(11), b"8"), (b"\1\0\0\0\1x", b"13"), (b"", b"13"), (OK + OK, b"13"), (b"\0\0", b"13")],
 )
 def test_messages_that_cannot_be_taken_have_their_status(payload: bytes, status: bytes) -> None:
     connection = server(Limits(message=10))
