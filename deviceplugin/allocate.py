@@ -27,6 +27,7 @@ from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, device_of, owner_of
 from hostdevices import Device
 from hostdevices.presence import Presence
+from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
 
@@ -137,7 +138,7 @@ class Allocator:
         for unit_id, lease in zip(unit_ids, leases, strict=True):
             if lease is None:
                 raise DeviceNotReady(
-                    f"device {_shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
+                    f"device {shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
                     " this goes on, delete the pod"
                 )
             if (device_id := device_of(unit_id)) not in found:
@@ -215,11 +216,6 @@ class Allocator:
 
 def _some(ids: Sequence[str], most: int = 5) -> str:
     """Begin a sentence about some ids; a request may carry thousands, and one of any length."""
-    named = ", ".join(map(_shown, ids[:most]))
+    named = ", ".join(map(shown, ids[:most]))
     more = f" and {len(ids) - most} more" if len(ids) > most else ""
     return f"device {named} is" if len(ids) == 1 else f"devices {named}{more} are"
-
-
-def _shown(unit_id: str, most: int = 100) -> str:
-    """Return an id for a text; no id of ours is that long."""
-    return unit_id if len(unit_id) <= most else f"{unit_id[:most]}..."

@@ -5,7 +5,10 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from hostdevices.shown import shown
 from resourceapi.objects import v1
+
+_LONGEST = 500  # characters; namespace, name and uid of a claim have at most 63, 253 and 128
 
 
 class ClaimRef(Struct, frozen=True):
@@ -16,8 +19,8 @@ class ClaimRef(Struct, frozen=True):
     uid: str
 
     def __str__(self) -> str:
-        """Return `namespace/name:uid`."""
-        return f"{self.namespace}/{self.name}:{self.uid}"
+        """Return `namespace/name:uid`, as much of it as a valid claim can have."""
+        return shown(f"{self.namespace}/{self.name}:{self.uid}", _LONGEST)
 
 
 class PreparedDevice(Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpcunix.http2.messages import decode_details, encode_details
 from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
@@ -72,7 +73,7 @@ def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
         try:
             return await method.behaviour(method.read(request), context)
         except RpcError as error:
-            await context.abort(_CODES[error.code], error.details)
+            await context.abort(_CODES[error.code], _short(error.details))
 
     return behaviour
 
@@ -84,9 +85,14 @@ def _streaming(method: Method) -> Callable[[bytes, Any], AsyncIterator[Any]]:
                 async for answer in answers:
                     yield answer
         except RpcError as error:
-            await context.abort(_CODES[error.code], error.details)
+            await context.abort(_CODES[error.code], _short(error.details))
 
     return behaviour
+
+
+def _short(details: str) -> str:
+    """The text as it arrives where our own transport sends it: other ends refuse trailers that are too long."""
+    return decode_details(encode_details(details))
 
 
 class GrpcioChannel:

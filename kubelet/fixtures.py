@@ -115,6 +115,7 @@ class Kubelet:
     reboot = _awaited(Node.reboot)
     cut_stream = _awaited(Node.cut_stream)
     status = _called(Node.status)
+    active_pods = _called(Node.active_pods)
     capacity = _called(Node.capacity)
     allocatable = _called(Node.allocatable)
     devices = _called(Node.devices)
@@ -298,7 +299,7 @@ def kubelet(_kubelet_thread: LoopThread, kubelet_options: dict[str, Any]) -> Ite
 
 @pytest.fixture
 def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[StubFactory]:
-    """Makes stub plugins: `device_plugin_stub("example.com/x", [Device("a")])` serves and has registered."""
+    """Makes stub plugins: `device_plugin_stub("example.com/x", [Device("a")])` is registered, its devices are known."""
     made: list[Stub] = []
 
     def make(resource: str, devices: Sequence[Device] = (), **options: Any) -> Stub:
@@ -307,6 +308,8 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
             await plugin.start()
             try:
                 await plugin.register(kubelet.socket)
+                # a pod that came before the list would be admitted without devices: no scheduler is there to hold it
+                await kubelet.node.until(lambda: resource in kubelet.node.manager.state.all, SECONDS)
             except BaseException:
                 await plugin.stop()
                 raise

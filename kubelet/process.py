@@ -122,6 +122,7 @@ class KubeletProcess:
         settings, workers = self._settings, self._workers
         workers.sources.begin(late=settings.api_delay > 0)
         async with AsyncExitStack() as stack:
+            stack.callback(workers.stopped)  # last: while anything serves, the kubelet knows its pods
             await self._start_services(stack)
             self._status.begin(self.managers.devices)
             self._notify(Event("started", str(settings.directory)))

@@ -1,7 +1,8 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
-Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Device names and serial numbers
-are what somebody's hardware says: whatever a terminal or a log reader could take for its own is escaped.
+Every event may carry `resource`, `device`, `claim` and `holder` (logging's `extra`). Much of it somebody else has
+written (see `hostdevices/shown.py`): whatever is in it, an event without a traceback is one line of less than 7,000
+characters, and a traceback has at most 100 lines more.
 """
 
 import logging
@@ -11,7 +12,11 @@ from typing import Literal, TextIO
 
 import msgspec
 
+from hostdevices.shown import shown
+
 _FIELDS = ("resource", "device", "claim", "holder")
+_LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
+_TRACEBACK_LINES = 100
 LogFormat = Literal["auto", "text", "json"]
 
 
@@ -28,17 +33,12 @@ def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None =
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def escaped(text: str) -> str:
-    """Replace characters that are not printable by their escapes (`\\x1b`, `\\n`)."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        fields = "".join(f" {key}={escaped(str(value))}" for key, value in _extra(record))
-        line = f"{clock}.{int(record.msecs):03} {record.levelname.lower():7} {escaped(record.getMessage())}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        fields = "".join(f" {key}={value}" for key, value in _extra(record))
+        line = f"{clock}.{int(record.msecs):03} {record.levelname.lower():7} {_message(record)}{fields}"
+        return f"{line}\n{_traceback(self, record)}" if record.exc_info else line
 
 
 class _Json(logging.Formatter):
@@ -47,13 +47,25 @@ class _Json(logging.Formatter):
         entry = {
             "time": f"{clock}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
-            "message": escaped(record.getMessage()),
-            **{key: escaped(str(value)) for key, value in _extra(record)},
+            "message": _message(record),
+            **dict(_extra(record)),
         }
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
+            entry["traceback"] = _traceback(self, record)
         return msgspec.json.encode(entry).decode()
 
 
-def _extra(record: logging.LogRecord) -> list[tuple[str, object]]:
-    return [(field, value) for field in _FIELDS if (value := getattr(record, field, ""))]
+def _message(record: logging.LogRecord) -> str:
+    return shown(record.getMessage(), _LONGEST_MESSAGE)
+
+
+def _extra(record: logging.LogRecord) -> list[tuple[str, str]]:
+    return [(field, shown(str(value), _LONGEST_FIELD)) for field in _FIELDS if (value := getattr(record, field, ""))]
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Both ends of the traceback: where it began, and the error."""
+    assert record.exc_info
+    lines = formatter.formatException(record.exc_info).split("\n")
+    del lines[_TRACEBACK_LINES // 2 : -_TRACEBACK_LINES // 2]
+    return "\n".join(shown(line, _LONGEST_FIELD) for line in lines)

@@ -29,6 +29,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from dra_plugin.errors import DraPluginError
+from hostdevices.shown import shown
 from resourceapi.objects import DecodeError, config_for_result, parse_json, v1
 from resourceapi.objects.strict import Members, parse_members
 from resources import template
@@ -188,10 +189,10 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
         raise InvalidConfig([f"parameters: must be an object with apiVersion {API_VERSION} and kind {KIND}"])
     said = (parameters.get("apiVersion"), parameters.get("kind"))
     if said != (API_VERSION, KIND):
-        shown = " ".join(_shown(str(each)) for each in said if each is not None) or "nothing"
+        shown = " ".join(_in_event(str(each)) for each in said if each is not None) or "nothing"
         raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {shown}"])
     if twice := list(_twice(parameters, "parameters")):
-        raise InvalidConfig([f"{_shown(path)}: comes twice" for path in twice])
+        raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
     config = _converted(parameters)
     problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
     if config.sharing is not UNSET and not from_class:
@@ -211,7 +212,7 @@ def _parsed(text: bytes | str) -> Any:
         parse_json(text)
         return parse_members(text)
     except (DecodeError, RecursionError) as error:
-        raise InvalidConfig([f"parameters: {_shown(str(error))}"]) from None
+        raise InvalidConfig([f"parameters: {_in_event(str(error))}"]) from None
 
 
 def _check_form(value: Any) -> None:
@@ -230,7 +231,7 @@ def _check_form(value: Any) -> None:
     try:
         size = len(msgspec.json.encode(value))
     except (TypeError, ValueError, UnicodeError) as error:
-        raise InvalidConfig([f"parameters: not JSON: {_shown(str(error))}"]) from None
+        raise InvalidConfig([f"parameters: not JSON: {_in_event(str(error))}"]) from None
     if size > MOST_BYTES:
         raise InvalidConfig([f"parameters: {size} bytes, the limit is {MOST_BYTES}"])
 
@@ -254,18 +255,18 @@ def _converted(value: dict[str, Any]) -> DeviceConfig:
     if isinstance(env, dict):  # the library would not say which one
         wrong = [name for name, text in env.items() if not isinstance(text, str)]
         if wrong:
-            raise InvalidConfig([f"parameters.env.{_shown(str(name))}: must be text in quotes" for name in wrong])
+            raise InvalidConfig([f"parameters.env.{_in_event(str(name))}: must be text in quotes" for name in wrong])
     try:
         return msgspec.convert(value, DeviceConfig)
     except msgspec.ValidationError as error:
         found = _PLACE.fullmatch(str(error))
         words, place = (found[1], found[2]) if found else (str(error), "")
-        raise InvalidConfig([f"parameters{place}: {_shown(words)}"]) from None
+        raise InvalidConfig([f"parameters{place}: {_in_event(words)}"]) from None
 
 
 def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
     for name, text in env.items():
-        place = f"parameters.env.{_shown(name)}: "
+        place = f"parameters.env.{_in_event(name)}: "
         if not template.is_variable(name):
             yield f"{place}cannot be the name of a variable; use letters, digits and underscores"
         elif template.is_reserved(name):
@@ -274,7 +275,7 @@ def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
             yield f"{place}is not for a claim to set; ask your administrator for a DeviceClass that does"
         found = template.read(text)
         if found.unknown:
-            yield f"{place}no device has {{{_shown(found.unknown[0])}}}"
+            yield f"{place}no device has {{{_in_event(found.unknown[0])}}}"
         if found.is_unbalanced:
             yield f"{place}a brace without its other; write {{{{ or }}}} for a brace"
 
@@ -290,13 +291,13 @@ def _mount_problems(mounts: Sequence[MountConfig], allowed: Sequence[str]) -> It
         place, inside = f"parameters.mounts[{i}]", mount.container_path or mount.host_path
         for name, path in (("hostPath", mount.host_path), ("containerPath", inside)):
             if not is_plain(path) or "\0" in path:
-                yield f"{place}.{name}: {_shown(path)} is not an absolute path without empty, `.` or `..` components"
+                yield f"{place}.{name}: {_in_event(path)} is not an absolute path without empty, `.` or `..` components"
         if not any(is_below(mount.host_path, folder) for folder in allowed):
-            yield f"{place}.hostPath: {_shown(mount.host_path)} is not below any of the node's allowedMounts"
+            yield f"{place}.hostPath: {_in_event(mount.host_path)} is not below any of the node's allowedMounts"
         if is_taken(inside):
-            yield f"{place}.containerPath: nothing can be mounted at {_shown(inside)}"
+            yield f"{place}.containerPath: nothing can be mounted at {_in_event(inside)}"
         if inside in seen:
-            yield f"{place}: two mounts at {_shown(inside)}"
+            yield f"{place}: two mounts at {_in_event(inside)}"
         seen.add(inside)
 
 
@@ -317,7 +318,5 @@ def _concerns(where: v1.DeviceAllocationConfiguration, result: v1.DeviceRequestA
     return bool(config_for_result((opaque,), result))
 
 
-def _shown(text: str) -> str:
-    """Return text for an event: printable, and not as long as whoever wrote it liked."""
-    visible = "".join(x if x.isprintable() else repr(x)[1:-1] for x in text[:_LONGEST_WORDS])
-    return f"{visible}..." if len(text) > _LONGEST_WORDS else visible
+def _in_event(text: str) -> str:
+    return shown(text, _LONGEST_WORDS)

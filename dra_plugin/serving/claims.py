@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from checkpoint.holdings import ClaimName
 from dra_plugin.driver import ClaimFailed, ClaimRef
+from hostdevices.shown import shown
 from resourceapi.client import AsyncClient, ClientError, Refused
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
@@ -18,7 +19,6 @@ CLAIM_TIMEOUT = 20.0  # seconds for a claim; the kubelet gives a call 45, and pr
 WITNESS_TIMEOUT = 5.0  # seconds for what the API server says of claims that nobody on the node names
 
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and what tests call one
-_SHOWN = 80  # characters of a name that is refused
 
 Fetched: TypeAlias = v1.ResourceClaim | ClaimFailed
 
@@ -102,15 +102,11 @@ def why_malformed(ref: ClaimRef) -> str:
     """Return why this cannot be a claim's name, namespace and uid: all three end up in paths. Empty if it can."""
     if not _UID.fullmatch(ref.uid):
         rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-        return f"claim uid {_shown(ref.uid)}: {rule}"
+        return f"claim uid '{shown(ref.uid)}': {rule}"
     for what, name, complaints in (
         ("namespace", ref.namespace, dns_label(ref.namespace)),
         ("name", ref.name, dns_subdomain(ref.name)),
     ):
         if complaints:
-            return f"claim {what} {_shown(name)}: {complaints[0]}"
+            return f"claim {what} '{shown(name)}': {complaints[0]}"
     return ""
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

@@ -12,6 +12,7 @@ from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.serving.calls import ClaimCalls
 from dra_plugin.serving.health import HealthBoard
 from grpcunix import Context, Handler, RpcError, Status, handler
+from hostdevices.shown import shown
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
@@ -21,6 +22,8 @@ log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
 
+_LONGEST_REASON = 2_000  # characters of what the kubelet is told of a claim; it becomes an event, which has 1,024
+_SOME = 5  # claims that a log line names
 _MARGIN = 1.0  # seconds before the kubelet's deadline, in which words can still reach it
 
 
@@ -51,7 +54,7 @@ class DRAPlugin:
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if isinstance(outcome, ClaimFailed):
-                entry.error = outcome.reason
+                entry.error = shown(outcome.reason, _LONGEST_REASON)
             else:
                 entry.devices.extend(self._device(device) for device in outcome)
         return response
@@ -65,7 +68,7 @@ class DRAPlugin:
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if outcome is not None:
-                entry.error = outcome.reason
+                entry.error = shown(outcome.reason, _LONGEST_REASON)
         return response
 
     def _device(self, prepared: PreparedDevice) -> v1.Device:
@@ -89,5 +92,6 @@ async def _ask(verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Cont
         code, reason = Status.UNAVAILABLE, str(late)
     except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
         code, reason = Status.INTERNAL, f"{verb} resource claims: {error}"
-    log.warning("cannot %s %s: %s", verb, ", ".join(map(str, refs)), reason)
+    some = ", ".join(map(str, refs[:_SOME])) + (f" and {len(refs) - _SOME} more" if len(refs) > _SOME else "")
+    log.warning("cannot %s %s: %s", verb, some, reason)
     raise RpcError(code, reason)

@@ -60,15 +60,13 @@ class PodSources:
         self._is_late = False
         self._on_change()
 
-    def delivers(self, source: Source) -> bool:
-        """Tell whether a source names its pods now."""
-        return source == "file" or not (self._is_held or self._is_late)
+    def delivering(self) -> frozenset[Source]:
+        """The sources that name their pods now."""
+        return frozenset({"file"} if self._is_held or self._is_late else {"file", "api"})
 
-    def delivered(self) -> None:
-        """The kubelet has taken in what is delivered now."""
-        for source in ("file", "api"):
-            if self.delivers(source):
-                self._delivered.add(source)
+    def delivered(self, sources: frozenset[Source]) -> None:
+        """The kubelet has taken in all pods that these named when it began to, and only then knows them."""
+        self._delivered |= sources
 
 
 def static_pod(manifest: Pod, node_name: str) -> Pod:

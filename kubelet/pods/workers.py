@@ -48,26 +48,28 @@ class PodWorkers:
         self._first_looks: list[asyncio.Future[None]] = []
 
     async def run(self, managers: Managers) -> None:
-        """Be the sync loop of a kubelet, until cancelled; pods and their containers stay as they are then."""
+        """Be the sync loop of a kubelet, until cancelled; `stopped` has to follow."""
         self._managers = managers
         self._has_taken_in.clear()
         self._first_looks.clear()
-        try:
-            async with asyncio.TaskGroup() as workers:
-                while True:
-                    self._wake.clear()
-                    for run in list(self._runs.values()):
-                        if run.state is State.UNKNOWN and run.is_named and self.sources.delivers(run.source):
-                            await self._add(run, managers, workers)
-                    self.sources.delivered()
-                    self._end_deleted()
-                    self._has_taken_in.set()
-                    await self._wake.wait()
-        finally:
-            self._managers = None
-            for run in self._runs.values():
-                run.meet(Change.KUBELET_STOPPED)
-                answer([*run.take_asked(), *run.take_asked_end()])
+        async with asyncio.TaskGroup() as workers:
+            while True:
+                self._wake.clear()
+                sources = self.sources.delivering()  # one that comes back meanwhile has its turn next
+                for run in list(self._runs.values()):
+                    if run.state is State.UNKNOWN and run.is_named and run.source in sources:
+                        await self._add(run, managers, workers)
+                self.sources.delivered(sources)
+                self._end_deleted()
+                self._has_taken_in.set()
+                await self._wake.wait()
+
+    def stopped(self) -> None:
+        """The kubelet is gone, its sockets before it; pods and their containers stay as they are."""
+        self._managers = None
+        for run in self._runs.values():
+            run.meet(Change.KUBELET_STOPPED)
+            answer([*run.take_asked(), *run.take_asked_end()])
 
     async def taken_in(self) -> None:
         """Return when the pods that are delivered at a start are led, and those that need no driver have started."""
@@ -192,7 +194,7 @@ class PodWorkers:
         The claims of the latter wait for the DRA manager.
         """
         for run in list(self._runs.values()):
-            if not (self.sources.delivers(run.source) if run.is_named else self.sources.all_ready):
+            if not (run.source in self.sources.delivering() if run.is_named else self.sources.all_ready):
                 continue
             if run.state is State.SYNCING and run.is_deleted:
                 run.meet(Change.ENDED)

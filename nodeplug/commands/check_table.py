@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Device, Problem
+from hostdevices.shown import escaped
 from nodeplug.commands.check_leases import Prospect
 from nodeplug.config import Config
-from nodeplug.logs import escaped
 from resources.assignment import Assignment
 from resources.resource import Resource
 

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Diff, Host, scan
+from hostdevices.shown import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
 from kubelet.node import Node
@@ -175,7 +176,7 @@ class _Events:
             self._line("kubelet", " ".join(filter(None, (event.kind, event.about, event.text))))
 
     def _line(self, who: str, text: str) -> None:
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {who:8}{logs.escaped(text)}"), soft_wrap=True)
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {who:8}{escaped(text)}"), soft_wrap=True)
 
 
 def _resources(node: Node, names: Sequence[str]) -> Table:
@@ -191,7 +192,7 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
             name,
             str(capacity.get(name, 0)),
             str(allocatable.get(name, 0)),
-            logs.escaped(_named(list(devices[name]))),
+            escaped(_named(list(devices[name]))),
             ",".join(map(str, numa)) or "-",
         )
     return table
@@ -212,4 +213,4 @@ def _print_options(console: Console, options: DeviceRunContainerOptions) -> None
     }
     for what, values in parts.items():
         for value in values or ["none"]:
-            console.print(Text(f"  {what:14}{logs.escaped(value)}"))
+            console.print(Text(f"  {what:14}{escaped(value)}"))

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import AttributeValue, Device, Problem
-from nodeplug.logs import escaped
+from hostdevices.shown import escaped
 
 _LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer they get lines of their own
 _MOST_NODES = 4  # of one device in a table; `--id` shows all

@@ -21,6 +21,7 @@ from rich.table import Table
 from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
+from hostdevices.shown import shown
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from kubelet.control import Answer, ControlServer, Request, ask
@@ -51,6 +52,7 @@ _kubernetes = click.option(
     show_default=True,
     help="Behave as the kubelet of this release.",
 )
+_LONGEST_EVENT = 4_000  # characters of a line; plugins and pods call themselves what they like
 _API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
 
 
@@ -340,7 +342,7 @@ async def _print_events(node: Node) -> None:
     async for event in node.events():
         if event.kind == "status":
             continue  # `kubelet status` shows the details
-        click.echo(" ".join(filter(None, (event.kind, event.about, event.text))))
+        click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))
 
 
 def _show_devices(raw: bytes) -> KubeletFileError | None:

@@ -146,16 +146,15 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
 async def test_an_id_of_any_length_is_refused_in_a_line(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
+    unit = "\n" + "x" * 3_900_000
     requests = {
-        "Allocate": api.AllocateRequest(
-            container_requests=[api.ContainerAllocateRequest(devices_ids=["x" * 3_900_000])]
-        ),
-        "PreStartContainer": api.PreStartContainerRequest(devices_ids=["x" * 3_900_000]),
+        "Allocate": api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])]),
+        "PreStartContainer": api.PreStartContainerRequest(devices_ids=[unit]),
     }
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
-        with pytest.raises(RpcError, match=r"device x{100}\.\.\. ") as error:
+        with pytest.raises(RpcError, match=r"device \\nx{99}\.\.\. ") as error:
             await kubelet.call(method, requests[method])
         assert len(str(error.value)) < 500
         assert max(len(record.getMessage()) for record in caplog.records) < 500

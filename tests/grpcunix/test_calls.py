@@ -111,8 +111,8 @@ async def test_a_refusal_has_its_status_and_text(
         await client.call("Allocate", asking("go on"))
 
 
-async def test_a_refusal_of_any_length_arrives(socket_dir: Path, calling: Transport) -> None:
-    async with both(socket_dir, "builtin", calling) as (_, client, _, _):
+async def test_a_refusal_of_any_length_arrives(socket_dir: Path, serving: Transport, calling: Transport) -> None:
+    async with both(socket_dir, serving, calling) as (_, client, _, _):
         code, text = await refusal(client, "refuse", "ä" * 50_000)
         assert code is Status.FAILED_PRECONDITION
         assert text.startswith("ä" * 600)

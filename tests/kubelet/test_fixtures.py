@@ -20,7 +20,7 @@ R = "example.com/x"
 
 def test_a_stub_plugin(kubelet, device_plugin_stub):
     stub = device_plugin_stub(R, [Device("a"), Device("b")])
-    kubelet.until(lambda: kubelet.allocatable().get(R) == 2)
+    assert kubelet.allocatable() == {R: 2}
     assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
     stub.fail("Allocate", "no")
     assert "desc = no" in kubelet.admit(pod("q", container("c", {R: 1}))).message
@@ -84,18 +84,17 @@ class TestOptions:
 
     def test_a_kubelet_that_does_not_know_its_pods(self, kubelet, device_plugin_stub):
         stub = device_plugin_stub(R, [Device("a")])
-        kubelet.until(lambda: kubelet.allocatable().get(R) == 1)
         assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
         stub.register()  # 1.37 would refuse that
         kubelet.run_static_pod(pod("s", container("c")))
         kubelet.hold_sources()
         kubelet.restart(kill=True)
-        assert [each.metadata.name for each in kubelet.node.active_pods()] == ["s-node"]
+        assert [each.metadata.name for each in kubelet.active_pods()] == ["s-node"]
         assert kubelet.cgroup("p").is_dir()
         with pytest.raises(Exception, match="the API server is away"):
             kubelet.admit(pod("q", container("c")))
         kubelet.release_sources()
-        assert len(kubelet.node.active_pods()) == 2
+        assert len(kubelet.active_pods()) == 2
         kubelet.reboot()
         assert kubelet.status("p").reason == "UnexpectedAdmissionError"
         assert not kubelet.cgroup("p").exists()

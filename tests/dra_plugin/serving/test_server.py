@@ -143,7 +143,8 @@ async def test_a_claim_that_is_named_twice_is_one_claim(
     [
         (ClaimRef("default", "c", ""), "claim uid ''"),
         (ClaimRef("default", "c", "../../x"), "claim uid '../../x'"),
-        (ClaimRef("default", "c", "u" * 5000), "claim uid 'uuuu"),
+        (ClaimRef("default", "c", "u" * 65_536), "claim uid 'uuuu"),
+        (ClaimRef("default", "c", "\x1b\n" * 32_768), r"claim uid '\x1b\n\x1b"),
         (ClaimRef("default", "c", "uid\n"), r"claim uid 'uid\n'"),
         (ClaimRef("default", "../pods/p", "uid"), "claim name '../pods/p'"),
         (ClaimRef("default", "c?watch=1", "uid"), "claim name 'c?watch=1'"),
@@ -154,15 +155,47 @@ async def test_a_claim_that_is_named_twice_is_one_claim(
     ],
 )
 async def test_what_cannot_be_a_claim_is_refused_and_reaches_nobody(
-    ref: ClaimRef, reason: str, server: Server, kubelet: KubeletEnd, driver: SteeredDriver
+    ref: ClaimRef,
+    reason: str,
+    server: Server,
+    kubelet: KubeletEnd,
+    driver: SteeredDriver,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     good = await make_claim(server, "good")
     answers = await kubelet.prepare(ref, good)
     assert answers[ref.uid].error.startswith(reason)
-    assert len(answers[ref.uid].error) < 500
+    assert len(answers[ref.uid].error) < 1_000
+    assert answers[ref.uid].error.isprintable()
     assert answers[good.uid].error == ""
     assert (await kubelet.unprepare(ref, good))[ref.uid].startswith(reason)
     assert driver.journal[::2] == [f"prepare {good.uid}", f"unprepare {good.uid}"]
+    refused = [record for record in caplog.records if record.getMessage().startswith("claim is refused")]
+    assert len(refused) == 2
+    for record in refused:
+        text = f"{record.getMessage()} {record.__dict__['claim']}"
+        assert text.isprintable()
+        assert len(text) < 4_000
+
+
+async def test_a_reason_is_a_line_whoever_wrote_it(server: Server, kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+    claim = await make_claim(server, "one")
+    failed = ClaimFailed("the API server said:\n" + "x" * 65_536)
+    driver.answers[claim.uid] = failed
+    driver.refusals[claim.uid] = failed
+    for error in ((await kubelet.prepare(claim))[claim.uid].error, (await kubelet.unprepare(claim))[claim.uid]):
+        assert error.startswith(r"the API server said:\nxxx")
+        assert len(error) < 2_100
+
+
+async def test_a_call_that_fails_names_some_of_its_claims(
+    kubelet: KubeletEnd, driver: SteeredDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.failure = OSError("disk is full")
+    with pytest.raises(RpcError, match="disk is full"):
+        await kubelet.unprepare(*(ClaimRef("default", f"claim-{index}", f"uid-{index}") for index in range(5000)))
+    (text,) = [text for text in caplog.messages if text.startswith("cannot unprepare default/claim-0:uid-0, ")]
+    assert text.endswith("default/claim-4:uid-4 and 4995 more: unprepare resource claims: disk is full")
 
 
 async def test_a_huge_batch_is_answered_completely(kubelet: KubeletEnd, driver: SteeredDriver) -> None:

@@ -1,15 +1,17 @@
 """A kubelet hears of its pods from manifests at once, and from the API server when that answers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from checkpoint.kubelet_devices import load
-from grpcunix import Client, connect
+from grpcunix import Client, connect, is_live
 from kubelet import FakeClock, MemoryCluster, Node, NodeError, allocated_claim, container, pod
 from kubelet.devicemanager import Device
-from kubelet.stubs import DevicePluginStub, DRAPluginStub
+from kubelet.stubs import DevicePluginStub, DRAPluginStub, Gate
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_api
 from kubeletapi.podresources.v1 import api_pb2 as api
 
 R = "example.com/device"
@@ -77,6 +79,36 @@ async def test_a_kubelet_that_starts_without_its_api_server_frees_nothing(node: 
     assert await listed(node) == {"p": ["a"]}
     await node.admit(pod("q", container("c", {R: 2})))
     assert await listed(node) == {"p": ["a"], "q": ["b", "c"]}
+
+
+async def test_an_api_server_that_is_back_while_a_static_pod_is_admitted(node: Node, plugin: DevicePluginStub) -> None:
+    """It counts as heard once its pods are taken in, not when it began to answer."""
+    for name in "pq":
+        await node.admit(pod(name, container("c", {R: 1})))
+    node.sources.hold()
+    await node.restart()
+    await offer(node, plugin)
+    gate = plugin.behaviours["Allocate"] = Gate(
+        plugin_api.AllocateResponse(container_responses=[plugin_api.ContainerAllocateResponse()])
+    )
+    static = asyncio.create_task(node.run_static_pod(pod("s", container("c", {R: 1}))))
+    await plugin.until(lambda: len(plugin.called("Allocate")) == 3)
+    node.sources.release()
+    gate.open()
+    assert (await static).phase == "Running"
+    await node.until(lambda: node.sources.all_ready)
+    assert await listed(node) == {"s-node": ["c"], "p": ["a"], "q": ["b"]}
+    assert len(plugin.called("Allocate")) == 3
+
+
+async def test_a_kubelet_that_stops_knows_its_pods_to_the_end(node: Node, plugin: DevicePluginStub) -> None:
+    await node.admit(pod("p", container("c", {R: 1})))
+    stopping = asyncio.create_task(node.stop())
+    while is_live(node.pod_resources_socket):
+        assert len(node.active_pods()) == 1, "who asks now would hear that nobody has a device"
+        await asyncio.sleep(0)
+    await stopping
+    assert in_file(node) == ["a"]
 
 
 async def test_a_container_that_ends_meanwhile_waits_for_its_kubelet(node: Node, plugin: DevicePluginStub) -> None:

@@ -73,6 +73,20 @@ def test_selectors_match_within_their_estimate(expression: str, expected: bool, 
     assert cost <= estimate
 
 
+@pytest.mark.parametrize(
+    ("expression", "estimate", "cost"),
+    [
+        ("device == device", 2, 3),
+        ("dyn(device) == 1", 2, 3),
+        (f"{ATTRIBUTES}.string == device", 5, 6),
+    ],
+)
+def test_a_compared_device_costs_more_than_its_estimate(expression: str, estimate: int, cost: int) -> None:
+    """Upstream takes a device for something without size before it runs, and charges one when it does."""
+    selector = compile_selector(expression, device_environment())
+    assert (selector.max_cost, selector.evaluate_device(EVERYTHING)[1]) == (estimate, cost)
+
+
 def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_one() -> None:
     assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 2}))
     assert matches(f"{ATTRIBUTES}.count == 2", device({f"{DRIVER}/count": 2, "count": 1}))
