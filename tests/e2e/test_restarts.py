@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.allocatable import Allocatable
 from tests.e2e.conftest import DaemonProcess
-from tests.e2e.realnode import RealNode, pod
+from tests.e2e.realnode import RELEASE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
 TIMES = int(os.environ.get("NODEPLUG_E2E_TIMES", "5"))
@@ -78,7 +78,7 @@ def test_the_daemon_is_updated(node: RealNode, daemon: DaemonProcess) -> None:
             gaps.append(sum(allocatable.gaps(4, since=began)))
     show("updates", took, "from the new one's start to the old one's end")
     show("updates", gaps, "not all allocatable")
-    if node.release.tells_instances_apart:
+    if RELEASE.tells_instances_apart:
         assert not any(gaps)
     node.until(lambda: holders(daemon) == HOLDER, "the lease is the holder's", 60)
     hold(node, "goes-0")
