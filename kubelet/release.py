@@ -15,6 +15,7 @@ Version = Literal["1.34", "1.36", "1.37"]
 RESOURCE_HEALTH_STATUS = "ResourceHealthStatus"
 EXTENDED_RESOURCE = "DRAExtendedResource"
 CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
+DEVICE_TAINTS = "DRADeviceTaints"
 
 
 class Release(Struct, frozen=True, kw_only=True):
@@ -55,10 +56,14 @@ class Release(Struct, frozen=True, kw_only=True):
         """Tell whether a feature gate is on."""
         return gate in self.gates
 
+    def why_not(self, gate: str) -> str:
+        """Why what needs a feature gate cannot be tried; empty where it can."""
+        return "" if self.has(gate) else f"the feature gate {gate} is off in Kubernetes {self.version}"
+
 
 _1_37 = Release(
     version="1.37",
-    gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY}),
+    gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY, DEVICE_TAINTS}),
     tells_instances_apart=True,
     finds_owner_by_resource=True,
     hints_at_device_nodes_only=True,
@@ -75,7 +80,7 @@ _1_37 = Release(
 
 _1_36 = Release(
     version="1.36",
-    gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY}),
+    gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY, DEVICE_TAINTS}),
     tells_instances_apart=False,
     finds_owner_by_resource=False,
     hints_at_device_nodes_only=True,

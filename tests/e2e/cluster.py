@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kubelet.release import DEVICE_TAINTS
 from tests.e2e.conftest import DaemonProcess
-from tests.e2e.realnode import HOME, NODE, RealNode
+from tests.e2e.realnode import HOME, NODE, RELEASE, RealNode
 
 DRIVER = "e2e.nodeplug.dev"
 
@@ -71,6 +72,11 @@ class Cluster:
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return the published devices by name."""
         return {device["name"]: device for each in self.slices() for device in each["spec"].get("devices", ())}
+
+    def is_kept_from_claims(self, device: str) -> bool:
+        """Tell whether a device is tainted; whether it is left out, where the server drops taints."""
+        published = self.devices().get(device)
+        return bool(published and published.get("taints")) if RELEASE.has(DEVICE_TAINTS) else published is None
 
     def until_published(self, *resources: str, gone: bool = False) -> None:
         """Wait until devices of resources are published, or are not."""

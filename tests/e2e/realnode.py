@@ -18,14 +18,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import pytest
 from google.protobuf import message_factory
 
-from kubelet import RELEASES, Release
+from kubelet import RELEASES
+from kubelet.release import LATEST
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 
 T = TypeVar("T")
 FOLDER = Path(os.environ.get("NODEPLUG_REALNODE", Path(__file__).resolve().parents[3] / "shared" / "realnode"))
 KUBERNETES: str = os.environ.get("K8S", "1.36")
+RELEASE = next((each for version, each in RELEASES.items() if version == KUBERNETES), LATEST)
+"""What its Kubernetes does, and its feature gates."""
 _BUILT = Path.home() / ".cache" / ("realnode" if KUBERNETES == "1.36" else f"realnode-{KUBERNETES}")
 HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
 NODE = "realnode"
@@ -51,11 +55,6 @@ class RealNode:
 
     kubelet_dir = HOME / "run" / "kubelet"
     cdi_dir = HOME / "run" / "cdi"
-
-    @property
-    def release(self) -> Release:
-        """What its Kubernetes does, and its feature gates."""
-        return next(release for version, release in RELEASES.items() if version == KUBERNETES)
 
     def up(self, *images: Path, **settings: str) -> None:
         """Boot a fresh node, with more image files; `settings` become the scripts' environment (APISERVER_ARGS ...)."""
@@ -228,6 +227,12 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{command[-1]}: {done.stdout}{done.stderr}"
+
+
+def needs(gate: str) -> pytest.MarkDecorator:
+    """Skip a test where a feature gate is off."""
+    reason = RELEASE.why_not(gate)
+    return pytest.mark.skipif(bool(reason), reason=reason)
 
 
 def pod(name: str, command: str, resources: dict[str, int] | None = None, uid: int | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.dra_scenarios import scenario
 from tests.e2e.allocatable import Allocatable
 from tests.e2e.claims import claim, claiming, request
 from tests.e2e.conftest import IMAGE
-from tests.e2e.realnode import NODE, RealNode, pod
+from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
 DRIVER = "nodeplug.dev"
@@ -70,7 +70,7 @@ def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> No
         allocatable.until(100, steady=3.0)  # the old one has ended, too
         gap = sum(allocatable.gaps(100))
     print(f"an update of the DaemonSet: not all allocatable for {gap:.2f} s")
-    assert not (gap and node.release.tells_instances_apart)
+    assert not (gap and RELEASE.tells_instances_apart)
     node.wait_resource("nodeplug.dev/fuse", 100)
     assert node.get("pod", "ds-holder")["status"]["phase"] == "Running"
     node.delete_pod("ds-holder")

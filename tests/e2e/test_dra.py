@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from kubelet.release import CONSUMABLE_CAPACITY, DEVICE_TAINTS
 from tests.dra_scenarios import scenario
 from tests.e2e.claims import RESOURCE_API, claim, claiming, driver_config, request, template
 from tests.e2e.cluster import DRIVER, Cluster, device_classes, dra_daemon, offering
-from tests.e2e.realnode import NODE, RealNode, pod
+from tests.e2e.realnode import NODE, RealNode, needs, pod
 from tests.e2e.test_daemon import LOOP_CTL_ADD, LOOP_CTL_REMOVE
 
 pytestmark = pytest.mark.e2e
@@ -140,6 +141,7 @@ def test_two_claims_have_two_devices_and_a_third_waits(cluster: Cluster, loops: 
         cluster.running(name)
 
 
+@needs(CONSUMABLE_CAPACITY)
 @scenario(194, 232)
 def test_claims_share_a_device_up_to_its_capacity(cluster: Cluster) -> None:
     names = ("share-a", "share-b", "share-c")
@@ -188,6 +190,7 @@ def test_administrators_see_a_device_that_is_taken(cluster: Cluster) -> None:
     assert cluster.succeeded("admin", namespace="dra-admin") == "opened\n"
 
 
+@needs(DEVICE_TAINTS)
 @scenario(236, 237)
 def test_an_unplugged_device_evicts_its_pod_and_can_be_had_again_when_it_is_back(cluster: Cluster) -> None:
     plug(LOOPS[0])
@@ -265,7 +268,7 @@ def test_a_device_plugin_pod_and_a_claim_race_for_the_last_device(cluster: Clust
     if winner == "race-claim":
         node.wait_resource("e2e.example/kvm", 0)
     else:
-        node.until(lambda: cluster.devices()["misc-kvm"].get("taints"), "the device is tainted")
+        node.until(lambda: cluster.is_kept_from_claims("misc-kvm"), "claims are kept from it")
     node.delete_pod(winner)
 
 

@@ -58,7 +58,7 @@ def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
     cluster.make(claiming("claim-pod", HOLDS.format("kvm"), claims={"kvm": "has"}))
     for name in ("plugin-pod", "tun-pod", "claim-pod"):
         cluster.running(name)
-    node.until(lambda: cluster.devices().get("misc-tun", {}).get("taints"), "the device that a pod has is tainted")
+    node.until(lambda: cluster.is_kept_from_claims("misc-tun"), "claims are kept from what a pod has")
     cluster.make(claiming("waiting", HOLDS.format("net/tun"), claims={"tun": "waits"}))
     node.until_event("waiting", "FailedScheduling")
     expected = {
@@ -117,7 +117,7 @@ def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cl
     cluster.make(claiming("second", HOLDS.format("net/tun"), claims={"tun": "tun"}))
     node.until(lambda: has("pod/default/first"), "the first pod has it")
     offer("both")
-    node.until(lambda: cluster.devices().get("misc-tun", {}).get("taints"), "it is tainted while the first pod has it")
+    node.until(lambda: cluster.is_kept_from_claims("misc-tun"), "claims are kept from it while the first pod has it")
     offer("dra")
     node.wait_resource("e2e.example/tun", 0)
     node.always(lambda: has("pod/default/first"), PASSES)

@@ -10,12 +10,14 @@ import pytest
 from controlplane.scheduler import Scheduler
 from kubelet import Node
 from kubelet.dramanager import ApiCluster
+from kubelet.release import EXTENDED_RESOURCE
 from kubelet.stubs import DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
 from resourceapi.client import Client
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
+from tests.e2e.realnode import needs
 from tests.e2e.realserver import RealServer, why_not
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
@@ -93,7 +95,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) ->
 
 
 async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
-    await cluster.create(device_class(extendedResourceName="example.com/gpu"), slice_("n1", "gpu-0"), template())
+    await cluster.create(device_class(), slice_("n1", "gpu-0"), template())
     await cluster.create(pod("p", templates={"g": "t"}, restartPolicy="Never", terminationGracePeriodSeconds=0))
     running = await cluster.until_phase("p", "Running")
     conditions = {each["type"]: each["status"] for each in running["status"]["conditions"]}
@@ -107,13 +109,17 @@ async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
     await cluster.until_phase("p", "Succeeded")
     await cluster.until_deleted("resourceclaims", name)
 
+
+@needs(EXTENDED_RESOURCE)
+async def test_an_extended_resource_becomes_a_claim(cluster: Cluster) -> None:
+    await cluster.create(device_class(extendedResourceName="example.com/gpu"), slice_("n1", "gpu-0"))
     await cluster.create(pod("q", limits=[{"example.com/gpu": "1"}]))
     q = await cluster.until_phase("q", "Running")
     special = q["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     assert cluster.node.claimed_devices("q", "c0") == (f"vendor.test/gpu={special}",)
     await asyncio.to_thread(cluster.pods.delete, "q", "default")
     await cluster.until_deleted("pods", "q")
-    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[name], [special]], SECONDS)
+    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[special]], SECONDS)
 
 
 async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from kubelet.pods import Container, Pod, PodStatus
 from resourceapi.client import Client, Credentials, Refused
 from resourceapi.client.connections import Connections
 from resourceapi.objects import v1
-from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RealNode
+from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RELEASE, RealNode
 from tests.kubelet.both.world import (
     INJECTED,
     ContainerView,
@@ -44,7 +44,7 @@ class Real:
         self._pods = client.raw("v1", "pods", namespaced=True)
         self._events = client.raw("v1", "events", namespaced=True)
         self._claims = client.resource(v1.ResourceClaim)
-        self.release = node.release
+        self.release = RELEASE
         self.kubelet_folder = node.kubelet_dir
         self.cdi_folder = node.cdi_dir
 

@@ -26,9 +26,7 @@ class Scenario(Struct, frozen=True):
 
     def why_not(self, release: Release) -> str:
         """Why it cannot be played by a release; empty where it can."""
-        if not self.gate or release.has(self.gate):
-            return ""
-        return f"the feature gate {self.gate} is off in Kubernetes {release.version}"
+        return release.why_not(self.gate) if self.gate else ""
 
 
 SCENARIOS: dict[str, Scenario] = {}
