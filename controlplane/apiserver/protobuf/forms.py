@@ -93,11 +93,9 @@ def _read_time(data: bytes, *, micro: bool = False) -> str | None:
         moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
     except OverflowError:
         raise ProtobufError("year outside of range [0,9999]") from None
-    return (
-        moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-        if micro
-        else str(PLAIN[datetime].write(moment))
-    )
+    if micro:
+        return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return format_time(moment)
 
 
 def _read_quantity(data: bytes) -> str:
