@@ -6,6 +6,7 @@ Nothing is decided here that the modules behind it could decide.
 import base64
 import contextlib
 import hmac
+import itertools
 import unicodedata
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,17 +20,19 @@ from controlplane.apiserver import discovery, listing, tables
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
-    ACCEPTED,
     JSON,
     MAX_BODY,
-    YAML,
+    PROTOBUF,
+    VIEWS,
     Form,
     accepts,
     read_body,
+    read_delete_options,
     read_json,
     read_yaml,
     wanted_form,
     written,
+    written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, list_options, write_options
@@ -51,7 +54,7 @@ from controlplane.apiserver.status import (
 from controlplane.apiserver.watching import Change, watch
 from resourceapi.objects import ErrorList
 
-_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
 _OPEN_TO_ALL = (*_HEALTH, "version")
 
@@ -93,7 +96,7 @@ class Application:
         if first in _HEALTH:
             return Response("ok", media_type="text/plain")
         if steps == ["version"]:
-            return _json(request, discovery.VERSION)
+            return Response(written(discovery.VERSION, Form(pretty=True)), media_type=JSON)
         if first == "openapi":
             return self._openapi.answer(request, steps[1:])
         if first == "api":
@@ -118,18 +121,20 @@ class Application:
         if request.method != "GET":
             raise method_not_allowed()
         accept = request.headers.get("Accept", "")
-        for version in ("v2", "v2beta1"):
-            if accepts(accept, JSON, g="apidiscovery.k8s.io", v=version, **{"as": "APIGroupDiscoveryList"}):
+        for version, media_type in itertools.product(("v2", "v2beta1"), (JSON, PROTOBUF)):
+            if accepts(accept, media_type, g="apidiscovery.k8s.io", v=version, **{"as": "APIGroupDiscoveryList"}):
+                form = Form(media_type)
                 document = discovery.aggregated(self._registry, core=core, version=version)
                 tag = discovery.etag(document)
                 headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
                 if request.headers.get("If-None-Match") == tag:
                     return Response(status_code=304, headers=headers)
-                return Response(written(document, Form()), headers=headers, media_type=_DISCOVERY.format(version))
+                media_type += _DISCOVERY.format(version)
+                return Response(written(document, form), headers=headers, media_type=media_type)
         if core:
             host = request.headers.get("Host") or ""
-            return _json(request, discovery.api_versions(host))
-        return _json(request, discovery.group_list(self._registry))
+            return _answered(request, discovery.api_versions(host))
+        return _answered(request, discovery.group_list(self._registry))
 
     def _discover(self, request: Request, group: str, rest: list[str]) -> Response:
         if rest:
@@ -140,7 +145,7 @@ class Application:
             raise no_such_resource()
         if request.method != "GET":
             raise method_not_allowed()
-        return _json(request, document)
+        return _answered(request, document)
 
     async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
         if steps == ["selfsubjectaccessreviews"] and group == "authorization.k8s.io":
@@ -175,8 +180,8 @@ class Application:
                 return await self._list(request, target)
             case "POST" if not everywhere:
                 options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
-                form = self._form(request)
-                body = await self._body(request, target.kind)
+                form = self._form(request, target.kind)
+                body = await self._body(request, target)
                 outcome = self._rest.create(target, body, options, self._manager(request))
                 return await self._written(form, request, target, outcome, 201)
             case "DELETE" if not everywhere:
@@ -184,14 +189,14 @@ class Application:
         raise method_not_allowed()
 
     async def _object(self, request: Request, target: Target) -> Response:
-        form = self._form(request)
+        form = self._form(request, target.kind)
         match request.method:
             case "GET":
                 found = self._rest.get(target, request.query_params.get("resourceVersion", ""))
                 return await self._written(form, request, target, Outcome(found), 200)
             case "PUT":
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
-                body = await self._body(request, target.kind)
+                body = await self._body(request, target)
                 outcome = self._rest.update(target, body, options, self._manager(request))
                 return await self._written(form, request, target, outcome, 200)
             case "PATCH":
@@ -204,10 +209,11 @@ class Application:
         if target.kind.id == "pods" and target.subresource == "binding":
             if request.method != "POST":
                 raise method_not_allowed()
+            form = self._form(request, target.kind)
             body = read_body(await self._data(request), request.headers.get("Content-Type", ""), "Binding")
             bind(self._rest, target, body)
             await self._store.settle()
-            return _json(request, success(), 201)
+            return Response(written(success(), form), 201, media_type=form.media_type)
         if target.subresource != "status" or not target.kind.status:
             raise no_such_resource()
         if request.method not in ("GET", "PUT", "PATCH"):
@@ -221,15 +227,16 @@ class Application:
         if target.name:
             query["fieldSelector"] = f"metadata.name={target.name}"
         options = list_options(query)
-        form = self._form(request, is_list=True)
+        form = self._form(request, target.kind, is_list=True, is_watch=options.watch)
         include = request.query_params.get("includeObject", "")
         if form.view == "Table":
             tables.check_include(include)
         if options.watch:
             await self._store.settle()
             changes = await watch(self._store, target, options)
-            body = self._lines(form, target, include, changes)
-            return StreamingResponse(body, media_type=form.media_type)
+            body = self._frames(form, target, include, changes)
+            media_type = f"{PROTOBUF};stream=watch" if form.media_type == PROTOBUF else form.media_type
+            return StreamingResponse(body, media_type=media_type)
         page = listing.list_page(self._store, target, options)
         await self._store.settle()
         value = self._list_value(form, target, page.objects, page.metadata, include)
@@ -271,7 +278,7 @@ class Application:
     async def _delete_collection(self, request: Request, target: Target) -> Response:
         listed = list_options(request.query_params)
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        form = self._form(request, is_list=True)
+        form = self._form(request, target.kind, is_list=True)
         page = listing.list_page(self._store, target, listed)
         for obj in page.objects:
             metadata = obj["metadata"]
@@ -284,10 +291,9 @@ class Application:
     async def _review(self, request: Request) -> Response:
         if request.method != "POST":
             raise method_not_allowed()
-        content_type, data = request.headers.get("Content-Type", ""), await self._data(request)
-        is_readable = "protobuf" not in content_type  # what kubectl sends; the answer is the same for every question
-        question = read_body(data, content_type, "SelfSubjectAccessReview") if is_readable else {}
-        return _json(request, review(question), 201)
+        data, kind = await self._data(request), "SelfSubjectAccessReview"
+        question = read_body(data, request.headers.get("Content-Type", ""), kind, "authorization.k8s.io/v1")
+        return _answered(request, review(question), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
@@ -318,14 +324,14 @@ class Application:
             ]
         return {"kind": kind.name_of_list, "apiVersion": target.api_version, "metadata": metadata, "items": items}
 
-    async def _lines(
+    async def _frames(
         self, form: Form, target: Target, include: str, changes: AsyncIterator[Change]
     ) -> AsyncIterator[bytes]:
-        """A watch's answer, a line for each event."""
-        is_first, line_form = True, form._replace(pretty=False)
+        """A watch's answer, a line or a frame for each event."""
+        is_first = True
         async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
             async for change in stream:
-                yield written(self._event(form, target, include, change, is_first), line_form)
+                yield written_event(self._event(form, target, include, change, is_first), form)
                 is_first = False
 
     def _event(self, form: Form, target: Target, include: str, change: Change, is_first: bool) -> Plain:
@@ -347,38 +353,22 @@ class Application:
             shown = kind.rules.encode(obj, target.version)
         return {"type": change.type, "object": shown}
 
-    def _form(self, request: Request, *, is_list: bool = False) -> Form:
-        accept, agent = request.headers.get("Accept", ""), request.headers.get("User-Agent", "")
+    def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
         views: tuple[str, ...] = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
-        if is_list and "watch" in request.query_params:
-            views = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-        return wanted_form(accept, request.query_params.get("pretty"), agent, views)
+        return _form(request, VIEWS if is_watch else views, is_custom=kind.generic, is_watch=is_watch)
 
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
 
-    async def _body(self, request: Request, kind: Kind) -> Plain:
-        data = await self._data(request)
-        value = read_body(data, request.headers.get("Content-Type", ""), kind.kind)
-        return kind_checked(value, data, request.url.path, kind, self._registry)
+    async def _body(self, request: Request, target: Target) -> Plain:
+        data, kind = await self._data(request), target.kind
+        content_type = request.headers.get("Content-Type", "")
+        value = read_body(data, content_type, kind.kind, target.api_version, is_custom=kind.generic)
+        return kind_checked(value, data, target, self._registry)
 
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await self._data(request)
-        if not data:
-            return None
-        media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() or JSON
-        if media_type not in (JSON, YAML):
-            raise unsupported_media_type(ACCEPTED)
-        try:
-            value = read_yaml(data) if media_type == YAML else read_json(data)
-        except ValueError as error:
-            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-        if not isinstance(value, dict):
-            raise bad_request("couldn't get version/kind; json parse error: an object is needed")
-        if value.get("kind") not in (None, "", "DeleteOptions"):
-            where = f'for version "{value.get("apiVersion")}" in scheme "pkg/runtime/scheme.go:111"'
-            raise bad_request(f'no kind "{value["kind"]}" is registered {where}')
-        return value
+        return read_delete_options(data, request.headers.get("Content-Type", "")) if data else None
 
     async def _data(self, request: Request) -> bytes:
         pieces, size = [], 0
@@ -390,11 +380,9 @@ class Application:
         return b"".join(pieces)
 
 
-def kind_checked(value: Plain, data: bytes, path: str, kind: Kind, registry: Any) -> Plain:
+def kind_checked(value: Plain, data: bytes, target: Target, registry: Any) -> Plain:
     """A body that says what it is, as the path says; raises ApiError 400."""
-    steps = path.strip("/").split("/")
-    version = steps[1] if steps[0] == "api" else steps[2]
-    expected = kind.api_version(version)
+    kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
     for text in (api_version, name):
         if text is not None and not isinstance(text, str):
@@ -467,20 +455,21 @@ def _warned(response: Response, texts: tuple[str, ...]) -> Response:
     return response
 
 
-def _json(request: Request, value: Plain, code: int = 200) -> Response:
-    form = wanted_form("application/json", request.query_params.get("pretty"), request.headers.get("User-Agent", ""))
+def _form(request: Request, views: tuple[str, ...] = (), *, is_custom: bool = False, is_watch: bool = False) -> Form:
+    headers, pretty = request.headers, request.query_params.get("pretty")
+    accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
+    return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_watch=is_watch)
+
+
+def _answered(request: Request, value: Plain, code: int = 200) -> Response:
+    form = _form(request)
     return Response(written(value, form), code, media_type=form.media_type)
 
 
 def _refusal(request: Request, error: ApiError) -> Response:
+    """The answer that says why not; a client that takes none of its forms gets JSON to be read by people."""
     try:
-        form = wanted_form(
-            request.headers.get("Accept", ""),
-            request.query_params.get("pretty"),
-            request.headers.get("User-Agent", ""),
-        )
-        if form.view:
-            form = Form(form.media_type, pretty=True)
+        form = _form(request)
     except ApiError:
         form = Form(pretty=True)
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None

@@ -7,16 +7,24 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
+from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.protobuf import MEDIA_TYPE, CannotRead, read_protobuf
-from controlplane.apiserver.status import ApiError, bad_request, not_acceptable, unsupported_media_type
+from controlplane.apiserver.protobuf import ProtobufError
+from controlplane.apiserver.status import ApiError, bad_request, internal, not_acceptable, unsupported_media_type
 from resourceapi.objects import DecodeError, parse_json
 from resourceapi.objects.strict import Members, parse_members
 
-JSON, YAML = "application/json", "application/yaml"
-ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TYPE
+ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
+_ACCEPTED_STREAMS = f"{JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_BODY = 3 * 1024 * 1024
-_VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_DELETE_OPTIONS = "DeleteOptions"
+_SHOWN = 30
+_NO_MESSAGE = (
+    "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot be encoded to a"
+    " protobuf message"
+)
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
 
 
@@ -29,23 +37,42 @@ class Form(NamedTuple):
     pretty: bool = False
 
 
-def wanted_form(accept: str, query_pretty: str | None, user_agent: str, views: tuple[str, ...] = _VIEWS) -> Form:
-    """The first form in an Accept header that can be served; raises ApiError 406."""
+def wanted_form(
+    accept: str,
+    query_pretty: str | None,
+    user_agent: str,
+    views: tuple[str, ...] = VIEWS,
+    *,
+    is_custom: bool = False,
+    is_watch: bool = False,
+) -> Form:
+    """The first form in an Accept header that can be served; raises ApiError 406.
+
+    Custom resources have no protobuf but for their metadata, tables have none at all; there are no watches in YAML.
+    """
     pretty = user_agent.startswith(_BROWSERS) if query_pretty is None else query_pretty in ("1", "true")
     known = False
     for media_type, parameters in _clauses(accept):
         if media_type in ("*/*", "application/*"):
             media_type = JSON
-        if media_type not in (JSON, YAML):
+        if media_type not in (JSON, YAML, PROTOBUF):
             continue
         known = True
         view = parameters.get("as", "")
-        if not view:
+        stream = parameters.get("stream", "watch" if is_watch else "")
+        if stream and (stream != "watch" or media_type == YAML):
+            continue
+        if not view and not (media_type == PROTOBUF and is_custom):
             return Form(media_type, pretty=pretty)
-        if view in views and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
+        if (
+            view in views
+            and (parameters.get("g"), parameters.get("v")) in (("meta.k8s.io", "v1"), ("meta.k8s.io", "v1beta1"))
+            and not (media_type == PROTOBUF and view == "Table")
+        ):
             return Form(media_type, view, parameters["v"], pretty)
     if known:
-        raise not_acceptable(f"only the following media types are accepted: {ACCEPTED}")
+        accepted = _ACCEPTED_STREAMS if is_watch else ACCEPTED
+        raise not_acceptable(f"only the following media types are accepted: {accepted}")
     raise ApiError(406, f"406: Not Acceptable\n\nAvailable representations: {ACCEPTED}", "NotAcceptable", {})
 
 
@@ -57,8 +84,13 @@ def accepts(accept: str, media_type: str, **parameters: str) -> bool:
     )
 
 
-def written(value: Any, form: Form) -> bytes:
-    """A plain value as text."""
+def written(value: Plain, form: Form) -> bytes:
+    """An object in the form of the answer; raises ApiError 500 for one that its protobuf message cannot say."""
+    if form.media_type == PROTOBUF:
+        try:
+            return protobuf.encode(value)
+        except DecodeError as error:
+            raise internal(str(error)) from None
     if form.media_type == YAML:
         text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=2**16)
         return text.encode()
@@ -66,8 +98,18 @@ def written(value: Any, form: Form) -> bytes:
     return msgspec.json.format(text_json, indent=2) if form.pretty else text_json + b"\n"
 
 
-def read_body(data: bytes, content_type: str, kind: str) -> Plain:
-    """The object in a body; raises ApiError 400 or 415. What is null stands for an object without members."""
+def written_event(event: Plain, form: Form) -> bytes:
+    """An event of a watch, `type` and `object`: a line, or a frame of protobuf."""
+    if form.media_type == PROTOBUF:
+        return protobuf.watch_frame(event)
+    return written(event, form._replace(pretty=False))
+
+
+def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1", *, is_custom: bool = False) -> Plain:
+    """The object in a body; raises ApiError 400 or 415. What is null stands for an object without members.
+
+    `kind` and `api_version` are what is expected.
+    """
     media_type = content_type.partition(";")[0].strip().lower() or JSON
     unrecognized = f"the object provided is unrecognized (must be of type {kind})"
     if media_type == YAML:
@@ -81,11 +123,8 @@ def read_body(data: bytes, content_type: str, kind: str) -> Plain:
         except ValueError as error:
             text = f"couldn't get version/kind; json parse error: {error} ({_shown(data)})"
             raise bad_request(f"{unrecognized}: {text}") from None
-    elif media_type == MEDIA_TYPE:
-        try:
-            value = read_protobuf(data)
-        except CannotRead:
-            raise unsupported_media_type("application/json, application/yaml") from None
+    elif media_type == PROTOBUF:
+        value = _read_protobuf(data, kind, api_version, is_custom=is_custom)
     else:
         raise unsupported_media_type(ACCEPTED)
     if value is None:
@@ -96,6 +135,41 @@ def read_body(data: bytes, content_type: str, kind: str) -> Plain:
         fields = fields.replace(r"\"", '"').replace(r"\\", "\\")
         text = f"json: cannot unmarshal {found} into Go value of type struct {{ {fields} }} ({_hex(data)})"
         raise bad_request(f"{unrecognized}: couldn't get version/kind; json parse error: {text}")
+    return value
+
+
+def read_delete_options(data: bytes, content_type: str) -> Plain:
+    """The DeleteOptions in a body; raises ApiError 400 or 415."""
+    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    try:
+        if media_type == PROTOBUF:
+            value = protobuf.decode(data, "v1", _DELETE_OPTIONS)
+        elif media_type in (JSON, YAML):
+            value = read_yaml(data) if media_type == YAML else read_json(data)
+        else:
+            raise unsupported_media_type(ACCEPTED)
+    except ProtobufError as error:
+        raise bad_request(str(error)) from None
+    except ValueError as error:
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    if not isinstance(value, dict):
+        raise bad_request("couldn't get version/kind; json parse error: an object is needed")
+    if value.get("kind") not in (None, "", _DELETE_OPTIONS):
+        where = f'for version "{value.get("apiVersion")}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'no kind "{value["kind"]}" is registered {where}')
+    return value
+
+
+def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool) -> Plain:
+    """The object in a protobuf body; raises ApiError 400."""
+    try:
+        value = protobuf.decode(data, api_version, kind)
+    except ProtobufError as error:
+        shown = f"{data[:_SHOWN].hex()}{' ...' if len(data) > _SHOWN else ''}" if data else "<empty>"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({shown})") from None
+    if is_custom:
+        version = str(value["apiVersion"]).rpartition("/")[2]
+        raise bad_request(f'{value["kind"]} in version "{version}" cannot be handled as a {kind}: {_NO_MESSAGE}')
     return value
 
 

@@ -38,8 +38,8 @@ class DecodeError(ValueError):
         self.path = path
 
 
-class _Mismatch(Exception):
-    """On its way up, collecting the path from the inside out."""
+class Mismatch(Exception):
+    """A value that is not of the type `wanted` (Go's name), on its way up: `under` adds a step of the path."""
 
     def __init__(self, value: object = None, wanted: str = "", reason: str = "") -> None:
         super().__init__()
@@ -49,17 +49,19 @@ class _Mismatch(Exception):
         self.steps: list[str] = []
         self.struct = ""
 
-    def under(self, step: str) -> "_Mismatch":
+    def under(self, step: str) -> "Mismatch":
+        """The mismatch, seen from one step further out."""
         self.steps.append(step)
         return self
 
     def to_error(self, version: str) -> DecodeError:
+        """What Go says of it."""
         steps = self.steps[::-1]
         path = "".join(step if step.startswith("[") else f".{step}" for step in steps).removeprefix(".")
         if self.reason:
             return DecodeError(self.reason, path)
         found = _described(self.value)
-        if self.wanted == "int64" and found == "number":
+        if self.wanted in ("int32", "int64") and found == "number":
             found = f"number {_number(self.value)}"
         names = ".".join(step for step in steps if not step.startswith("["))
         field = f"struct field {self.struct}.{names}" if names else "value"
@@ -99,7 +101,7 @@ def from_dict(record_type: type[R], value: object, version: str = "v1") -> R:
     """
     try:
         return typing.cast("R", _kind_of(record_type).read(value))
-    except _Mismatch as mismatch:
+    except Mismatch as mismatch:
         raise mismatch.to_error(version) from None
 
 
@@ -162,8 +164,8 @@ def _unwrapped(annotation: Any) -> tuple[Any, bool]:
 def _kind_of(annotation: Any) -> _Kind:
     if annotation is Any:
         return _FREE_FORM
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
+    if annotation in PLAIN:
+        return PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:  # X | None
         inner = _kind_of(next(argument for argument in arguments if argument is not types.NoneType))
@@ -183,7 +185,7 @@ def _record_kind(record_type: type[Record]) -> _Kind:
 
     def read(value: Any) -> Record:
         if not isinstance(value, dict):
-            raise _Mismatch(value, wanted)
+            raise Mismatch(value, wanted)
         known = _by_json_name(record_type)  # not before the first use: types may refer to each other
         values: dict[str, Any] = {}
         unknown = None
@@ -191,16 +193,16 @@ def _record_kind(record_type: type[Record]) -> _Kind:
             field = known.get(json_name)
             if field is None:
                 if not isinstance(json_name, str):
-                    raise _Mismatch(reason=f"member names must be strings, not {json_name!r}")
+                    raise Mismatch(reason=f"member names must be strings, not {json_name!r}")
                 unknown = Unknown() if unknown is None else unknown
                 try:
                     unknown[json_name] = _read_free_form(item)
-                except _Mismatch as mismatch:
+                except Mismatch as mismatch:
                     raise mismatch.under(json_name) from None
             elif item is not None:
                 try:
                     values[field.name] = field.kind.read(item)
-                except _Mismatch as mismatch:
+                except Mismatch as mismatch:
                     mismatch.struct = mismatch.struct or record_type.__name__
                     raise mismatch.under(json_name) from None
         return record_type(**values, unknown_fields=unknown)
@@ -224,14 +226,14 @@ def _list_kind(item_kind: _Kind) -> _Kind:
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
-            raise _Mismatch(value, wanted)
+            raise Mismatch(value, wanted)
         if not value:
             return WrittenEmpty()
         items = []
         for index, item in enumerate(value):
             try:
                 items.append(item_kind.zero() if item is None else item_kind.read(item))
-            except _Mismatch as mismatch:
+            except Mismatch as mismatch:
                 raise mismatch.under(f"[{index}]") from None
         return tuple(items)
 
@@ -243,15 +245,15 @@ def _map_kind(item_kind: _Kind) -> _Kind:
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _Mismatch(value, wanted)
+            raise Mismatch(value, wanted)
         items = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _Mismatch(reason=f"member names must be strings, not {key!r}")
+                raise Mismatch(reason=f"member names must be strings, not {key!r}")
             try:
                 _read_str(key)
                 items[key] = item_kind.zero() if item is None else item_kind.read(item)
-            except _Mismatch as mismatch:
+            except Mismatch as mismatch:
                 raise mismatch.under(f"[{key}]") from None
         return items
 
@@ -266,55 +268,55 @@ def _read_free_form(value: Any) -> Any:
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
-        raise _Mismatch(reason="json: exceeded max depth") from None
+        raise Mismatch(reason="json: exceeded max depth") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise _Mismatch(reason=f"not JSON: {error}") from None
+        raise Mismatch(reason=f"not JSON: {error}") from None
     return value
 
 
 def _read_str(value: Any) -> str:
     if not isinstance(value, str):
-        raise _Mismatch(value, "string")
+        raise Mismatch(value, "string")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise _Mismatch(reason=f"not UTF-8: {error.reason}") from None
+            raise Mismatch(reason=f"not UTF-8: {error.reason}") from None
     return value
 
 
 def _read_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _Mismatch(value, "bool")
+        raise Mismatch(value, "bool")
     return value
 
 
 def _read_int(value: Any) -> int:
     if type(value) is not int or not _MIN_INT64 <= value <= _MAX_INT64:
-        raise _Mismatch(value, "int64")
+        raise Mismatch(value, "int64")
     return value
 
 
 def _read_quantity(value: Any) -> Quantity:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _Mismatch(reason="quantities must be strings or numbers, not " + _described(value))
+        raise Mismatch(reason="quantities must be strings or numbers, not " + _described(value))
     try:
         return Quantity.parse(value.strip() if isinstance(value, str) else _number(value))
     except QuantityError as error:
-        raise _Mismatch(reason=str(error)) from None
+        raise Mismatch(reason=str(error)) from None
 
 
 def _read_time(value: Any) -> datetime:
     if isinstance(value, datetime):  # YAML knows times
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if not isinstance(value, str):
-        raise _Mismatch(value, "string")
+        raise Mismatch(value, "string")
     try:
         if _RFC3339.fullmatch(value):
             return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         pass  # a day or an hour that does not exist
-    raise _Mismatch(reason=_time_complaint(value))
+    raise Mismatch(reason=_time_complaint(value))
 
 
 def _time_complaint(text: str) -> str:
@@ -361,10 +363,11 @@ _TIME_LAYOUT = (
     ("Z07:00", r"Z|[+-]\d\d:\d\d"),
 )
 _FREE_FORM = _Kind(_read_free_form, lambda value: value, lambda: None, "")
-_PLAIN: dict[Any, _Kind] = {
+PLAIN: dict[Any, _Kind] = {
     str: _Kind(_read_str, lambda value: value, str, "string"),
     bool: _Kind(_read_bool, lambda value: value, bool, "bool"),
     int: _Kind(_read_int, lambda value: value, int, "int64"),
     Quantity: _Kind(_read_quantity, str, lambda: Quantity.of(0), "resource.Quantity"),
     datetime: _Kind(_read_time, format_time, lambda: None, "string"),
 }
+"""How values without members are read and written; reading raises Mismatch."""

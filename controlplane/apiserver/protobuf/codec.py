@@ -1,0 +1,265 @@
+"""Between JSON-shaped values and protobuf messages, driven by the table of upstream's Go types.
+
+Writing does what upstream's generated marshallers do: fields by number, plain values always, pointers only where there
+is something, maps by key; so the bytes are those of a real server. Reading gives what Go would write in JSON.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.protobuf.forms import FORMS, Form, text_of
+from controlplane.apiserver.protobuf.messages import Field, fields_of
+from controlplane.apiserver.protobuf.wire import LENGTH, VARINT, ProtobufError, fields, read_varint, sized, tag
+from resourceapi.objects.codec import Mismatch
+
+Plain = dict[str, Any]
+_LIST, _MAP, _POINTER = "[]", "map[string]", "*"
+_PROPS = "apiextensions.k8s.io/v1.JSONSchemaProps"
+_FIRST, _SECOND = tag(1, LENGTH), tag(2, LENGTH)
+
+
+class _Step(NamedTuple):
+    """A field at work: `write` gives all its bytes, `read` its value; `absent` is what JSON has without it."""
+
+    field: Field
+    wire_type: int
+    write: Callable[[Any], bytes]
+    read: Callable[[list[Any]], Any]
+    absent: Callable[[], Any]
+
+
+def encode_message(message: str, value: Plain) -> bytes:
+    """The bytes of a message; raises DecodeError for a value that its type does not hold."""
+    try:
+        return _encode(message, value)
+    except Mismatch as mismatch:
+        raise mismatch.to_error("v1") from None
+
+
+def decode_message(message: str, data: bytes) -> Plain:
+    """The value of a message; raises ProtobufError."""
+    try:
+        return _decode(message, data)
+    except RecursionError:
+        raise ProtobufError("proto: exceeded max depth") from None
+
+
+def _encode(message: str, value: Any) -> bytes:
+    if not isinstance(value, dict):
+        raise Mismatch(value, _go_name(message))
+    written = []
+    for step in _by_number(message):
+        name = step.field.name
+        try:
+            written.append(step.write(value.get(name) if name else value))
+        except Mismatch as mismatch:
+            if not name:
+                raise
+            mismatch.struct = mismatch.struct or message.rpartition(".")[2]
+            raise mismatch.under(name) from None
+    return b"".join(written)
+
+
+def _decode(message: str, data: bytes) -> Plain:
+    found: dict[int, list[Any]] = {}
+    steps = _numbered(message)
+    for number, wire_type, item in fields(data):
+        step = steps.get(number)
+        if step is None:
+            continue
+        if wire_type == step.wire_type:
+            found.setdefault(number, []).append(item)
+        elif wire_type == LENGTH and step.wire_type == VARINT and step.field.type.startswith(_LIST):
+            found.setdefault(number, []).extend(_unpacked(item))
+        else:
+            name = step.field.name or step.field.type.rpartition(".")[2]
+            raise ProtobufError(f"proto: wrong wireType = {wire_type} for field {name[:1].upper()}{name[1:]}")
+    value: Plain = {}
+    for step in _steps(message):
+        items, (number, name, _, always) = found.get(step.field.number), step.field
+        item = step.read(items) if items else step.absent()
+        if not name:
+            value |= item
+        elif always or (items and step.field.type.startswith(_POINTER)) or item != step.absent():
+            value[name] = item
+    return value
+
+
+@functools.cache
+def _steps(message: str) -> tuple[_Step, ...]:
+    return tuple(_step(field) for field in fields_of(message))
+
+
+@functools.cache
+def _by_number(message: str) -> tuple[_Step, ...]:
+    return tuple(sorted(_steps(message), key=lambda step: step.field.number))
+
+
+@functools.cache
+def _numbered(message: str) -> dict[int, _Step]:
+    return {step.field.number: step for step in _steps(message)}
+
+
+def _step(field: Field) -> _Step:
+    for prefix, make in ((_LIST, _list_step), (_MAP, _map_step), (_POINTER, _pointer_step)):
+        if field.type.startswith(prefix):
+            return make(field, _form(field.type.removeprefix(prefix)))
+    return _plain_step(field, _form(field.type))
+
+
+def _plain_step(field: Field, form: Form) -> _Step:
+    if form.nullable:
+        return _pointer_step(field, form)
+    prefix = tag(field.number, form.wire_type)
+
+    def write(value: Any) -> bytes:
+        return prefix + form.write(form.zero() if value is None else value)
+
+    return _Step(field, form.wire_type, write, lambda items: _one(form, items), form.zero)
+
+
+def _pointer_step(field: Field, form: Form) -> _Step:
+    prefix = tag(field.number, form.wire_type)
+    return _Step(
+        field,
+        form.wire_type,
+        lambda value: b"" if value is None else prefix + form.write(value),
+        lambda items: _one(form, items),
+        lambda: None,
+    )
+
+
+def _one(form: Form, items: list[Any]) -> Any:
+    """A value that came once, as a rule."""
+    return form.read(b"".join(items) if form.merges else items[-1])
+
+
+def _list_step(field: Field, form: Form) -> _Step:
+    prefix = tag(field.number, form.wire_type)
+
+    def write(value: Any) -> bytes:
+        if value is None:
+            return b""
+        if not isinstance(value, list):
+            raise Mismatch(value, f"[]{form.wanted}")
+        written = []
+        for index, item in enumerate(value):
+            try:
+                written.append(prefix + form.write(form.zero() if item is None else item))
+            except Mismatch as mismatch:
+                raise mismatch.under(f"[{index}]") from None
+        return b"".join(written)
+
+    return _Step(field, form.wire_type, write, lambda items: [form.read(item) for item in items], lambda: None)
+
+
+def _map_step(field: Field, form: Form) -> _Step:
+    prefix, value_prefix = tag(field.number, LENGTH), tag(2, form.wire_type)
+
+    def write(value: Any) -> bytes:
+        if value is None:
+            return b""
+        if not isinstance(value, dict):
+            raise Mismatch(value, f"map[string]{form.wanted}")
+        written = []
+        for key in sorted(value):
+            item = value[key]
+            entry = _FIRST + sized(key.encode())
+            if item is not None or not form.nullable:
+                try:
+                    entry += value_prefix + form.write(form.zero() if item is None else item)
+                except Mismatch as mismatch:
+                    raise mismatch.under(f"[{key}]") from None
+            written.append(prefix + sized(entry))
+        return b"".join(written)
+
+    def read(items: list[bytes]) -> Plain:
+        result = {}
+        for entry in items:
+            parts = {number: item for number, _, item in fields(entry)}
+            key = parts.get(1, b"")
+            result[text_of(key) if isinstance(key, bytes) else ""] = form.read(parts[2]) if 2 in parts else form.zero()
+        return dict(sorted(result.items()))
+
+    return _Step(field, LENGTH, write, read, lambda: None)
+
+
+@functools.cache
+def _form(type_name: str) -> Form:
+    if type_name in FORMS:
+        return FORMS[type_name]
+    if type_name in _SCHEMA_FORMS:
+        return _SCHEMA_FORMS[type_name]
+    return Form(
+        LENGTH,
+        lambda value: sized(_encode(type_name, value)),
+        lambda data: _decode(type_name, data),
+        lambda: _decode(type_name, b""),
+        _go_name(type_name),
+        merges=True,
+    )
+
+
+def _go_name(message: str) -> str:
+    package, _, name = message.rpartition(".")
+    return f"{package.rpartition('/')[2]}.{name}"
+
+
+def _unpacked(data: Any) -> Iterable[int]:
+    at = 0
+    while at < len(data):
+        number, at = read_varint(data, at)
+        yield number
+
+
+def _write_schema(value: Any) -> bytes:
+    return sized(_encode(_PROPS, value))
+
+
+def _write_schema_or_array(value: Any) -> bytes:
+    if isinstance(value, list):
+        return sized(b"".join(_SECOND + _write_schema(item or {}) for item in value))
+    return sized(_FIRST + _write_schema(value))
+
+
+def _read_schema_or_array(data: bytes) -> Any:
+    return _schemas(data, 2) or _schema(data)
+
+
+def _write_schema_or_bool(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return sized(bytes((8, value)))
+    return sized(b"\x08\x01" + _SECOND + _write_schema(value))
+
+
+def _read_schema_or_bool(data: bytes) -> Any:
+    schemas = _schemas(data, 2)
+    return schemas[-1] if schemas else any(item for number, _, item in fields(data) if number == 1)
+
+
+def _write_schema_or_texts(value: Any) -> bytes:
+    if isinstance(value, list):
+        return sized(b"".join(_SECOND + FORMS["string"].write(item) for item in value))
+    return sized(_FIRST + _write_schema(value))
+
+
+def _read_schema_or_texts(data: bytes) -> Any:
+    texts = [text_of(item) for number, _, item in fields(data) if number == 2 and isinstance(item, bytes)]
+    return texts or _schema(data)
+
+
+def _schemas(data: bytes, wanted: int) -> list[Plain]:
+    return [_decode(_PROPS, item) for number, _, item in fields(data) if number == wanted and isinstance(item, bytes)]
+
+
+def _schema(data: bytes) -> Plain | None:
+    found = _schemas(data, 1)
+    return found[-1] if found else None
+
+
+_SCHEMA_FORMS = {
+    "SchemaOrArray": Form(LENGTH, _write_schema_or_array, _read_schema_or_array, lambda: None, ""),
+    "SchemaOrBool": Form(LENGTH, _write_schema_or_bool, _read_schema_or_bool, lambda: False, ""),
+    "SchemaOrStrings": Form(LENGTH, _write_schema_or_texts, _read_schema_or_texts, lambda: None, ""),
+}

@@ -1,0 +1,169 @@
+"""How a single value stands in a message: Go's plain types, and those that have a form of their own in JSON."""
+
+import base64
+import binascii
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controlplane.apiserver.protobuf.wire import (
+    FIXED64,
+    LENGTH,
+    VARINT,
+    ProtobufError,
+    fields,
+    signed,
+    sized,
+    tag,
+    varint,
+)
+from resourceapi.objects import DecodeError, Quantity, QuantityError, format_time, parse_json
+from resourceapi.objects.codec import PLAIN, Mismatch
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
+_ZERO = b"\0"
+"""Of no length."""
+
+
+class Form(NamedTuple):
+    """`write` gives what stands behind the tag, of a value that is not None or `zero`; it raises Mismatch.
+
+    `read` gives the value of what stood there and raises ProtobufError; `zero` is what JSON has for Go's zero value;
+    `wanted` is Go's name. What is `nullable` is left out where there is none of it. What comes twice `merges`, or else
+    the last one counts.
+    """
+
+    wire_type: int
+    write: Callable[[Any], bytes]
+    read: Callable[[Any], Any]
+    zero: Callable[[], Any]
+    wanted: str
+    nullable: bool = False
+    merges: bool = False
+
+
+def text_of(data: bytes) -> str:
+    """A string's text; Go puts a sign in the place of what is not UTF-8, too."""
+    return data.decode("utf-8", "replace")
+
+
+def _write_text(value: Any) -> bytes:
+    return sized(PLAIN[str].read(value).encode())
+
+
+def _write_int32(value: Any) -> bytes:
+    number = PLAIN[int].read(value)
+    if not -(2**31) <= number < 2**31:
+        raise Mismatch(value, "int32")
+    return varint(number)
+
+
+def _write_float(value: Any) -> bytes:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Mismatch(value, "float64")
+    return struct.pack("<d", value)
+
+
+def _write_bytes(value: Any) -> bytes:
+    try:
+        return sized(base64.b64decode(PLAIN[str].read(value), validate=True))
+    except binascii.Error:
+        raise Mismatch(reason="illegal base64 data") from None
+
+
+def _write_time(value: Any, *, micro: bool = False) -> bytes:
+    if value is None:
+        return _ZERO
+    passed: timedelta = PLAIN[datetime].read(value) - _EPOCH
+    nanos = passed.microseconds * 1000 if micro else 0
+    return sized(b"\x08" + varint(passed.days * 86400 + passed.seconds) + b"\x10" + varint(nanos))
+
+
+def _read_time(data: bytes, *, micro: bool = False) -> str | None:
+    if not data:
+        return None
+    found = {number: item for number, _, item in fields(data) if isinstance(item, int)}
+    try:
+        seconds, nanos = signed(found.get(1, 0), 64), signed(found.get(2, 0), 32)
+        moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        raise ProtobufError("year outside of range [0,9999]") from None
+    if micro:
+        return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return format_time(moment)
+
+
+def _read_quantity(data: bytes) -> str:
+    texts = [text_of(item) for number, _, item in fields(data) if number == 1 and isinstance(item, bytes)]
+    try:
+        return str(Quantity.parse(texts[-1] if texts else ""))
+    except QuantityError as error:
+        raise ProtobufError(str(error)) from None
+
+
+def _write_int_or_string(value: Any) -> bytes:
+    if isinstance(value, str):
+        return sized(b"\x08\x01\x10\x00" + _THIRD + _write_text(value))
+    return sized(b"\x08\x00\x10" + _write_int32(value) + _THIRD + _ZERO)
+
+
+def _read_int_or_string(data: bytes) -> int | str:
+    found = {number: item for number, _, item in fields(data)}
+    text, number = found.get(3, b""), found.get(2, 0)
+    if found.get(1):
+        return text_of(text) if isinstance(text, bytes) else ""
+    return signed(number, 32) if isinstance(number, int) else 0
+
+
+def _read_raw(data: bytes) -> Any:
+    raw = [item for number, _, item in fields(data) if number == 1 and isinstance(item, bytes)]
+    try:
+        return parse_json(raw[-1]) if raw and raw[-1] else None
+    except DecodeError as error:
+        raise ProtobufError(str(error)) from None
+
+
+def _write_texts(value: Any) -> bytes:
+    if not isinstance(value, list):
+        raise Mismatch(value, "[]string")
+    return sized(b"".join(_FIRST + _write_text(item) for item in value))
+
+
+def _write_int64(value: Any) -> bytes:
+    return varint(PLAIN[int].read(value))
+
+
+def _write_quantity(value: Any) -> bytes:
+    return sized(_FIRST + _write_text(str(PLAIN[Quantity].read(value))))
+
+
+def _write_raw(value: Any) -> bytes:
+    return _ZERO if value is None else sized(_FIRST + sized(msgspec.json.encode(value)))
+
+
+def _read_texts(data: bytes) -> list[str]:
+    return [text_of(item) for number, _, item in fields(data) if number == 1 and isinstance(item, bytes)]
+
+
+_none = type(None)
+_write_micro_time, _read_micro_time = partial(_write_time, micro=True), partial(_read_time, micro=True)
+FORMS = {
+    "string": Form(LENGTH, _write_text, text_of, str, "string"),
+    "bool": Form(VARINT, lambda value: varint(PLAIN[bool].read(value)), bool, bool, "bool"),
+    "int32": Form(VARINT, _write_int32, lambda number: signed(number, 32), int, "int32"),
+    "int64": Form(VARINT, _write_int64, lambda number: signed(number, 64), int, "int64"),
+    "float64": Form(FIXED64, _write_float, lambda data: struct.unpack("<d", data)[0], float, "float64"),
+    "bytes": Form(LENGTH, _write_bytes, lambda data: base64.b64encode(data).decode(), str, "[]uint8", nullable=True),
+    "Time": Form(LENGTH, _write_time, _read_time, _none, "string"),
+    "MicroTime": Form(LENGTH, _write_micro_time, _read_micro_time, _none, "string"),
+    "Quantity": Form(LENGTH, _write_quantity, _read_quantity, lambda: "0", ""),
+    "IntOrString": Form(LENGTH, _write_int_or_string, _read_int_or_string, int, "int32"),
+    "Raw": Form(LENGTH, _write_raw, _read_raw, _none, ""),
+    "Strings": Form(LENGTH, _write_texts, _read_texts, _none, "[]string", nullable=True),
+}
+"""By the names of the table; those of CustomResourceDefinitions' schemas are in `codec`."""

@@ -1,0 +1,87 @@
+// Facts about Kubernetes' protobuf, from upstream's own Go types.
+//
+//	go run . messages > ../../controlplane/apiserver/protobuf/messages.txt
+//	go run . samples | gzip -9n > ../../tests/controlplane/apiserver/data/protobuf.jsonl.gz
+//
+// The published .proto files do not say enough: proto2's `optional` stands for Go's pointers (left out when nil) and for
+// plain values (always written, even when zero) alike, and JSON has other names in places. The types say both.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	discoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+// What the stand-in serves, by group version; each with its list where it has one.
+var kinds = []struct {
+	version schema.GroupVersion
+	names   []string
+}{
+	{metav1.SchemeGroupVersion, []string{"APIVersions", "APIGroup", "APIGroupList", "APIResourceList", "DeleteOptions",
+		"PartialObjectMetadata", "Status"}},
+	{metav1beta1.SchemeGroupVersion, []string{"PartialObjectMetadata"}},
+	{discoveryv2.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
+	{discoveryv2beta1.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
+	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret"}},
+	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview"}},
+	{apiextensionsv1.SchemeGroupVersion, []string{"CustomResourceDefinition"}},
+	{resourcev1.SchemeGroupVersion, []string{"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}},
+	{resourcev1beta2.SchemeGroupVersion, []string{"DeviceClass", "DeviceTaintRule", "ResourceClaim",
+		"ResourceClaimTemplate", "ResourceSlice"}},
+	{resourcev1beta1.SchemeGroupVersion, []string{"DeviceClass", "ResourceClaim", "ResourceClaimTemplate",
+		"ResourceSlice"}},
+	{resourcev1alpha3.SchemeGroupVersion, []string{"DeviceTaintRule"}},
+}
+
+var scheme = runtime.NewScheme()
+
+func init() {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
+		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,
+		resourcev1beta2.AddToScheme, apiextensionsv1.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
+	meta := metav1.SchemeGroupVersion
+	scheme.AddKnownTypes(meta, &metav1.APIVersions{}, &metav1.APIGroup{}, &metav1.APIGroupList{},
+		&metav1.APIResourceList{}, &metav1.DeleteOptions{}, &metav1.Status{})
+}
+
+func eachKind(do func(schema.GroupVersionKind)) {
+	for _, group := range kinds {
+		for _, name := range group.names {
+			do(group.version.WithKind(name))
+			if list := group.version.WithKind(name + "List"); scheme.Recognizes(list) && name != "APIGroup" {
+				do(list)
+			}
+		}
+	}
+}
+
+func main() {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "messages":
+		printMessages()
+	case len(os.Args) == 2 && os.Args[1] == "samples":
+		printSamples()
+	default:
+		fmt.Fprintln(os.Stderr, "usage: go run . messages|samples")
+		os.Exit(2)
+	}
+}
