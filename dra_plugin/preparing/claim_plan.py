@@ -33,6 +33,10 @@ class ClaimRefused(DraPluginError):
     """A claim's devices cannot be had as it asks for them; says which one, why, and what to do."""
 
 
+class DeviceChanged(ClaimRefused):
+    """A device is another one than at the last scan; the next one tells which."""
+
+
 class _Choice(Struct, frozen=True):
     """An allocation's result, what it names here, and what holds for it."""
 
@@ -141,7 +145,7 @@ class Planner:
         if not (result.admin_access or in_use) and not offered.device.health.healthy:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if changed := self._presence.why_changed(offered.device):
-            raise ClaimRefused(f"{where} changed since it was published: {changed}; it is tried again")
+            raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
 
     def _record(self, claim: v1.ResourceClaim, choices: Sequence[_Choice], now: float) -> Record:

@@ -311,6 +311,25 @@ async def test_while_the_server_is_away_a_lost_ledger_is_not_restored_and_no_fil
     assert await node.prepare(running) == devices
 
 
+async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_next_scan(
+    node: Node, cluster: Cluster
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await node.prepare(running)
+    await node.kubelet.stop()
+    await node.kubelet.start()
+    await node.lose()
+    node.made_up.renumber("fuse", 77)  # no scan has seen it yet
+    node.kubelet.show("pod", "running", devices)
+    new = await cluster.allocate("new", result("misc-kvm", share_id=SHARES[0]))
+    assert "it is not known yet what pods hold" in await node.refusal(new)
+    node.made_up.renumber("fuse", 0)
+    node.scan()
+    await node.prepare(new)
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
+    assert await node.prepare(running) == devices
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(
