@@ -214,8 +214,11 @@ def _leased(choice: _Choice) -> tuple[str, frozenset[str], frozenset[str]]:
     offered, nothing = choice.offered, frozenset[str]()
     if choice.is_admin:
         return offered.resource.name, nothing, nothing
-    if offered.resource.shares > 1 and not choice.result.share_id:  # allocated whole, before it was offered in shares
-        return offered.resource.name, offered.device.ids, offered.shared - offered.device.ids
+    ids = offered.device.ids
+    if choice.result.share_id:  # also where the device is offered whole today: others may have shares of it, too
+        return offered.resource.name, nothing, offered.shared | ids
+    if offered.resource.shares > 1:  # allocated whole, before it was offered in shares
+        return offered.resource.name, ids, offered.shared - ids
     return offered.resource.name, offered.exclusive, offered.shared
 
 
@@ -224,7 +227,7 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for each in choices:
         layout, resource = each.offered.layout, each.offered.resource
-        if each.is_admin or (layout is None and resource.shares == 1):
+        if each.is_admin or (layout is None and resource.shares == 1 and not each.result.share_id):
             continue
         if layout is None:
             has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
@@ -251,7 +254,7 @@ def _resets(choices: Sequence[_Choice]) -> list[Device]:
     for each in choices:
         if each.is_admin or not each.settings.reset:
             continue
-        if each.offered.resource.shares > 1 or each.offered.partition:
+        if each.offered.resource.shares > 1 or each.offered.partition or each.result.share_id:
             raise ClaimRefused(
                 f"request {each.result.request}: device {each.result.device} is shared, a reset would hit its other"
                 " holders; remove `reset` from the configuration of the class or claim"

@@ -205,8 +205,8 @@ class Preparer:
                 api=API,
                 owner=claim_owner(uid),
                 holder=claim_holder(claim.namespace, claim.name, uid),
-                exclusive=offered.exclusive,
-                shared=offered.shared,
+                exclusive=frozenset() if "/" in unit else offered.exclusive,
+                shared=offered.shared | (offered.device.ids if "/" in unit else frozenset()),
                 boot_id=self._ledger.boot_id,
                 granted_at=time.time(),
             )

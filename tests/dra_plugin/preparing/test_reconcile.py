@@ -357,6 +357,24 @@ async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_el
     await node.prepare(new)
 
 
+@pytest.mark.parametrize("over", ["", "over"])
+async def test_shares_of_a_device_that_is_offered_whole_now_are_restored_as_shares(
+    node: Node, cluster: Cluster, over: str
+) -> None:
+    running = [await cluster.allocate(f"c{n}", result("misc-kvm", share_id=SHARES[n])) for n in range(2)]
+    for number, each in enumerate(running):
+        node.kubelet.run(f"pod-{number}", each, await node.prepare(each))
+    if over:
+        await cluster.delete("c1")
+    node.resources = [resource("fuse"), resource("kvm")]
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == [f"misc-kvm/{share}" for share in SHARES[:2]]
+    assert "whole or in parts" in await node.refusal(await cluster.allocate("whole", result("misc-kvm")))
+    third = await cluster.allocate("third", result("misc-kvm", share_id=SHARES[2]))
+    assert "of 1 shares" in await node.refusal(third)  # there is one holder at a time from now on
+
+
 async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_devices(
     node: Node, cluster: Cluster
 ) -> None:

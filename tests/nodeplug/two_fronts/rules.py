@@ -108,17 +108,12 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
     """What somebody has of whom the scheduler does not know is tainted; and nothing else is."""
     published = daemon.dra.published() if daemon.dra is not None else {}
 
-    def is_shared(name: str) -> bool:
-        return device_of(name) == "misc-many" and daemon.shares > 1
-
     def takes(name: str) -> Takes:
-        return host.takes(name, "dra", is_shared=is_shared(name))
+        return host.takes(name, "dra", is_shared=device_of(name) == "misc-many" and daemon.shares > 1)
 
     def is_known(lease: Lease) -> bool:
-        name, _, share = lease.unit.partition("/")
-        if lease.api != "dra" or name not in published or bool(share) != is_shared(name):
-            return False
-        return takes(name) == _takes(host, lease)
+        name = lease.unit.partition("/")[0]
+        return lease.api == "dra" and name in published and takes(name) == _takes(host, lease)
 
     others = [_takes(host, x) for x in daemon.ledger.leases() if not is_known(x)]
     for name, device in published.items():
@@ -170,9 +165,7 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
 
 def _takes(host: LivingHost, lease: Lease) -> Takes:
     """What a lease is about; of a group, those that were in it then."""
-    # a share that was prepared while its device was offered whole has it whole
-    unit = lease.unit.partition("/")[0] if lease.exclusive else lease.unit
-    return host.takes(unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
+    return host.takes(lease.unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
 
 
 def _uid(lease: Lease) -> str:
