@@ -133,7 +133,7 @@ class Planner:
         for result in results:
             offered = self._offered(result, in_use)
             choices.append(_Choice(result, offered, configs.settings(offered.resource, result)))
-        units = {unit_of(x.result, claim.metadata.uid): _leased(x) for x in choices}
+        units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
         return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
 
@@ -210,16 +210,26 @@ def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
 
 
-def _leased(choice: _Choice) -> tuple[str, frozenset[str], frozenset[str]]:
-    offered, nothing = choice.offered, frozenset[str]()
+def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the devices that whoever has a unit has exclusively, and those of which it has a part.
+
+    A share is one also where its device is offered whole today, and the other way round. What is not offered any more
+    is known by its name alone.
+    """
+    name, _, share = unit.partition("/")
+    ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
+    if share:
+        return frozenset(), near | ids
+    if offered is None or offered.resource.shares > 1:
+        return ids, near - ids
+    return offered.exclusive, near
+
+
+def _leased(choice: _Choice, uid: str) -> tuple[str, frozenset[str], frozenset[str]]:
+    resource = choice.offered.resource.name
     if choice.is_admin:
-        return offered.resource.name, nothing, nothing
-    ids = offered.device.ids
-    if choice.result.share_id:  # also where the device is offered whole today: others may have shares of it, too
-        return offered.resource.name, nothing, offered.shared | ids
-    if offered.resource.shares > 1:  # allocated whole, before it was offered in shares
-        return offered.resource.name, ids, offered.shared - ids
-    return offered.resource.name, offered.exclusive, offered.shared
+        return resource, frozenset(), frozenset()
+    return resource, *devices_of(unit_of(choice.result, uid), choice.offered)
 
 
 def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:

@@ -330,6 +330,29 @@ async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_nex
     assert await node.prepare(running) == devices
 
 
+async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: Node, cluster: Cluster) -> None:
+    running = await cluster.allocate(
+        "running", result("misc-fuse", "one"), result("misc-kvm", "two", share_id=SHARES[0])
+    )
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    node.made_up.remove_node("fuse")
+    node.resources = [resource("fuse"), resource("kvm")]
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
+    assert "not offered on this node any more" in await node.refusal(running)  # which costs it nothing
+    assert "whole or in parts" in await node.refusal(await cluster.allocate("other", result("misc-kvm")))
+    node.made_up.renumber("fuse", 0)
+    node.scan()
+    assert "has given misc-fuse to claim/default/running" in await node.refusal(
+        await cluster.allocate("new", result("misc-fuse"))
+    )
+    assert await node.prepare(running) == devices
+    await node.unprepare(running)
+    assert (node.units(), node.files()) == ([], [])
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(

@@ -5,17 +5,20 @@ misc-many                 the same, in shares
 misc-card                 a whole through the device plugin API, two halves through DRA
 pci-...-0, -1, -2         a physical function and its two virtual ones
 tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
+nic-...-07, -08           network cards, of which the first has the node's default route: nobody must get it
 """
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hostdevices import Device, Health, Host, Scanner
 from hostdevices.readers.misc import MISC
+from hostdevices.readers.net import NIC
 from hostdevices.readers.pci import PCI
 from hostdevices.readers.tty import TTY
 from resources.assignment import Assignment, assign
@@ -26,9 +29,13 @@ from tests.nodeplug.two_fronts.disk import Disk
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
 PORTS = ("tty-0000-05-00-0", "tty-0000-06-00-0")
+CARDS = ("nic-0000-07-00-0", "nic-0000-08-00-0")
+UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
+FIXED = frozenset((*PORTS, *CARDS))
 PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
 _PCI = Path("sys/devices/pci0000:00")
 _CGROUPS = Path("sys/fs/cgroup")
+Namespace = Literal["the node's", "a pod's", "a pod's with hostPID"]
 
 
 class Takes(Struct, frozen=True):
@@ -65,14 +72,18 @@ class LivingHost:
         self.has_cgroups = has_cgroups
         self._minor = 300  # minors of before have meanings
         self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
-        self._scanner = Scanner(self.host, (MISC, PCI, TTY))
-        for folder in ("sys/bus/pci/devices", "sys/class/tty", *([_CGROUPS / "kubepods.slice"] if has_cgroups else ())):
+        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY))
+        cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
+        for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers/ice", "sys/class/tty", "sys/class/net", *cgroups):
             (root / folder).mkdir(parents=True)
         if has_cgroups:
             (root / _CGROUPS / "cgroup.controllers").touch()
         for port, name in zip(PORTS, ("ttyS4", "ttyS5"), strict=True):
             self._add_function(_address(port), {"vendor": "0x9710", "class": "0x070002"})
             self._add_port(port, name)
+        for card, name in zip(CARDS, ("eno1", "eno2"), strict=True):
+            self._add_card(card, name)
+        self.move_daemon("the node's")
         self.plug(PHYSICAL)
 
     # what it has
@@ -117,7 +128,7 @@ class LivingHost:
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None of what is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *PORTS}) if device_of(name) in self._groups else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if device_of(name) in self._groups else None
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
         """Where devices are, to compare."""
@@ -125,11 +136,11 @@ class LivingHost:
 
     def is_plugged(self, devices: Iterable[str]) -> bool:
         """Whether all of them are there."""
-        return self.plugged | {*PORTS} >= {*devices}
+        return self.plugged | FIXED >= {*devices}
 
     def is_well(self, name: str) -> bool:
         """Whether all that there is to a unit or a published device is there, and well."""
-        return all(x in self.plugged | {*PORTS} and x not in self.ill for x in self.devices_of(name))
+        return all(x in self.plugged | FIXED and x not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The numbers that open devices, now."""
@@ -190,6 +201,12 @@ class LivingHost:
             self._add_port(port, name)
             self._moved(port)
 
+    def move_daemon(self, namespace: Namespace) -> None:
+        """Have the daemon run in a network namespace: /proc/net is that one's, /sys is the node's in each of them."""
+        node, pod = ("eno1", "eno1", "eno2"), ("eth0", "eth0")  # who has the default route, and who there is
+        self._show_routes("proc/net", *(node if namespace == "the node's" else pod))
+        self._show_routes("proc/1/net", *(pod if namespace == "a pod's" else node))
+
     def begin_pod(self, uid: str) -> None:
         """Make a pod's cgroup, as the kubelet does before the first container starts."""
         if self.has_cgroups:
@@ -242,6 +259,23 @@ class LivingHost:
         link.unlink(missing_ok=True)
         link.symlink_to(f"../../{syspath}")
 
+    def _add_card(self, card: str, name: str) -> None:
+        address = _address(card)
+        facts, links = {"vendor": "0x8086", "class": "0x020000"}, {"driver": "../../../bus/pci/drivers/ice"}
+        self._add_function(address, facts, links)
+        folder = self._root / _PCI / address / "net" / name
+        folder.mkdir(parents=True)
+        for file, text in {"type": "1", "flags": "0x1003", "carrier": "1", "uevent": f"INTERFACE={name}"}.items():
+            (folder / file).write_text(f"{text}\n")
+        (folder / "device").symlink_to(f"../../../{address}")
+        (self._root / "sys/class/net" / name).symlink_to(f"../../../{_PCI}/{address}/net/{name}")
+
+    def _show_routes(self, folder: str, way_out: str, *names: str) -> None:
+        shown = self._root / folder
+        shown.mkdir(parents=True, exist_ok=True)
+        (shown / "dev").write_text("\n".join(["Inter-|", " face |", *(f"{x}: 0" for x in names)]))
+        (shown / "route").write_text(f"Iface Destination\n{way_out} 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0\n")
+
     def _add_function(self, address: str, facts: Mapping[str, str], links: Mapping[str, str] = {}) -> None:
         folder = self._root / _PCI / address
         folder.mkdir(parents=True)
@@ -252,6 +286,6 @@ class LivingHost:
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
 
 
-def _address(port: str) -> str:
-    domain, bus, slot, function = port.removeprefix("tty-").split("-")
+def _address(device: str) -> str:
+    _, domain, bus, slot, function = device.split("-")
     return f"{domain}:{bus}:{slot}.{function}"

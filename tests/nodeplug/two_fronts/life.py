@@ -108,6 +108,7 @@ class Life(Steps):
             raise rules.Broken("; ".join(self._defects))
         self.cluster.settle()
         rules.nobody_shares_what_is_not_shared(self.cluster)
+        rules.nobody_has_the_uplink(self.cluster)
         if self._daemon is None or self._calls is None or self._running is None:
             return
         if self._running.done():
