@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hostdevices import Device, Health, Host, Scanner
+from hostdevices import Device, Health, Host, Inventory, Scanner
 from hostdevices.readers.misc import MISC
 from hostdevices.readers.net import NIC
 from hostdevices.readers.pci import PCI
@@ -73,6 +73,8 @@ class LivingHost:
         self._minor = 300  # minors of before have meanings
         self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
         self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY))
+        self._inventory = Inventory()
+        self._tree: object = None  # what it was like when it was scanned
         cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
         for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers/ice", "sys/class/tty", "sys/class/net", *cgroups):
             (root / folder).mkdir(parents=True)
@@ -90,9 +92,11 @@ class LivingHost:
 
     def assign(self, resources: Sequence[Resource]) -> tuple[Mapping[str, Device], Assignment]:
         """What a scan finds now, and what is offered of it."""
-        inventory = self._scanner.scan()
-        devices = {i: self._judged(x) for i, x in inventory.devices.items()}
-        found = assign(replace(inventory, devices=devices), resources)
+        tree = frozenset(self.plugged), tuple(sorted(self.moves.items())), self._namespace
+        if tree != self._tree:
+            self._inventory, self._tree = self._scanner.scan(), tree
+        devices = {i: self._judged(x) for i, x in self._inventory.devices.items()}
+        found = assign(replace(self._inventory, devices=devices), resources)
         self._groups.update((x.id, x.children) for offered in found.devices.values() for x in offered if x.children)
         return devices, found
 
@@ -203,6 +207,7 @@ class LivingHost:
 
     def move_daemon(self, namespace: Namespace) -> None:
         """Have the daemon run in a network namespace: /proc/net is that one's, /sys is the node's in each of them."""
+        self._namespace = namespace
         node, pod = ("eno1", "eno1", "eno2"), ("eth0", "eth0")  # who has the default route, and who there is
         self._show_routes("proc/net", *(node if namespace == "the node's" else pod))
         self._show_routes("proc/1/net", *(pod if namespace == "a pod's" else node))
