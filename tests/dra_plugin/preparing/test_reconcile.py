@@ -197,6 +197,20 @@ async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(n
     assert (node.units(), node.files()) == ([], [])
 
 
+async def test_what_the_first_version_left_ends_like_any_claim_once_the_kubelets_file_has_named_it(
+    node: Node, cluster: Cluster
+) -> None:
+    mine = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(mine)
+    await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
+    node.kubelet.record(mine, "pod")
+    assert await is_kept(node)
+    node.kubelet.forget(mine)
+    assert await is_kept(node)  # the server wants it
+    await cluster.delete("mine")
+    assert not await is_kept(node)
+
+
 # who comes at the same time
 
 
