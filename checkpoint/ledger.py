@@ -151,6 +151,10 @@ class Ledger:
         """Return what was handed out of a resource through one API."""
         return self._book.of_resource(resource, api)
 
+    def of_device(self, device: str) -> Iterator[Lease]:
+        """Yield the leases that have a device, exclusively or shared."""
+        return self._book.of_device(device)
+
     def resources(self, api: Api) -> frozenset[str]:
         """Return the resources of which something was handed out through an API."""
         return self._book.resources(api)

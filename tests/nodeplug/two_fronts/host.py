@@ -34,6 +34,7 @@ UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
 FIXED = frozenset((*PORTS, *CARDS))
 PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
 _PCI = Path("sys/devices/pci0000:00")
+_CARD = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
 _CGROUPS = Path("sys/fs/cgroup")
 Namespace = Literal["the node's", "a pod's", "a pod's with hostPID"]
 
@@ -168,15 +169,12 @@ class LivingHost:
         """Take a device away; a physical function takes its virtual ones with it."""
         if device in VIRTUAL:
             return
-        self.plugged.discard(device)
         if device != PHYSICAL:
+            self.plugged.discard(device)
             self._made_up.remove_node(device.removeprefix("misc-"))
             return
-        for i, each in enumerate((PHYSICAL, *VIRTUAL)):
-            self.plugged.discard(each)
-            address = f"0000:3b:00.{i}"
-            (self._root / "sys/bus/pci/devices" / address).unlink()
-            shutil.rmtree(self._root / _PCI / address)
+        for each in (PHYSICAL, *sorted(self.plugged & {*VIRTUAL})):
+            self._remove_function(each)
 
     def plug(self, device: str) -> None:
         """Bring a device back, under another number."""
@@ -188,12 +186,19 @@ class LivingHost:
             self._made_up.renumber(name, self._minor)
             self._moved(device)
             return
-        self.plugged.update(VIRTUAL)
-        for i in range(3):
-            facts = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
-            if not i:
-                facts["sriov_totalvfs"] = "2"
-            self._add_function(f"0000:3b:00.{i}", facts, {"physfn": "../0000:3b:00.0"} if i else {})
+        self._add_function(_address(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
+        self.change_functions()
+
+    def change_functions(self) -> bool:
+        """Make the virtual functions where there are none, else take them away; tell whether there are now."""
+        if gone := self.plugged & {*VIRTUAL}:
+            for each in sorted(gone):
+                self._remove_function(each)
+        elif PHYSICAL in self.plugged:
+            self.plugged.update(VIRTUAL)
+            for each in VIRTUAL:
+                self._add_function(_address(each), _CARD, {"physfn": f"../{_address(PHYSICAL)}"})
+        return not self.plugged.isdisjoint(VIRTUAL)
 
     def swap_ports(self) -> None:
         """Have the two ports change places, as after a replug: each has the node of the other."""
@@ -263,6 +268,11 @@ class LivingHost:
         link = self._root / "sys/dev/char" / numbers
         link.unlink(missing_ok=True)
         link.symlink_to(f"../../{syspath}")
+
+    def _remove_function(self, device: str) -> None:
+        self.plugged.discard(device)
+        (self._root / "sys/bus/pci/devices" / _address(device)).unlink()
+        shutil.rmtree(self._root / _PCI / _address(device))
 
     def _add_card(self, card: str, name: str) -> None:
         address = _address(card)

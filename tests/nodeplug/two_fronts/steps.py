@@ -172,6 +172,13 @@ class Steps(Node):
         if devices := sorted(x for x in self._host.plugged if x.startswith("misc-")):
             self._plug_in(rng.choice(devices))
 
+    async def _functions(self, rng: random.Random) -> None:
+        """The virtual functions of a card are made, or taken away: whoever has them or the card."""
+        with self.disk.unwatched():
+            made = self._host.change_functions()
+        self.tell(f"the virtual functions are {'made' if made else 'gone'}")
+        await self._rescan(rng, 0.8)
+
     async def _swap(self, rng: random.Random) -> None:
         """The ports change places."""
         with self.disk.unwatched():
