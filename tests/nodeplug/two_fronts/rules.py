@@ -136,7 +136,10 @@ def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHos
         for device in daemon.assignment.devices[resource.name]:
             described = found.get(cdi.qualified_name(cdi.kind_of(resource.name), device.id))
             paths = [x.host_path or x.path for x in described.container_edits.device_nodes] if described else []
-            if {host.opens(x) for x in paths} != host.nodes_of(host.devices_of(device.id)):
+            leases = daemon.ledger.of_resource(resource.name, "device-plugin")
+            held = [host.members(x.unit, x.exclusive) for x in leases if device_of(x.unit) == device.id]
+            allowed = [host.nodes_of(x) for x in (host.devices_of(device.id), *held) if x is not None]
+            if {host.opens(x) for x in paths} not in allowed:  # without what has come to a group that somebody has
                 raise Broken(f"CDI: {resource.name} describes {device.id} as {paths}")
 
 
