@@ -151,6 +151,10 @@ class Ledger:
         """Return what was handed out of a resource through one API."""
         return self._book.of_resource(resource, api)
 
+    def of_device(self, device: str) -> Iterator[Lease]:
+        """Yield the leases that have a device, exclusively or shared."""
+        return self._book.of_device(device)
+
     def resources(self, api: Api) -> frozenset[str]:
         """Return the resources of which something was handed out through an API."""
         return self._book.resources(api)
@@ -176,8 +180,18 @@ class Ledger:
         self._observers.append(changed)
 
     async def known(self) -> None:
-        """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`."""
-        if self.guard is not None and not self.is_complete:
+        """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`.
+
+        Whether any were lost is known once the file can be read; until then this raises, too.
+        """
+        if self.guard is None:
+            return
+        await self._is_owned.wait()
+        try:
+            await self.load()
+        except StateLocked as error:
+            raise LedgerUnavailable(str(error)) from error
+        if not self.is_complete:
             await self.guard.before_granting()
 
     async def grant(self, wanted: Sequence[Lease], *, check: Check | None = None, guarded: bool = True) -> Change:

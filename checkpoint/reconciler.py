@@ -259,7 +259,8 @@ class Reconciler:
                 self._named.add(key)
             entry = found.holdings.entry_of(lease)
             pods = frozenset({entry.pod}) if holder and entry else found.holdings.pods_of(lease)
-            learnt.append(replace(lease, holder=holder or lease.holder, pods=pods or lease.pods))
+            holder = holder or found.holdings.claim_holder_of(lease) or lease.holder
+            learnt.append(replace(lease, holder=holder, pods=pods or lease.pods))
         with contextlib.suppress(LedgerUnavailable):  # it is tried again at the next pass
             await self._ledger.update(learnt)
 

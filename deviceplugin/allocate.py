@@ -22,6 +22,7 @@ from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from deviceplugin import container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
+from deviceplugin.peers import check_peers
 from deviceplugin.response import cdi_device, container_response
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, device_of, owner_of
@@ -95,6 +96,7 @@ class Allocator:
         """Lease units to containers, to all of them or to none; return their answers. Raises `AllocationRefused`."""
         responses: list[api.ContainerAllocateResponse] = []
         wanted: list[Lease] = []
+        given: list[Device] = []
         now = time.time()
         for unit_ids in requests:
             units = self.check(unit_ids)
@@ -102,9 +104,10 @@ class Allocator:
             named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
             responses.append(container_response(self.resource, units, named=named))
             record = self._record(responses[-1], devices)
+            given += devices
             wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
         try:
-            granted = await self._ledger.grant(wanted)
+            granted = await self._ledger.grant(wanted, check=lambda book: check_peers(given, book.of_device))
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:

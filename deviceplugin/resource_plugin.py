@@ -16,10 +16,11 @@ from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
 from deviceplugin.limits import why_too_long
+from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, owner_of, units_of
+from deviceplugin.units import API, device_of, owner_of, units_of
 from hostdevices import Device, Host
 from hostdevices.presence import Presence
 from resources.resource import Resource
@@ -78,6 +79,7 @@ class ResourcePlugin:
         self._advertised = Advertised()
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
         self._concerned: dict[str, list[Device]] = {}  # by the ids of leases that keep them from others
+        self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
         self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
         self._too_long = ""
         self.servicer = DevicePluginServicer(
@@ -109,7 +111,7 @@ class ResourcePlugin:
         self.allocator.update(units_of(self.resource, () if too_long else devices))
         self._concerned = {}
         for device in self.allocator.devices.values():
-            for i in (*device.ids, *device.parents):
+            for i in (*device.ids, *device.parents, *device.sriov_peers):
                 self._concerned.setdefault(i, []).append(device)
         self.refresh(None)
 
@@ -118,7 +120,7 @@ class ResourcePlugin:
 
         Returns whether what a runtime must find may be something else now.
         """
-        if leases is None or any(self._is_of_something_gone(lease) for lease in leases):
+        if leases is None or any(self._is_not_as_offered(lease) for lease in leases):
             self._rebuild()
             return True
         devices = {x.id: x for lease in leases for i in lease.devices for x in self._concerned.get(i, ())}
@@ -135,19 +137,30 @@ class ResourcePlugin:
     def describe(self) -> Iterator[cdi.Device]:
         """Yield what a runtime must find: the devices offered, and those that containers have, as they are now."""
         resource = self.resource
+        self._held = self._described_as_leased()
         if resource.cdi is not False:
             for device in self.allocator.devices.values():
-                if device.devnodes:
+                if device.devnodes and device.id not in self._held:
                     yield cdi_device(device, resource.permissions, resource.access)
-        described = set(self.allocator.devices)
-        leases = self._ledger.of_resource(resource.name, API) if self._gone else ()
-        for record in {lease.record: None for lease in leases}:
-            found = container_record.decode(record)
-            for seen in found.devices if found is not None and found.is_named else ():
-                held = None if seen.device.id in described else self._presence.find(seen)
-                if found is not None and held is not None and held.devnodes:
-                    described.add(held.id)
-                    yield cdi_device(held, found.permissions, found.access)
+        yield from filter(None, self._held.values())
+
+    def _described_as_leased(self) -> dict[str, cdi.Device | None]:
+        """Return how devices are described that containers have, by id, where that is not as they are offered.
+
+        They are not offered any more, or have got new members, which are nobody's yet. None: they are not there.
+        """
+        offered = self.allocator.devices if self.resource.cdi is not False else {}
+        found: dict[str, cdi.Device | None] = {}
+        is_needed = self._gone or self.resource.cdi is False or self.resource.group is not None
+        leases = self._ledger.of_resource(self.resource.name, API) if is_needed else ()
+        for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
+            for seen in record.devices if record.is_named else ():
+                device = offered.get(seen.device.id)
+                if device is None or not device.ids <= seen.device.ids:
+                    held = self._presence.find(seen)
+                    described = cdi_device(held, record.permissions, record.access) if held and held.devnodes else None
+                    found.setdefault(seen.device.id, described)
+        return found
 
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""
@@ -183,15 +196,17 @@ class ResourcePlugin:
                     self._log_change(device, before[device.id])
             self.servicer.publish()
 
-    def _is_of_something_gone(self, lease: Lease) -> bool:
+    def _is_not_as_offered(self, lease: Lease) -> bool:
         mine = lease.resource == self.resource.name and lease.api == API
-        return mine and lease.unit not in self.allocator.units
+        return mine and (lease.unit not in self.allocator.units or device_of(lease.unit) in self._held)
 
     def _why_unavailable(self, device: Device) -> str:
         """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
         owner = owner_of(self.resource, self._units(device)[0])
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
             return str(lease)
+        if (held := peer_lease(device, self._ledger.of_device)) is not None:
+            return str(held)
         if self.resource.cdi is True and device.devnodes and not self.allocator.is_described(device):
             return "its CDI spec is not written yet"
         return ""

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Set
 
+from cdi import CdiError
 from checkpoint import LeaseRefused, LedgerUnavailable
 from checkpoint.holdings import ClaimName
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_plan import DeviceChanged
 from dra_plugin.preparing.prepare import Preparer
 from dra_plugin.serving.claims import WITNESS_TIMEOUT, ApiClaims
 from resourceapi.client import ClientError, Refused
@@ -42,9 +44,9 @@ class ClaimRestorer:
                 await self._preparer.keep(claim, units)
             else:
                 await self._preparer.restore(found)
-        except LedgerUnavailable as error:
+        except (LedgerUnavailable, DeviceChanged) as error:
             return str(error)
-        except (DraPluginError, OSError) as error:
+        except (DraPluginError, CdiError, OSError) as error:
             raise LeaseRefused(str(error), "") from error
         return ""
 

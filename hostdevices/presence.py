@@ -6,9 +6,9 @@ any more (a group that the configuration does not have today) is there as long a
 
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hostdevices.device import Device
+from hostdevices.device import Device, Devnode
 from hostdevices.host import Host
 from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
 
@@ -64,6 +64,20 @@ class Presence:
     def find(self, seen: Seen) -> Device | None:
         """Return the device that was seen, as it is now; None where it is not there. A group has nobody new in it."""
         found = self._devices.get(seen.device.id)
-        if found is not None and (found.kind != "group" or found.ids <= seen.device.ids):
+        if found is None:
+            return seen.device if self.is_same(seen) else None
+        if found.kind != "group" or found.ids <= seen.device.ids:
             return found
-        return seen.device if self.is_same(seen) else None
+        return self._without_new(found, seen.device.ids)
+
+    def _without_new(self, group: Device, ids: frozenset[str]) -> Device:
+        """Return a group as it would be without the members that are not among `ids`."""
+        members = tuple(i for i in group.children if i in ids)
+        nodes = {_number(x) for i in members if i in self._devices for x in self._devices[i].devnodes}
+        return structs.replace(
+            group, children=members, devnodes=tuple(x for x in group.devnodes if _number(x) in nodes)
+        )
+
+
+def _number(node: Devnode) -> tuple[str, int, int]:
+    return node.kind, node.major, node.minor

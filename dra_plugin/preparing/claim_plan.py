@@ -33,6 +33,10 @@ class ClaimRefused(DraPluginError):
     """A claim's devices cannot be had as it asks for them; says which one, why, and what to do."""
 
 
+class DeviceChanged(ClaimRefused):
+    """A device is another one than at the last scan; the next one tells which."""
+
+
 class _Choice(Struct, frozen=True):
     """An allocation's result, what it names here, and what holds for it."""
 
@@ -129,7 +133,7 @@ class Planner:
         for result in results:
             offered = self._offered(result, in_use)
             choices.append(_Choice(result, offered, configs.settings(offered.resource, result)))
-        units = {unit_of(x.result, claim.metadata.uid): _leased(x) for x in choices}
+        units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
         return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
 
@@ -141,7 +145,7 @@ class Planner:
         if not (result.admin_access or in_use) and not offered.device.health.healthy:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if changed := self._presence.why_changed(offered.device):
-            raise ClaimRefused(f"{where} changed since it was published: {changed}; it is tried again")
+            raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
 
     def _record(self, claim: v1.ResourceClaim, choices: Sequence[_Choice], now: float) -> Record:
@@ -206,13 +210,26 @@ def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
 
 
-def _leased(choice: _Choice) -> tuple[str, frozenset[str], frozenset[str]]:
-    offered, nothing = choice.offered, frozenset[str]()
+def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the devices that whoever has a unit has exclusively, and those of which it has a part.
+
+    A share is one also where its device is offered whole today, and the other way round. What is not offered any more
+    is known by its name alone.
+    """
+    name, _, share = unit.partition("/")
+    ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
+    if share:
+        return frozenset(), near | ids
+    if offered is None or offered.resource.shares > 1:
+        return ids, near - ids
+    return offered.exclusive, near
+
+
+def _leased(choice: _Choice, uid: str) -> tuple[str, frozenset[str], frozenset[str]]:
+    resource = choice.offered.resource.name
     if choice.is_admin:
-        return offered.resource.name, nothing, nothing
-    if offered.resource.shares > 1 and not choice.result.share_id:  # allocated whole, before it was offered in shares
-        return offered.resource.name, offered.device.ids, offered.shared - offered.device.ids
-    return offered.resource.name, offered.exclusive, offered.shared
+        return resource, frozenset(), frozenset()
+    return resource, *devices_of(unit_of(choice.result, uid), choice.offered)
 
 
 def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
@@ -220,7 +237,7 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for each in choices:
         layout, resource = each.offered.layout, each.offered.resource
-        if each.is_admin or (layout is None and resource.shares == 1):
+        if each.is_admin or (layout is None and resource.shares == 1 and not each.result.share_id):
             continue
         if layout is None:
             has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
@@ -247,7 +264,7 @@ def _resets(choices: Sequence[_Choice]) -> list[Device]:
     for each in choices:
         if each.is_admin or not each.settings.reset:
             continue
-        if each.offered.resource.shares > 1 or each.offered.partition:
+        if each.offered.resource.shares > 1 or each.offered.partition or each.result.share_id:
             raise ClaimRefused(
                 f"request {each.result.request}: device {each.result.device} is shared, a reset would hit its other"
                 " holders; remove `reset` from the configuration of the class or claim"

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from cdi import CdiError
 from checkpoint import Api, CheckpointError, Lease, LeaseRefused, Ledger
@@ -37,7 +37,7 @@ from checkpoint.lease import claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_plan import Attributes, Find, Plan, Planner
+from dra_plugin.preparing.claim_plan import Attributes, DeviceChanged, Find, Plan, Planner, devices_of, unit_of
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
@@ -87,6 +87,7 @@ class Preparer:
         `find` says what is offered under a name, `attributes` what slices say of it. Mounts from device classes must
         lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims.
         """
+        self._driver = driver
         self._host = host
         self._presence = presence
         self._ledger = ledger
@@ -179,12 +180,20 @@ class Preparer:
     async def restore(self, claim: v1.ResourceClaim) -> None:
         """Lease again what a claim has and was lost, as it is: it is in use, so nothing is reset.
 
-        Raises what `prepare` says in words.
+        Raises `DeviceChanged` before the next scan, and what `prepare` says in words.
         """
-        async with self._turns.take([claim.metadata.uid]):
-            if self._ledger.of_owner(claim_owner(claim.metadata.uid)):
+        ref, results = _ref_of(claim), self._planner.results(claim)
+        async with self._turns.take([ref.uid]):
+            if self._ledger.of_owner(claim_owner(ref.uid)):
                 return
-            plan = self._planner.plan(claim, self._planner.results(claim), time.time(), in_use=True)
+            try:
+                plan = self._planner.plan(claim, results, time.time(), in_use=True)
+            except DeviceChanged:
+                raise
+            except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
+                units = [unit_of(x, ref.uid) for x in results if not x.admin_access]
+                await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
+                return
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
             text = "lease restored: a pod has the device, our record was lost"
             log.warning(text, extra={"claim": str(plan.record.claim)})
@@ -197,35 +206,37 @@ class Preparer:
         """
         uid = claim.uid or _uid_by_name(claim)
         shared = {_device_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
-        found = [(unit, self._find(_device_of(unit))) for unit in sorted(units - shared)]
-        leases = [
-            Lease(
-                resource=offered.resource.name,
+        async with self._turns.take([uid]):
+            await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), "the API server does not know it")
+
+    async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
+        """Lease what a claim has without a record of it: it cannot be prepared again as it is."""
+        refusal: LeaseRefused | None = None
+        for unit in units:  # an administrator's access looks like any: it must not cost the claim its others
+            offered = self._find(_device_of(unit))
+            exclusive, shared = devices_of(unit, offered)
+            lease = Lease(
+                resource=offered.resource.name if offered is not None else self._driver,
                 unit=unit,
                 api=API,
-                owner=claim_owner(uid),
-                holder=claim_holder(claim.namespace, claim.name, uid),
-                exclusive=offered.exclusive,
-                shared=offered.shared,
+                owner=claim_owner(claim.uid),
+                holder=claim_holder(claim.namespace, claim.name, claim.uid),
+                exclusive=exclusive,
+                shared=shared,
                 boot_id=self._ledger.boot_id,
                 granted_at=time.time(),
             )
-            for unit, offered in found
-            if offered is not None
-        ]
-        if len(leases) < len(found) or not found:
-            raise LeaseRefused(f"pods have {', '.join(sorted(units))} of it, of which not all is offered any more", "")
-        refusal: LeaseRefused | None = None
-        async with self._turns.take([uid]):
-            for lease in leases:  # an administrator's access looks like any: it must not cost the claim its others
-                try:
-                    await self._ledger.grant([lease], guarded=False)
-                except LeaseRefused as error:
-                    refusal = error
+            try:
+                await self._ledger.grant([lease], guarded=False)
+            except LeaseRefused as error:
+                refusal = error
         if refusal is not None:
             raise refusal
-        text = "lease restored: pods have devices of a claim that the API server does not know, our record was lost"
-        log.warning(text, extra={"claim": f"{claim.namespace}/{claim.name}"})
+        log.warning(
+            "lease restored without its record, which was lost; pods have devices of the claim: %s",
+            why,
+            extra={"claim": f"{claim.namespace}/{claim.name}"},
+        )
 
     async def end(self, claim: ClaimName, unless_answered_since: float) -> None:
         """Unprepare a claim that is over, unless somebody works for it, or was answered since then."""
@@ -267,7 +278,7 @@ class Preparer:
             return await self._in_thread(self._files.sync, idle, kept)
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
-        ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        ref = _ref_of(claim)
         outcome = await self._outcome_of(ref, "prepared", self._ready(claim, ref))
         if not isinstance(outcome, ClaimFailed):
             log.info("claim is prepared", extra={"claim": str(ref), "device": ",".join(x.device for x in outcome)})
@@ -319,7 +330,8 @@ class Preparer:
         is_done = all(lease.phase == "done" for lease in leases)
         if record is not None and is_done and record.answers(claim, results):
             return record, leases
-        await self._undo(ref)  # half done, or what the claim had before it was allocated again
+        if any(lease.record for lease in leases):  # or pods have it, and what is not prepared must not cost them that
+            await self._undo(ref)  # half done, or what the claim had before it was allocated again
         return None, ()
 
     async def _carry_out(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
@@ -335,9 +347,9 @@ class Preparer:
             self._described[claim.uid] = self._where(plan.record)
             done = plan.leases("done", boot_id, time.time())
             await self._ledger.grant(done, check=check)
-            if before is not None:  # a device may belong to another resource now
-                kept = {lease.key for lease in done}
-                await self._ledger.end(x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept)
+            kept = {lease.key for lease in done}  # a device may belong to another resource now
+            if old := [x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept]:
+                await self._ledger.end(old)
         except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
             await self._put_back(claim, before)
             raise
@@ -416,6 +428,10 @@ class Preparer:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _ref_of(claim: v1.ResourceClaim) -> ClaimRef:
+    return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
 
 def _ref(lease: Lease) -> ClaimRef:

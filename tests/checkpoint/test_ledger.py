@@ -219,6 +219,23 @@ async def test_a_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path
     await ledger.close()
 
 
+async def test_a_file_that_could_not_be_read_at_first_and_was_lost_grants_nothing_before_it_is_complete(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    state.write_text("a disk that is not mounted")
+    ledger = await opened(state)
+    ledger.guard = guard = Guard(ledger)
+    with pytest.raises(LedgerUnavailable, match=str(state)):
+        await ledger.grant([lease("a")])
+    state.unlink()
+    with pytest.raises(LedgerUnavailable, match="not known yet"):
+        await ledger.grant([lease("a")])
+    await ledger.grant([lease("a")])
+    assert guard.asked == ["granting", "granting"]
+    await ledger.close()
+
+
 async def test_who_observes_hears_which_leases_ended_and_began(ledger: Ledger) -> None:
     heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
     ledger.observe(heard.put_nowait)

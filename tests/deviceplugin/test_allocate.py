@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from hostdevices import Health
 from hostdevices.readers import paths_reader
 from hostdevices.scan import scan
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.assignment import assign
 from resources.resource import Mount, NodeAccess, Resource
-from resources.selector import Kinds
+from resources.selector import Ids, Kinds
 from resources.selector import Paths as PathsSelector
 from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
+from tests.hostdevices.tree import Tree
 
 
 async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocateResponse:
@@ -35,6 +38,11 @@ async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
     with pytest.raises(RpcError) as error:
         await allocate(kubelet, *unit_ids)
     return error.value.code, error.value.details
+
+
+async def until_listed(kubelet: KubeletEnd, health: Mapping[str, str]) -> None:
+    while {x.ID: x.health for x in await kubelet.lists.get()} != health:
+        pass
 
 
 async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: StartPlugins, paths: Paths) -> None:
@@ -209,6 +217,29 @@ async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths
         assert "example.com/other (dra) has given misc-fuse to claim/default/u1/u1" in text
         await ledger.end(ledger.leases())
         await allocate(kubelet, "misc-fuse")
+
+
+async def test_a_virtual_function_that_is_made_under_a_claim_for_its_card_is_no_pods(
+    start: StartPlugins, paths: Paths, ledger: Ledger, made_up: MadeUpHost
+) -> None:
+    """The claim's lease names the functions that there were."""
+    tree = Tree(made_up.root)
+    card = tree.pci("0000:3b:00.0", pci_class="020000", sriov_totalvfs=2)
+    await ledger.grant([claimed("pci-0000-3b-00-0", "whole")])
+    tree.virtual_function(card, "0000:3b:00.1", 0, pci_class="020000")
+    virtual = resource("virtual", selector=Ids(("pci-0000-3b-00-1",)))
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([virtual])
+        side.update(assign(scan(made_up.host), [virtual]).devices)
+        await until_listed(kubelet, {"pci-0000-3b-00-1": "Unhealthy"})
+        code, text = await refusal(kubelet, "pci-0000-3b-00-1")
+        assert (code, "has given pci-0000-3b-00-0 to claim/default/whole" in text) == (Status.FAILED_PRECONDITION, True)
+        await ledger.end(ledger.leases())
+        await ledger.grant([claimed("pci-0000-3b-00-0/s", "part", exclusive="", shared="pci-0000-3b-00-0")])
+        assert "has given pci-0000-3b-00-0/s to" in (await refusal(kubelet, "pci-0000-3b-00-1"))[1]
+        await ledger.end(ledger.leases())
+        await until_listed(kubelet, {"pci-0000-3b-00-1": "Healthy"})
+        await allocate(kubelet, "pci-0000-3b-00-1")
 
 
 async def test_a_request_for_several_containers_is_granted_as_a_whole_or_not_at_all(

@@ -4,8 +4,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+import cdi
 from checkpoint import LeaseRefused, Ledger
+from deviceplugin import Paths
 from hostdevices.scan import scan
 from kubelet.node import Node
 from resources.assignment import assign
@@ -203,6 +206,32 @@ async def test_members_of_a_former_group_are_given_out_once_its_pod_has_ended(
     await ends(node, side, ledger, "a")
     await offered(node, FUSE)
     await offered(node, KVM)
+
+
+async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_that_had_it_without(
+    configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
+) -> None:
+    """A container that starts again is given the name: it would open what somebody else may have."""
+    members = (PathMember("/dev/fuse"), PathMember("/dev/kvm", optional=True))
+    pair = replace(PAIR, group=PathSet(members), cdi=True)
+    made_up.remove_node("kvm")
+    side = await configure(pair, resource("tun"))
+    await offered(node, OTHER)
+    await node.admit(pod("a", OTHER))
+
+    def described(kind: str) -> list[str]:
+        specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
+        return [
+            x.path for each in specs if each.kind == kind for y in each.devices for x in y.container_edits.device_nodes
+        ]
+
+    made_up.renumber("kvm", 1)
+    made_up.add("tun", 7)
+    side.update(assign(scan(made_up.host), side.resources).devices)
+    await until(lambda: described("example.com/tun") == ["/dev/tun"])  # specs are written together
+    assert described(OTHER) == ["/dev/fuse"]
+    await ends(node, side, ledger, "a")
+    await until(lambda: described(OTHER) == ["/dev/fuse", "/dev/kvm"])
 
 
 async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(

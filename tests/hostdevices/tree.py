@@ -18,7 +18,7 @@ class Tree:
         self.root = root
         self._minor = 0
         for folder in ("sys/devices", "proc", "dev"):
-            (root / folder).mkdir(parents=True)
+            (root / folder).mkdir(parents=True, exist_ok=True)
 
     @property
     def host(self) -> Host:

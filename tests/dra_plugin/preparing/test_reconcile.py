@@ -197,6 +197,20 @@ async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(n
     assert (node.units(), node.files()) == ([], [])
 
 
+async def test_what_the_first_version_left_ends_like_any_claim_once_the_kubelets_file_has_named_it(
+    node: Node, cluster: Cluster
+) -> None:
+    mine = await cluster.allocate("mine", result("misc-fuse"))
+    await node.prepare(mine)
+    await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
+    node.kubelet.record(mine, "pod")
+    assert await is_kept(node)
+    node.kubelet.forget(mine)
+    assert await is_kept(node)  # the server wants it
+    await cluster.delete("mine")
+    assert not await is_kept(node)
+
+
 # who comes at the same time
 
 
@@ -311,6 +325,48 @@ async def test_while_the_server_is_away_a_lost_ledger_is_not_restored_and_no_fil
     assert await node.prepare(running) == devices
 
 
+async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_next_scan(
+    node: Node, cluster: Cluster
+) -> None:
+    running = await cluster.allocate("running", result("misc-fuse"))
+    devices = await node.prepare(running)
+    await node.kubelet.stop()
+    await node.kubelet.start()
+    await node.lose()
+    node.made_up.renumber("fuse", 77)  # no scan has seen it yet
+    node.kubelet.show("pod", "running", devices)
+    new = await cluster.allocate("new", result("misc-kvm", share_id=SHARES[0]))
+    assert "it is not known yet what pods hold" in await node.refusal(new)
+    node.made_up.renumber("fuse", 0)
+    node.scan()
+    await node.prepare(new)
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
+    assert await node.prepare(running) == devices
+
+
+async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: Node, cluster: Cluster) -> None:
+    running = await cluster.allocate(
+        "running", result("misc-fuse", "one"), result("misc-kvm", "two", share_id=SHARES[0])
+    )
+    devices = await node.prepare(running)
+    node.kubelet.run("pod", running, devices)
+    node.made_up.remove_node("fuse")
+    node.resources = [resource("fuse"), resource("kvm")]
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
+    assert "not offered on this node any more" in await node.refusal(running)  # which costs it nothing
+    assert "whole or in parts" in await node.refusal(await cluster.allocate("other", result("misc-kvm")))
+    node.made_up.renumber("fuse", 0)
+    node.scan()
+    assert "has given misc-fuse to claim/default/running" in await node.refusal(
+        await cluster.allocate("new", result("misc-fuse"))
+    )
+    assert await node.prepare(running) == devices
+    await node.unprepare(running)
+    assert (node.units(), node.files()) == ([], [])
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated"])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(
@@ -336,6 +392,24 @@ async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_el
         await node.unprepare(running)
     assert node.units() == []
     await node.prepare(new)
+
+
+@pytest.mark.parametrize("over", ["", "over"])
+async def test_shares_of_a_device_that_is_offered_whole_now_are_restored_as_shares(
+    node: Node, cluster: Cluster, over: str
+) -> None:
+    running = [await cluster.allocate(f"c{n}", result("misc-kvm", share_id=SHARES[n])) for n in range(2)]
+    for number, each in enumerate(running):
+        node.kubelet.run(f"pod-{number}", each, await node.prepare(each))
+    if over:
+        await cluster.delete("c1")
+    node.resources = [resource("fuse"), resource("kvm")]
+    await node.lose()
+    await node.reconcile()
+    assert node.units() == [f"misc-kvm/{share}" for share in SHARES[:2]]
+    assert "whole or in parts" in await node.refusal(await cluster.allocate("whole", result("misc-kvm")))
+    third = await cluster.allocate("third", result("misc-kvm", share_id=SHARES[2]))
+    assert "of 1 shares" in await node.refusal(third)  # there is one holder at a time from now on
 
 
 async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_devices(

@@ -159,8 +159,7 @@ class Calls:
             self._tell(f"{pod.name} does not start: {refusal}")
             return
         self.figures["containers"] += 1
-        groups = frozenset[str]().union(*map(self._host.devices_of, container.units))  # its name is that of today's
-        container.opened = self._opened(pod.name, opened, container.devices | groups)
+        container.opened = self._opened(pod.name, opened, container.devices)
 
     def _opened(self, who: str, opened: frozenset[str], devices: frozenset[str]) -> frozenset[str]:
         """Return which devices are opened, which must be among those that were given."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from resources.groups import SameAttribute
 from resources.resource import Api, CdiPolicy, DraOptions, Partition, Resource
 from resources.selector import Ids
-from tests.nodeplug.two_fronts.host import PHYSICAL, PORTS, VIRTUAL
+from tests.nodeplug.two_fronts.host import CARDS, PHYSICAL, PORTS, UPLINK, VIRTUAL
 
 _HALVES = DraOptions(
     counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
@@ -37,6 +37,7 @@ def configuration(rng: random.Random) -> list[Resource]:
         resource("shared", "misc-many", shares=rng.choice(_SHARES)),
         resource("card", "misc-card", dra=_HALVES if rng.random() < 0.7 else DraOptions()),
         resource("ports", *PORTS),
+        resource("cards", *sorted({*CARDS} | UPLINK)),
         resource("physical", PHYSICAL),
         resource("virtual", VIRTUAL[0][:-1] + "[12]"),
     ]

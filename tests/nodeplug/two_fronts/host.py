@@ -5,17 +5,20 @@ misc-many                 the same, in shares
 misc-card                 a whole through the device plugin API, two halves through DRA
 pci-...-0, -1, -2         a physical function and its two virtual ones
 tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
+nic-...-07, -08           network cards, of which the first has the node's default route: nobody must get it
 """
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hostdevices import Device, Health, Host, Scanner
+from hostdevices import Device, Health, Host, Inventory, Scanner
 from hostdevices.readers.misc import MISC
+from hostdevices.readers.net import NIC
 from hostdevices.readers.pci import PCI
 from hostdevices.readers.tty import TTY
 from resources.assignment import Assignment, assign
@@ -26,9 +29,14 @@ from tests.nodeplug.two_fronts.disk import Disk
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
 PORTS = ("tty-0000-05-00-0", "tty-0000-06-00-0")
+CARDS = ("nic-0000-07-00-0", "nic-0000-08-00-0")
+UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
+FIXED = frozenset((*PORTS, *CARDS))
 PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
 _PCI = Path("sys/devices/pci0000:00")
+_CARD = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
 _CGROUPS = Path("sys/fs/cgroup")
+Namespace = Literal["the node's", "a pod's", "a pod's with hostPID"]
 
 
 class Takes(Struct, frozen=True):
@@ -65,23 +73,31 @@ class LivingHost:
         self.has_cgroups = has_cgroups
         self._minor = 300  # minors of before have meanings
         self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
-        self._scanner = Scanner(self.host, (MISC, PCI, TTY))
-        for folder in ("sys/bus/pci/devices", "sys/class/tty", *([_CGROUPS / "kubepods.slice"] if has_cgroups else ())):
+        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY))
+        self._inventory = Inventory()
+        self._tree: object = None  # what it was like when it was scanned
+        cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
+        for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers/ice", "sys/class/tty", "sys/class/net", *cgroups):
             (root / folder).mkdir(parents=True)
         if has_cgroups:
             (root / _CGROUPS / "cgroup.controllers").touch()
         for port, name in zip(PORTS, ("ttyS4", "ttyS5"), strict=True):
             self._add_function(_address(port), {"vendor": "0x9710", "class": "0x070002"})
             self._add_port(port, name)
+        for card, name in zip(CARDS, ("eno1", "eno2"), strict=True):
+            self._add_card(card, name)
+        self.move_daemon("the node's")
         self.plug(PHYSICAL)
 
     # what it has
 
     def assign(self, resources: Sequence[Resource]) -> tuple[Mapping[str, Device], Assignment]:
         """What a scan finds now, and what is offered of it."""
-        inventory = self._scanner.scan()
-        devices = {i: self._judged(x) for i, x in inventory.devices.items()}
-        found = assign(replace(inventory, devices=devices), resources)
+        tree = frozenset(self.plugged), tuple(sorted(self.moves.items())), self._namespace
+        if tree != self._tree:
+            self._inventory, self._tree = self._scanner.scan(), tree
+        devices = {i: self._judged(x) for i, x in self._inventory.devices.items()}
+        found = assign(replace(self._inventory, devices=devices), resources)
         self._groups.update((x.id, x.children) for offered in found.devices.values() for x in offered if x.children)
         return devices, found
 
@@ -117,7 +133,7 @@ class LivingHost:
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None of what is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *PORTS}) if device_of(name) in self._groups else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if device_of(name) in self._groups else None
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
         """Where devices are, to compare."""
@@ -125,11 +141,11 @@ class LivingHost:
 
     def is_plugged(self, devices: Iterable[str]) -> bool:
         """Whether all of them are there."""
-        return self.plugged | {*PORTS} >= {*devices}
+        return self.plugged | FIXED >= {*devices}
 
     def is_well(self, name: str) -> bool:
         """Whether all that there is to a unit or a published device is there, and well."""
-        return all(x in self.plugged | {*PORTS} and x not in self.ill for x in self.devices_of(name))
+        return all(x in self.plugged | FIXED and x not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The numbers that open devices, now."""
@@ -153,15 +169,12 @@ class LivingHost:
         """Take a device away; a physical function takes its virtual ones with it."""
         if device in VIRTUAL:
             return
-        self.plugged.discard(device)
         if device != PHYSICAL:
+            self.plugged.discard(device)
             self._made_up.remove_node(device.removeprefix("misc-"))
             return
-        for i, each in enumerate((PHYSICAL, *VIRTUAL)):
-            self.plugged.discard(each)
-            address = f"0000:3b:00.{i}"
-            (self._root / "sys/bus/pci/devices" / address).unlink()
-            shutil.rmtree(self._root / _PCI / address)
+        for each in (PHYSICAL, *sorted(self.plugged & {*VIRTUAL})):
+            self._remove_function(each)
 
     def plug(self, device: str) -> None:
         """Bring a device back, under another number."""
@@ -173,12 +186,19 @@ class LivingHost:
             self._made_up.renumber(name, self._minor)
             self._moved(device)
             return
-        self.plugged.update(VIRTUAL)
-        for i in range(3):
-            facts = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
-            if not i:
-                facts["sriov_totalvfs"] = "2"
-            self._add_function(f"0000:3b:00.{i}", facts, {"physfn": "../0000:3b:00.0"} if i else {})
+        self._add_function(_address(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
+        self.change_functions()
+
+    def change_functions(self) -> bool:
+        """Make the virtual functions where there are none, else take them away; tell whether there are now."""
+        if gone := self.plugged & {*VIRTUAL}:
+            for each in sorted(gone):
+                self._remove_function(each)
+        elif PHYSICAL in self.plugged:
+            self.plugged.update(VIRTUAL)
+            for each in VIRTUAL:
+                self._add_function(_address(each), _CARD, {"physfn": f"../{_address(PHYSICAL)}"})
+        return not self.plugged.isdisjoint(VIRTUAL)
 
     def swap_ports(self) -> None:
         """Have the two ports change places, as after a replug: each has the node of the other."""
@@ -189,6 +209,13 @@ class LivingHost:
         for port, name in zip(PORTS, reversed(names), strict=True):
             self._add_port(port, name)
             self._moved(port)
+
+    def move_daemon(self, namespace: Namespace) -> None:
+        """Have the daemon run in a network namespace: /proc/net is that one's, /sys is the node's in each of them."""
+        self._namespace = namespace
+        node, pod = ("eno1", "eno1", "eno2"), ("eth0", "eth0")  # who has the default route, and who there is
+        self._show_routes("proc/net", *(node if namespace == "the node's" else pod))
+        self._show_routes("proc/1/net", *(pod if namespace == "a pod's" else node))
 
     def begin_pod(self, uid: str) -> None:
         """Make a pod's cgroup, as the kubelet does before the first container starts."""
@@ -242,6 +269,28 @@ class LivingHost:
         link.unlink(missing_ok=True)
         link.symlink_to(f"../../{syspath}")
 
+    def _remove_function(self, device: str) -> None:
+        self.plugged.discard(device)
+        (self._root / "sys/bus/pci/devices" / _address(device)).unlink()
+        shutil.rmtree(self._root / _PCI / _address(device))
+
+    def _add_card(self, card: str, name: str) -> None:
+        address = _address(card)
+        facts, links = {"vendor": "0x8086", "class": "0x020000"}, {"driver": "../../../bus/pci/drivers/ice"}
+        self._add_function(address, facts, links)
+        folder = self._root / _PCI / address / "net" / name
+        folder.mkdir(parents=True)
+        for file, text in {"type": "1", "flags": "0x1003", "carrier": "1", "uevent": f"INTERFACE={name}"}.items():
+            (folder / file).write_text(f"{text}\n")
+        (folder / "device").symlink_to(f"../../../{address}")
+        (self._root / "sys/class/net" / name).symlink_to(f"../../../{_PCI}/{address}/net/{name}")
+
+    def _show_routes(self, folder: str, way_out: str, *names: str) -> None:
+        shown = self._root / folder
+        shown.mkdir(parents=True, exist_ok=True)
+        (shown / "dev").write_text("\n".join(["Inter-|", " face |", *(f"{x}: 0" for x in names)]))
+        (shown / "route").write_text(f"Iface Destination\n{way_out} 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0\n")
+
     def _add_function(self, address: str, facts: Mapping[str, str], links: Mapping[str, str] = {}) -> None:
         folder = self._root / _PCI / address
         folder.mkdir(parents=True)
@@ -252,6 +301,6 @@ class LivingHost:
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
 
 
-def _address(port: str) -> str:
-    domain, bus, slot, function = port.removeprefix("tty-").split("-")
+def _address(device: str) -> str:
+    _, domain, bus, slot, function = device.split("-")
     return f"{domain}:{bus}:{slot}.{function}"

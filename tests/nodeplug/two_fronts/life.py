@@ -108,22 +108,26 @@ class Life(Steps):
             raise rules.Broken("; ".join(self._defects))
         self.cluster.settle()
         rules.nobody_shares_what_is_not_shared(self.cluster)
+        rules.nobody_has_the_uplink(self.cluster)
         if self._daemon is None or self._calls is None or self._running is None:
             return
         if self._running.done():
             self._look_at_the_end()
-        if not self._daemon.ledger.is_complete:
+        ledger = self._daemon.ledger
+        if not ledger.is_complete or (self._is_lost and not ledger.is_loaded):
             self._was_lost = True
             return
         self._is_lost = False
-        leases = self._daemon.ledger.leases()
+        leases = ledger.leases()
         rules.what_was_promised_is_leased(self.cluster, leases, was_lost=self._was_lost)
-        if self._is_whole or not self._was_lost:
+        is_tidied = not self._was_lost or self._daemon.dra is not None  # or what was lost was DRA's, which is off now
+        if is_tidied and (self._is_whole or not self._was_lost):
             rules.files_have_leases(self.folder, leases)
         is_scanned = self._scanned == self._host.state()
-        if self._is_whole:
+        if self._is_whole and is_tidied:
             rules.leases_have_files(self.folder, self._runtime, self.cluster, self._host, leases, is_scanned=is_scanned)
-            rules.nothing_is_half_written(self.folder)
+            if self.disk.refused == self._refused_before:  # what it did not let us remove goes at the next start
+                rules.nothing_is_half_written(self.folder)
         if self._is_whole and is_scanned:
             rules.what_is_there_is_described(self._runtime, self._daemon, self._host)
             for claim in (x for x in self.cluster.claims if x.running and x.answer is not None):

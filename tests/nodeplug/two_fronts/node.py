@@ -43,6 +43,7 @@ class Node:
         self._is_lost = False  # the state directory was lost, and not all of it is restored
         self._was_lost = False  # and what was left of before it goes when the disk takes that
         self._is_whole = False  # since the last start the disk has refused nothing
+        self._refused_before = 0  # what the disk had refused before the last start
         self._defects: list[str] = []
         self._lingering: list[str] = []  # pods that are over and whose cgroups are still there
         self._scanned: object = None
@@ -60,9 +61,9 @@ class Node:
 
     async def _start(self) -> None:
         while self._daemon is None:
-            refused = self.disk.refused
+            self._refused_before = self.disk.refused
             await self._as_a_process(self._begin())
-            self._is_whole = self.disk.refused == refused and self._daemon is not None
+            self._is_whole = self.disk.refused == self._refused_before and self._daemon is not None
 
     async def _begin(self) -> None:
         self._daemon = daemon = Daemon(self.folder, self._resources, self._host, self._quick)

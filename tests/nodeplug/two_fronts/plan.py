@@ -35,6 +35,7 @@ WEIGHTS = {
     "plug": 4,
     "move": 2,
     "swap": 3,
+    "functions": 3,
     "rescan": 2,
     "health": 3,
     "restart_kubelet": 5,

@@ -11,7 +11,7 @@ from deviceplugin.units import owner_of, units_of
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster
 from tests.nodeplug.two_fronts.daemon import Daemon, Folder
-from tests.nodeplug.two_fronts.host import PHYSICAL, VIRTUAL, LivingHost, Takes, device_of
+from tests.nodeplug.two_fronts.host import PHYSICAL, UPLINK, VIRTUAL, LivingHost, Takes, device_of
 from tests.nodeplug.two_fronts.runtime import Runtime
 
 _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
@@ -35,6 +35,13 @@ def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
             clash = one.party != other.party and one.takes.excludes(other.takes)
         if clash or (one.party != other.party and (one.opened & other.opened) - _HAVE_PARTS):
             raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
+
+
+def nobody_has_the_uplink(cluster: Cluster) -> None:
+    """Whoever gets the interface of the node's default route takes the node off the network."""
+    for holder in cluster.holders():
+        if holder.takes.whole & UPLINK:
+            raise Broken(f"uplink: {holder.party} ({holder.api}) has {holder.lease}")
 
 
 def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
@@ -129,7 +136,10 @@ def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHos
         for device in daemon.assignment.devices[resource.name]:
             described = found.get(cdi.qualified_name(cdi.kind_of(resource.name), device.id))
             paths = [x.host_path or x.path for x in described.container_edits.device_nodes] if described else []
-            if {host.opens(x) for x in paths} != host.nodes_of(host.devices_of(device.id)):
+            leases = daemon.ledger.of_resource(resource.name, "device-plugin")
+            held = [host.members(x.unit, x.exclusive) for x in leases if device_of(x.unit) == device.id]
+            allowed = [host.nodes_of(x) for x in (host.devices_of(device.id), *held) if x is not None]
+            if {host.opens(x) for x in paths} not in allowed:  # without what has come to a group that somebody has
                 raise Broken(f"CDI: {resource.name} describes {device.id} as {paths}")
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 from resourceapi.objects import v1
 from tests.nodeplug.two_fronts.configuration import changed, configuration
-from tests.nodeplug.two_fronts.host import PLUGGABLE, PORTS, VIRTUAL
+from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace
 from tests.nodeplug.two_fronts.kubelet import Lie
 from tests.nodeplug.two_fronts.node import Node
 from tests.nodeplug.two_fronts.process import turns
@@ -172,6 +172,13 @@ class Steps(Node):
         if devices := sorted(x for x in self._host.plugged if x.startswith("misc-")):
             self._plug_in(rng.choice(devices))
 
+    async def _functions(self, rng: random.Random) -> None:
+        """The virtual functions of a card are made, or taken away: whoever has them or the card."""
+        with self.disk.unwatched():
+            made = self._host.change_functions()
+        self.tell(f"the virtual functions are {'made' if made else 'gone'}")
+        await self._rescan(rng, 0.8)
+
     async def _swap(self, rng: random.Random) -> None:
         """The ports change places."""
         with self.disk.unwatched():
@@ -192,7 +199,7 @@ class Steps(Node):
             self._scanned = self._host.state()
 
     async def _health(self, rng: random.Random) -> None:
-        device = rng.choice(sorted(self._host.plugged | {*PORTS}))
+        device = rng.choice(sorted(self._host.plugged | FIXED))
         self._host.ill ^= {device}
         self.tell(f"{device} is {'ill' if device in self._host.ill else 'well'}")
         await self._rescan(rng)
@@ -204,6 +211,11 @@ class Steps(Node):
         await self._stop(rng)
         in_use = {x.resource for x in self.cluster.pods}
         self._resources = configuration(rng) if rng.random() < 0.4 else changed(rng, self._resources, in_use)
+        if rng.random() < 0.3:  # as the DaemonSet says: hostNetwork, hostPID
+            namespace: Namespace = rng.choice(get_args(Namespace))
+            with self.disk.unwatched():
+                self._host.move_daemon(namespace)
+            self.tell(f"the network namespace is {namespace}")
         self.tell(f"configured: {[(x.name.partition('/')[2], x.api, x.shares, x.cdi) for x in self._resources]}")
 
     async def _lie(self, rng: random.Random) -> None:
@@ -308,7 +320,7 @@ class Steps(Node):
                     path.write_text("")
             if rng.random() < 0.3:
                 self._host.swap_ports()
-            self._host.ill |= {x for x in (*PLUGGABLE, *PORTS) if rng.random() < 0.1}
+            self._host.ill |= {x for x in (*PLUGGABLE, *sorted(FIXED)) if rng.random() < 0.1}
             self._kubelet.start()
         self._lingering.clear()
         for uid in self._host.pods():
