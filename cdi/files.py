@@ -1,9 +1,11 @@
 """Our spec files in a CDI directory. Blocking: call from a thread.
 
 Rules:
-1. A file is complete when it appears: written beside, synced, renamed. Writing what is there already does nothing.
+1. A file is complete when it appears: written beside, renamed. Writing what is there already does nothing.
 2. Only our own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
 3. The directory may vanish at any time (/var/run is empty after a reboot): missing means empty, writing makes it again.
+4. Nothing is synced. What our files say is on record elsewhere, and is compared and written again at every start: a
+   power cut may leave one empty, or bring one back, on a disk as it does in memory.
 """
 
 import contextlib
@@ -19,6 +21,7 @@ from cdi.validate import own_problems, validate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
 _OWNER = re.compile(r"[a-z0-9-]+")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LONGEST_NAME = 160  # leaves room for our prefix and a temporary name's suffix in the 255 bytes of a file name
 
 
@@ -33,29 +36,31 @@ def file_name(kind: str, key: str = "") -> str:
     return name
 
 
-def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
     Missing folders are made. What lies at the path is replaced, never written to: who has it open keeps it as it was.
-    What is not `synced` may be empty after a power cut: for what is looked at and written again at every start.
+    After a power cut it may be empty: for what is looked at and written again at every start.
     """
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")  # runtimes read *.json and *.yaml only
+    folder, name = os.path.split(path)
+    temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with open(descriptor, "wb") as file:
+        try:
+            descriptor = os.open(temporary, _NEW, 0o644)
+        except (FileNotFoundError, NotADirectoryError):
+            os.makedirs(folder, 0o755, exist_ok=True)
+            descriptor = os.open(temporary, _NEW, 0o644)
+        try:
             os.fchmod(descriptor, 0o644)  # whatever the umask
-            file.write(data)
-            file.flush()
-            if synced:
-                os.fsync(descriptor)
+            while data:
+                data = data[os.write(descriptor, data) :]
+        finally:
+            os.close(descriptor)
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
-    if synced:
-        _sync(path.parent)
 
 
 class CdiDirectory:
@@ -91,7 +96,6 @@ class CdiDirectory:
             self.file(name).unlink()
         except (FileNotFoundError, NotADirectoryError):
             return False
-        _sync(self.path)
         return True
 
     def ours(self) -> tuple[str, ...]:
@@ -133,15 +137,6 @@ class CdiDirectory:
             return os.listdir(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-
-
-def _sync(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # gone again: nothing to keep
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _content(path: Path, size: int) -> bytes | None:

@@ -4,13 +4,13 @@ Checks everything that can be checked without changing anything. Every refusal n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from checkpoint import Lease
 from checkpoint.holdings import claim_holder
-from checkpoint.lease import claim_owner
+from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_record import AllocatedDevice, Holding, Record, allocated_at, encode, identity
@@ -57,7 +57,7 @@ class Plan(Struct, frozen=True):
     resets: tuple[Device, ...]
     pods: frozenset[str]
 
-    def leases(self, phase: Literal["intended", "done"], boot_id: str, now: float) -> list[Lease]:
+    def leases(self, phase: Phase, boot_id: str, now: float) -> list[Lease]:
         """Return the claim's leases, one for each unit; `now` in seconds of the Unix clock."""
         claim, record = self.record.claim, encode(self.record)
         return [

@@ -101,7 +101,7 @@ class MetadataFolder:
         """Put a file in place. Raises `MetadataError` with the request and the cause."""
         try:
             # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
-            cdi.replace_file(self.file(claim, request), encode(metadata), synced=False)
+            cdi.replace_file(self.file(claim, request), encode(metadata))
         except OSError as error:
             raise MetadataError(f'write metadata for request "{request}": {error}') from error
 

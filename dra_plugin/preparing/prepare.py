@@ -1,12 +1,15 @@
-"""Preparing claims: check, lease (intended), change the host, lease (done), answer; and undoing it all.
+"""Preparing claims: check, lease, change the host, answer; and undoing it all.
 
-    nothing -- grant --> intended -- files, resets --> done -- answer
-       ^                     |                           |
-       +------ files go, then the leases go -------------+
+    nothing -- grant ------------------------> done -- files -- answer
+     ^    |                                      |
+     |    +-- grant --> intended -- resets ------+
+     |                     |                     |
+     +------ files go, then the leases go -------+
 
 Rules:
-1. A claim's devices are leased on disk before the host is changed for them, and again before the answer leaves. What
-   could not be undone is not begun.
+1. A claim's devices are leased on disk before the host is changed for them: one commit, for files can be written again
+   from what it says, at every start and with every call. A device that is reset is `intended` until it is, for nobody
+   could tell afterwards whether it was. What could not be undone is not begun.
 2. Both calls can be repeated at any moment, after any crash: what is done gives the same answer again, what is half
    done is undone first. Undoing removes the files, then the leases: a lease without files is found again, a file
    without a lease would be nobody's.
@@ -21,9 +24,8 @@ Rules:
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +35,7 @@ from msgspec import Struct, structs
 from cdi import CdiError
 from checkpoint import Api, CheckpointError, Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimName, claim_holder, claim_of
-from checkpoint.lease import claim_owner
+from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_files import ClaimFiles
@@ -41,16 +43,16 @@ from dra_plugin.preparing.claim_plan import Attributes, DeviceChanged, Find, Pla
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
+from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from dra_plugin.preparing.sharing import check_shares
 from dra_plugin.preparing.turns import ClaimTurns
-from hostdevices import Device, Host, HostDevicesError
+from hostdevices import Host, HostDevicesError
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
 
 API: Api = "dra"
-_AT_ONCE = 8  # claims whose files are written or whose devices are reset: that is mostly waiting for the disk
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
 
 T = TypeVar("T")
@@ -104,8 +106,7 @@ class Preparer:
         metadata = MetadataFolder(paths.metadata, driver) if paths.metadata else None
         self._files = ClaimFiles(driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence))
         self._turns = turns
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "claim-files")
-        self._slots = asyncio.Semaphore(_AT_ONCE)  # who has them all is alone with the files
+        self._work = HostWork()
         self._statuses = statuses
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
         self._moved = asyncio.Event()
@@ -122,7 +123,7 @@ class Preparer:
 
     async def close(self) -> None:
         """Return when no file is written any more, also for callers that are gone: they may be another instance's."""
-        await asyncio.to_thread(self._threads.shutdown)
+        await self._work.close()
 
     def update(self) -> None:
         """Take note of a scan: devices of claims may be somewhere else now."""
@@ -197,7 +198,7 @@ class Preparer:
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
             text = "lease restored: a pod has the device, our record was lost"
             log.warning(text, extra={"claim": str(plan.record.claim)})
-            await self._on_host(self._files.write, plan.record)
+            await self._work.write(partial(self._files.write, plan.record))
 
     async def keep(self, claim: ClaimName, units: Set[str]) -> None:
         """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
@@ -268,14 +269,12 @@ class Preparer:
 
         Who has a claim's turn cares for its files. Leases come before files: what has none by now has no file to keep.
         """
-        async with AsyncExitStack() as slots:
-            for _ in range(_AT_ONCE):
-                await slots.enter_async_context(self._slots)
+        async with self._work.alone():
             leases, kept = self._dra_leases(), None
             if self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = list(dict.fromkeys(map(_ref, leases)))
             idle = [record for record in self._records() if not self._turns.is_busy(record.claim.uid)]
-            return await self._in_thread(self._files.sync, idle, kept)
+            return await self._work.in_thread(partial(self._files.sync, idle, kept))
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
         ref = _ref_of(claim)
@@ -341,31 +340,29 @@ class Preparer:
         self._files.check(claim)
         try:
             if before is None:
-                await self._ledger.grant(plan.leases("intended", boot_id, time.time()), check=check)
-            resets = [device for device in plan.resets if device.id not in in_use]
-            await self._on_host(self._change_host, resets, plan.record)
-            self._described[claim.uid] = self._where(plan.record)
-            done = plan.leases("done", boot_id, time.time())
-            await self._ledger.grant(done, check=check)
-            kept = {lease.key for lease in done}  # a device may belong to another resource now
-            if old := [x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept]:
-                await self._ledger.end(old)
+                phase: Phase = "intended" if plan.resets else "done"
+                await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=check)
+            if resets := [device for device in plan.resets if device.id not in in_use]:
+                await self._work.wait(partial(reset, self._host, resets))
+            where = self._where(plan.record)
+            await self._work.write(partial(self._files.write, plan.record, anew=True))
+            self._described[claim.uid] = where
+            if before is not None or plan.resets:
+                done = plan.leases("done", boot_id, time.time())
+                await self._ledger.grant(done, check=check)
+                kept = {lease.key for lease in done}  # a device may belong to another resource now
+                if old := [x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept]:
+                    await self._ledger.end(old)
         except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
             await self._put_back(claim, before)
             raise
-
-    def _change_host(self, resets: Sequence[Device], record: Record) -> None:
-        """Do what containers will see. Blocks."""
-        if resets:
-            reset(self._host, resets)
-        self._files.write(record, anew=True)
 
     async def _put_back(self, claim: ClaimRef, before: Record | None) -> None:
         try:
             if before is None:
                 await self._undo(claim)
             else:
-                await self._on_host(partial(self._files.write, before, anew=True))
+                await self._work.write(partial(self._files.write, before, anew=True))
         except _REFUSALS as error:
             reason = _in_words(error)
             log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
@@ -377,7 +374,7 @@ class Preparer:
             self._statuses.forget(claim.uid)
         leases = self._ledger.of_owner(claim_owner(claim.uid))
         record = record_of(leases[0]) if leases else None
-        await self._on_host(self._files.remove, record.claim if record else claim)
+        await self._work.write(partial(self._files.remove, record.claim if record else claim))
         self._described.pop(claim.uid, None)
         kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
         if leases or kept:
@@ -392,7 +389,7 @@ class Preparer:
                 return  # it is over, or was prepared again meanwhile
             where = self._where(record)
             try:
-                await self._on_host(self._files.describe, record)
+                await self._work.write(partial(self._files.describe, record))
             except _REFUSALS as error:
                 log.error(
                     "cannot describe devices of a claim: %s", _in_words(error), extra={"claim": str(record.claim)}
@@ -402,7 +399,7 @@ class Preparer:
 
     async def _write(self, record: Record) -> None:
         where = self._where(record)
-        await self._on_host(self._files.write, record)
+        await self._work.write(partial(self._files.write, record))
         self._described[record.claim.uid] = where
 
     def _write_status(self, record: Record) -> None:
@@ -421,13 +418,6 @@ class Preparer:
 
     def _dra_leases(self) -> list[Lease]:
         return [lease for lease in self._ledger.leases() if lease.api == API]
-
-    async def _on_host(self, call: Callable[..., T], *arguments: object) -> T:
-        async with self._slots:
-            return await self._in_thread(call, *arguments)
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
 def _ref_of(claim: v1.ResourceClaim) -> ClaimRef:

@@ -1,0 +1,62 @@
+"""What is done to the host for claims: files are written, devices are reset.
+
+Rule: files are written on the loop while the disk is quick, for handing them to a thread takes longer than writing
+them; a thread writes them as soon as it is not. What may wait for a device never runs on the loop.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+
+_AT_ONCE = 8  # calls in threads: that is mostly waiting
+_QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
+_QUICK_AGAIN = 16  # calls in a row of at most `_QUICK` in threads until the loop does them again
+
+T = TypeVar("T")
+
+
+class HostWork:
+    """Does it. Belongs to the loop."""
+
+    def __init__(self) -> None:
+        """Prepare; a thread is there from the first call that needs one."""
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "claims")
+        self._slots = asyncio.Semaphore(_AT_ONCE)  # who has them all is alone
+        self._quick_in_a_row = _QUICK_AGAIN
+
+    async def write(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, which writes or removes a few files. Raises what it raises."""
+        async with self._slots:
+            is_quick = self._quick_in_a_row >= _QUICK_AGAIN
+            result, seconds = _timed(call) if is_quick else await self.in_thread(lambda: _timed(call))
+            self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= _QUICK else 0
+            return result
+
+    async def wait(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, which may take its time. Raises what it raises."""
+        async with self._slots:
+            return await self.in_thread(call)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Have nothing done but what the caller does itself, with `in_thread`."""
+        async with AsyncExitStack() as slots:
+            for _ in range(_AT_ONCE):
+                await slots.enter_async_context(self._slots)
+            yield
+
+    async def close(self) -> None:
+        """Return when nothing is done any more, also for callers that are gone."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns. Raises what it raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _timed(call: Callable[[], T]) -> tuple[T, float]:
+    began = time.perf_counter()
+    return call(), time.perf_counter() - began
