@@ -87,6 +87,7 @@ class DevicePlugins:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
+        self._concerned: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
 
@@ -96,6 +97,7 @@ class DevicePlugins:
         self._choose_resources()
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()) if name in self._resources else ())
+        self._concerned = _by_id(self._plugins.values())
         self._describe()
         self._updated.set()
 
@@ -205,6 +207,26 @@ class DevicePlugins:
             return
         if leases is None or any(x.api == API and x.resource not in self._resources for x in leases):
             self._choose_resources()
-        changed = [plugin.refresh(leases) for plugin in self._plugins.values()]
-        if any(changed):
+        of_gone = (x.resource for x in leases or () if x.api == API and self._is_gone(x.resource, x.unit))
+        rebuilt = [x for x in (self._plugins if leases is None else dict.fromkeys(of_gone)) if x in self._plugins]
+        for name in rebuilt:
+            self._plugins[name].rebuild()
+        for device_id in {i: None for lease in leases or () for i in lease.devices}:
+            for plugin, device in self._concerned.get(device_id, ()):
+                plugin.refresh(device)
+        if rebuilt:
             self._describe()
+
+    def _is_gone(self, resource: str, unit: str) -> bool:
+        plugin = self._plugins.get(resource)
+        return plugin is not None and unit not in plugin.allocator.units
+
+
+def _by_id(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
+    """Return the devices offered by the ids of leases that keep them from others."""
+    concerned: dict[str, list[tuple[ResourcePlugin, Device]]] = {}
+    for plugin in plugins:
+        for device in plugin.allocator.devices.values():
+            for i in {device.id, *device.children, *device.parents}:
+                concerned.setdefault(i, []).append((plugin, device))
+    return concerned
