@@ -1,31 +1,51 @@
-"""`python -m bench [NAME...]`: run the benchmarks of this folder and write `bench/results/NAME.json`.
+"""`python -m bench [NAME...]` measures, prints tables and keeps them in `bench/results/NAME.json`; `all` are all.
 
-A benchmark is a module with `run() -> dict`, which also prints its table.
+Without names those are measured that have goals, which takes at most ten minutes on a quiet machine. `python -m bench
+page` takes what was measured into `docs/benchmarks.json` and writes `docs/benchmarks.md` from that.
+
+A benchmark is a module with `run()`, which yields tables. The first line of its docstring is its title, the rest says
+how it is read.
 """
 
 import importlib
-import json
 import sys
-from pathlib import Path
+import time
 
+from bench import page, results
 from bench.machine import describe
+from bench.table import LeftOut, Table, show
 
-FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"__init__", "__main__", "bare_plugin", "machine", "table", "tree"}
+WITH_GOALS = ("daemon", "hotplug", "slices", "dra", "prepare", "ledger")
+OTHERS = ("transport", "scan", "kubelet", "apiserver", "cel", "allocator")
 
 
 def main(names: list[str]) -> None:
-    """Run the named benchmarks, all of them without names."""
-    known = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_BENCHMARKS)
+    """Run the named benchmarks."""
+    known = (*WITH_GOALS, *OTHERS)
+    if names == ["page"]:
+        page.write(known)
+        return
+    if names == ["all"]:
+        names = list(known)
     if unknown := set(names) - set(known):
-        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    results = FOLDER / "results"
-    results.mkdir(exist_ok=True)
-    for name in names or known:
-        machine = describe()
-        print(f"\n== {name} ==  " + ", ".join(f"{key} {value}" for key, value in machine.items()))
-        outcome = importlib.import_module(f"bench.{name}").run()
-        (results / f"{name}.json").write_text(json.dumps({"machine": machine, "result": outcome}, indent=1) + "\n")
+        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}, all, and page")
+    for name in names or WITH_GOALS:
+        _measure(name)
+
+
+def _measure(name: str) -> None:
+    machine, date, began = describe(), time.strftime("%Y-%m-%d", time.gmtime()), time.monotonic()
+    print(f"\n== {name} ==  " + ", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+    tables: list[Table] = []
+    try:
+        for table in importlib.import_module(f"bench.{name}").run():
+            show(table)
+            print(flush=True)
+            tables.append(table)
+    except LeftOut as reason:
+        print(f"{name}: left out: {reason}")
+    if tables:
+        results.keep(name, results.Result(machine, date, round(time.monotonic() - began), tuple(tables)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The structured allocator against upstream's, on the same problems in the same run.
+"""The structured allocator beside upstream's.
 
-Upstream's program times and writes every problem; ours is timed on what it wrote: a new allocator for each run, with an
-index that has seen the slices before (upstream's has its selectors compiled). `$NODEPLUG_BASELINES` is the folder that
-the baselines' build.sh prints, `$NODEPLUG_BENCH_LIMIT` upstream's time limit for one problem (20s).
+The same problems in the same run. Upstream's program times and writes every problem; ours is timed on what it wrote:
+a new allocator for each run, with an index that has seen the slices before (upstream's has its selectors compiled).
+`$NODEPLUG_BENCH_LIMIT` is upstream's time limit for one problem (20s).
 """
 
 import contextlib
@@ -15,16 +15,17 @@ import subprocess
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.table import show
+from bench.baselines import program
+from bench.table import Table, show
 from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features, NodeError, SliceIndex
 from resourceapi.objects import from_dict
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 
-PROGRAMS = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines"))
 LIMIT = os.environ.get("NODEPLUG_BENCH_LIMIT", "20s")
 CHANNEL = "incubating"
 FEATURES = Features(list_type_attributes=False)
@@ -62,14 +63,11 @@ class Row(NamedTuple):
         return self.ours / self.upstream
 
 
-def run() -> dict[str, Any]:
-    """Every problem's ratio, the geometric mean of the cluster-like ones, and the memory of 10,000 devices."""
-    program = PROGRAMS / "allocbench"
-    if not program.exists():
-        print(f"left out: no allocbench in {PROGRAMS}; build the baselines and set NODEPLUG_BASELINES")
-        return {}
+def run() -> Iterator[Table]:
+    """Print every problem's ratio; the geometric mean of the cluster-like ones, and the memory of 10,000 devices."""
+    allocbench = program("allocbench")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        upstream = _run_upstream(program, Path(folder))
+        upstream = _run_upstream(allocbench, Path(folder))
         problems = map(_read, sorted(Path(folder, "problems").glob("*.json.gz")))
         rows = {(problem.set, problem.name): _row(problem, upstream[problem.name]) for problem in problems}
     shown = [
@@ -77,22 +75,20 @@ def run() -> dict[str, Any]:
          row.steps, row.upstream_steps, "" if row.same else "OTHER ANSWER")
         for _, row in sorted(rows.items())
     ]  # fmt: skip
-    show(("problem", "ours us", "first us", "upstream us", "ratio", "steps", "upstream", ""), shown)
+    show(Table(("problem", "ours us", "first us", "upstream us", "ratio", "steps", "upstream", ""), tuple(shown)))
     ratios = [row.ratio for (kind, _), row in rows.items() if kind == "cluster"]
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    print(f"cluster-like problems: geometric mean {mean:.3f}, best {min(ratios):.5f}, worst {max(ratios):.2f}")
     slowest = max((row for (kind, _), row in rows.items() if kind != "cluster"), key=lambda row: row.ours)
-    print(f"slowest of the exploding ones: {slowest.name}, {slowest.ours / 1000:.1f} ms")
-    different = [row.name for row in rows.values() if not row.same]
-    print(f"answers other than upstream's: {len(different)}")
-    memory = _memory()
-    print(", ".join(f"{name}: {value:.1f} MiB" for name, value in memory.items()))
-    return {
-        "rows": [{"set": kind, **row._asdict(), "ratio": row.ratio} for (kind, _), row in sorted(rows.items())],
-        "cluster_geometric_mean": mean,
-        "different": different,
-        "memory_mib": memory,
-    }
+    figures = (
+        ("problems", "", len(rows)),
+        ("answers other than upstream's", "", sum(not row.same for row in rows.values())),
+        ("cluster-like problems, geometric mean", "of upstream's time", mean),
+        ("cluster-like problems, best", "of upstream's time", min(ratios)),
+        ("cluster-like problems, worst", "of upstream's time", max(ratios)),
+        (f"slowest of those on which searches explode: {slowest.name}", "ms", slowest.ours / 1000),
+        *((name, "MiB", value) for name, value in _memory().items()),
+    )
+    yield Table(("", "unit", "figure"), figures)
 
 
 def _run_upstream(program: Path, folder: Path) -> dict[str, dict[str, Any]]:

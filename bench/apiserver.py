@@ -1,6 +1,7 @@
-"""The stand-in API server: many watchers, many objects; latencies and memory.
+"""The stand-in API server.
 
-The server is a process of its own; watchers are raw connections that only read.
+Many watchers, many objects; latencies and memory. The server is a process of its own; watchers are raw connections
+that only read.
 """
 
 import http.client
@@ -15,10 +16,11 @@ import sys
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.table import show
+from bench.table import Table
 
 WATCHERS = 1_000
 OBJECTS = 10_000
@@ -26,26 +28,25 @@ WRITES = 200
 PATH = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-def run() -> dict[str, Any]:
-    """Measure, and print what was measured."""
+def run() -> Iterator[Table]:
+    """Measure."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         memory = _measure([])
         durable = _measure(["--data", str(Path(folder) / "objects")], objects=1_000, watchers=0)
     rows = [
-        (f"{OBJECTS} slices created", "per second", f"{memory['creates_per_second']:.0f}"),
-        ("one create, p50", "ms", f"{memory['create_p50']:.2f}"),
-        ("one create, p99", "ms", f"{memory['create_p99']:.2f}"),
-        ("one create with --data, p50", "ms", f"{durable['create_p50']:.2f}"),
-        ("one create with --data, p99", "ms", f"{durable['create_p99']:.2f}"),
-        (f"list of {OBJECTS}", "s", f"{memory['list']:.2f}"),
-        ("list, a page of 500", "ms", f"{memory['page']:.1f}"),
-        (f"a change seen by all of {WATCHERS} watchers, p50", "ms", f"{memory['seen_p50']:.0f}"),
-        ("resident, empty", "MiB", f"{memory['resident_empty']:.0f}"),
-        (f"resident with {OBJECTS} slices", "MiB", f"{memory['resident_objects']:.0f}"),
-        (f"resident with {WATCHERS} watchers besides", "MiB", f"{memory['resident_watchers']:.0f}"),
+        (f"{OBJECTS} slices created", "per second", memory["creates_per_second"]),
+        ("one create, p50", "ms", memory["create_p50"]),
+        ("one create, p99", "ms", memory["create_p99"]),
+        ("one create with --data, p50", "ms", durable["create_p50"]),
+        ("one create with --data, p99", "ms", durable["create_p99"]),
+        (f"list of {OBJECTS}", "s", memory["list"]),
+        ("list, a page of 500", "ms", memory["page"]),
+        (f"a change seen by all of {WATCHERS} watchers, p50", "ms", memory["seen_p50"]),
+        ("resident, empty", "MiB", memory["resident_empty"]),
+        (f"resident with {OBJECTS} slices", "MiB", memory["resident_objects"]),
+        (f"resident with {WATCHERS} watchers besides", "MiB", memory["resident_watchers"]),
     ]
-    show(("what", "unit", "measured"), rows)
-    return {"memory": memory, "durable": durable}
+    yield Table(("", "unit", "figure"), tuple(rows))
 
 
 def _measure(options: list[str], objects: int = OBJECTS, watchers: int = WATCHERS) -> dict[str, float]:

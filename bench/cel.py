@@ -1,14 +1,15 @@
-"""CEL: device selectors per evaluation and per compilation.
+"""CEL selectors of devices.
 
-Times are CPU time of this process, the best of several rounds, so that other work on the machine does not show. The
-goal is 3 µs for typical selectors; the reference needs 5 to 10 µs.
+Per evaluation and per compilation. Times are CPU time of this process, the best of several rounds, so that other work
+on the machine does not show. The goal is 3 µs for typical selectors; the reference needs 5 to 10 µs.
 """
 
 import time
 import timeit
+from collections.abc import Iterator
 from typing import Any
 
-from bench.table import show
+from bench.table import Cell, Table
 from resourceapi.cel import CelEvalError, DeviceView, Semver, compile_selector, device_environment
 from resourceapi.objects import Quantity
 
@@ -50,11 +51,10 @@ def _microseconds(action: Any, number: int, rounds: int = 5) -> float:
     return min(timeit.repeat(action, number=number, repeat=rounds, timer=time.process_time)) / number * 1e6
 
 
-def run() -> dict[str, Any]:
-    """Time every selector; prints a table and returns the figures in microseconds."""
+def run() -> Iterator[Table]:
+    """Time every selector."""
     environment, view = device_environment(), _view()
-    rows: list[tuple[object, ...]] = []
-    results: dict[str, Any] = {}
+    rows: list[tuple[Cell, ...]] = []
     for name, source in SELECTORS.items():
         selector = compile_selector(source, environment)
 
@@ -69,8 +69,5 @@ def run() -> dict[str, Any]:
 
         evaluation, compilation = _microseconds(evaluate, 10_000), _microseconds(compile_, 50, rounds=3)
         rows.append((name, evaluation, compilation, selector.max_cost))
-        results[name] = {"expression": source, "evaluate_us": evaluation, "compile_us": compilation}
-    preparation = _microseconds(_view, 2000)
-    rows.append(("(preparing a device)", preparation, 0.0, 0))
-    show(("selector", "evaluate µs", "compile µs", "estimated cost"), rows)
-    return {"selectors": results, "prepare_device_us": preparation}
+    rows.append(("(preparing a device)", _microseconds(_view, 2000), None, None))
+    yield Table(("selector", "evaluate µs", "compile µs", "estimated cost"), tuple(rows))

@@ -1,55 +1,119 @@
-"""The daemon against the Go plugin of the baselines, measured by the same probe in the same run.
+"""The daemon beside a Go plugin.
 
-Needs the baselines' programs (`$NODEPLUG_BASELINES`: the folder that their build.sh prints).
+The same probe (grpc-go) plays the kubelet to the daemon, to the daemon with `settings.transport: grpcio`, and to a
+typical Go plugin that syncs each allocation to disk before it answers; all of them in one run. Allocate is read in
+short rounds that alternate, because clock and load of a machine change, and the median of the rounds is shown; the
+rest is read once. The daemon keeps its leases on a disk and commits each before its answer leaves. Memory is what the
+process has resident (VmRSS), idle. A wake-up is a voluntary context switch of any thread. A restart of the kubelet is
+a new kubelet.sock after the sockets were removed; its time ends when the last resource is registered.
 """
 
+import contextlib
 import json
 import operator
-import os
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from bench.table import show
+from msgspec import Struct
+
+from bench.baselines import probe, program
+from bench.table import Cell, Goal, LeftOut, Table
 from bench.tree import make_host
 
-PROGRAMS = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines"))
+OURS, GRPCIO, GO = "nodeplug", "with grpcio", "Go"
 LAUNCH = Path(__file__).with_name("launch.sh")
-ROUNDS = 2
 
 
-def run() -> dict[str, Any]:
-    """Measure start, memory, idling, Allocate, restarts; print medians and ratios."""
-    if not (PROGRAMS / "probe").exists():
-        print(f"left out: no probe in {PROGRAMS}; build the baselines and set NODEPLUG_BASELINES")
-        return {}
+class Part(Struct, frozen=True):
+    """One use of the probe: so many resources and devices, its options, and how often for whom."""
+
+    name: str
+    resources: int
+    devices: int
+    options: tuple[str, ...]
+    rounds: Mapping[str, int]
+
+
+_ALLOCATE = "-calls 2000 -throughput 2s -idle 0 -settle 500ms -skip-restart"
+_RESTART = "-skip-alloc -idle 0 -settle 0 -gap 100ms -restarts"
+PARTS = (
+    Part("allocate", 10, 10, tuple(_ALLOCATE.split()), {OURS: 5, GRPCIO: 5, GO: 5}),
+    Part("idle", 10, 10, ("-idle", "30s", "-skip-alloc", "-skip-restart"), {OURS: 1, GRPCIO: 1, GO: 1}),
+    Part("restarts", 10, 10, (*_RESTART.split(), "200"), {OURS: 1}),
+    Part("restarts", 10, 10, (*_RESTART.split(), "40"), {GRPCIO: 1, GO: 1}),
+    Part("large", 10, 500, ("-idle", "0", "-skip-alloc", "-skip-restart"), {OURS: 1, GRPCIO: 1, GO: 1}),
+)
+
+
+class Figure(Struct, frozen=True):
+    """A figure of a part: where the probe's answer has it, and what it should be."""
+
+    what: str
+    unit: str
+    part: str
+    path: tuple[str, ...]
+    goal: Goal | None = None
+
+
+FIGURES = (
+    Figure("exec to all registered and listed", "ms", "allocate", ("startup_ms", "all_first_lists"), Goal(250)),
+    Figure("Allocate on disk, p50", "us", "allocate", ("allocate_us", "p50"), Goal(1.3, GO)),
+    Figure("Allocate on disk, p99", "us", "allocate", ("allocate_us", "p99")),
+    Figure("Allocate on disk, 8 callers", "calls/s", "allocate", ("throughput", "per_s"), Goal(1.3, GO, at_least=True)),
+    Figure("CPU of one call, 1 caller", "us", "allocate", ("allocate_sequential", "plugin_cpu_us_per_call")),
+    Figure("CPU of one call, 8 callers", "us", "allocate", ("throughput", "plugin_cpu_us_per_call")),
+    Figure("resident memory, idle", "MiB", "idle", ("idle_memory", "rss_mib"), Goal(29)),
+    Figure("resident memory with 5,000 devices", "MiB", "large", ("idle_memory", "rss_mib"), Goal(33)),
+    Figure("threads", "", "idle", ("idle_memory", "threads")),
+    Figure("CPU in 30 s idle", "ms", "idle", ("idle_activity", "cpu_ms")),
+    Figure("wake-ups in 30 s idle", "", "idle", ("idle_activity", "voluntary_switches")),
+    Figure("restart of the kubelet, p50", "ms", "restarts", ("restart_ms", "all_registered", "p50"), Goal(10)),
+    Figure("restart of the kubelet, p99", "ms", "restarts", ("restart_ms", "all_registered", "p99"), Goal(30)),
+    Figure("restarts of the kubelet", "", "restarts", ("restart_ms", "rounds")),
+)
+
+
+def run() -> Iterator[Table]:
+    """Measure start, memory, idling, Allocate and restarts."""
+    program("probe")
+    columns, notes = [OURS, GRPCIO, GO], []
+    try:
+        program("goplugin")
+    except LeftOut as reason:
+        columns.remove(GO)
+        notes.append(f"Go: left out: {reason}")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        found: dict[str, Any] = {}
-        for label, resources, devices, options in (
-            ("10x10", 10, 10, ["-idle", "30s"]),
-            ("20x5 restarts", 20, 5, ["-idle", "0", "-skip-alloc", "-restarts", "40"]),
-            ("10x500", 10, 500, ["-idle", "0", "-restarts", "5", "-throughput", "0", "-calls", "1000"]),
-        ):
-            size = ["-resources", str(resources), "-devices", str(devices), *options]
-            root = Path(folder) / label.replace(" ", "-")
-            globs = make_host(root, resources, devices)
-            go = [str(PROGRAMS / "goplugin"), "-dir", "{dir}", "-resources", str(resources), "-devices", str(devices)]
-            config = root / "config.yaml"
-            config.write_text(_config(globs))
-            ours = [str(LAUNCH), "{dir}", "{state}", str(root), str(config), sys.executable]
-            runs = [("nodeplug", ours), ("go with fsync", [*go, "-fsync", "{state}/journal"])]
-            for _ in range(ROUNDS):
-                for name, command in runs:
-                    found.setdefault(f"{label} {name}", []).append(probe(size, command))
-        rows = _rows(found)
-        show(("what", "unit", "nodeplug", "go with fsync", "ratio"), rows)
-        return {"rows": rows, "runs": found}
+        found: dict[tuple[str, str], list[Any]] = {}
+        for number, part in enumerate(PARTS):
+            commands = _commands(Path(folder) / str(number), part)
+            size = ["-resources", str(part.resources), "-devices", str(part.devices), *part.options]
+            for turn in range(max(part.rounds.values())):
+                for name in columns:
+                    if turn < part.rounds.get(name, 0):
+                        found.setdefault((part.name, name), []).append(probe(size, commands[name]))
+    header = ("", "unit", *columns, *([f"ratio to {GO}"] if GO in columns else []), "goal")
+    yield Table(header, tuple(_row(figure, columns, found) for figure in FIGURES), tuple(notes))
 
 
-def _config(globs: list[str]) -> str:
+def _commands(root: Path, part: Part) -> dict[str, list[str]]:
+    globs = make_host(root, part.resources, part.devices)
+    commands = {}
+    for name, transport in ((OURS, "builtin"), (GRPCIO, "grpcio")):
+        config = root / f"{transport}.yaml"
+        config.write_text(_config(globs, transport))
+        commands[name] = [str(LAUNCH), "{dir}", "{state}", str(root), str(config), sys.executable]
+    size = ["-resources", str(part.resources), "-devices", str(part.devices)]
+    with contextlib.suppress(LeftOut):
+        commands[GO] = [str(program("goplugin")), "-dir", "{dir}", *size, "-fsync", "{state}/journal"]
+    return commands
+
+
+def _config(globs: list[str], transport: str) -> str:
     return json.dumps(
         {
             "settings": {
@@ -57,49 +121,20 @@ def _config(globs: list[str]) -> str:
                 "stateDirectory": "@STATE@/leases",
                 "cdiDirectory": "@STATE@/cdi",
                 "logLevel": "warning",
+                "transport": transport,
             },
             "resources": [{"name": f"example.com/res{n}", "select": {"id": glob}} for n, glob in enumerate(globs)],
         }
     )
 
 
-def probe(size: list[str], command: list[str]) -> Any:
-    """Have the probe play the kubelet to a plugin; return what it measured."""
-    done = subprocess.run(
-        [str(PROGRAMS / "probe"), *size, "-log", "/dev/null", "--", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"probe: {done.stdout}{done.stderr}")
-    return json.loads(done.stdout)
+def _row(figure: Figure, columns: Sequence[str], found: Mapping[tuple[str, str], list[Any]]) -> tuple[Cell, ...]:
+    values = {name: _median(found.get((figure.part, name), []), figure.path) for name in columns}
+    ours, theirs = values[OURS], values.get(GO)
+    ratio = [ours / theirs if ours is not None and theirs else None] if GO in columns else []
+    goal = figure.goal.judge(ours, values) if figure.goal else ""
+    return (figure.what, figure.unit, *values.values(), *ratio, goal)
 
 
-_FIGURES = (
-    ("10x10", "exec to all registered and listed", "ms", ("startup_ms", "all_first_lists")),
-    ("10x10", "resident memory, idle", "MiB", ("idle_memory", "rss_mib")),
-    ("10x10", "Allocate p50, on disk", "us", ("allocate_us", "p50")),
-    ("10x10", "Allocate p99, on disk", "us", ("allocate_us", "p99")),
-    ("10x10", "8 callers", "calls/s", ("throughput", "per_s")),
-    ("10x10", "idle 30 s: CPU", "ms", ("idle_activity", "cpu_ms")),
-    ("10x10", "idle 30 s: voluntary switches", "", ("idle_activity", "voluntary_switches")),
-    ("20x5 restarts", "kubelet restart to all registered p50", "ms", ("restart_ms", "all_registered", "p50")),
-    ("20x5 restarts", "kubelet restart to all registered p99", "ms", ("restart_ms", "all_registered", "p99")),
-    ("10x500", "exec to all registered and listed", "ms", ("startup_ms", "all_first_lists")),
-    ("10x500", "resident memory", "MiB", ("idle_memory", "rss_mib")),
-)
-
-
-def _rows(found: dict[str, list[Any]]) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = []
-    for label, what, unit, path in _FIGURES:
-        ours, theirs = (_median(found[f"{label} {name}"], path) for name in ("nodeplug", "go with fsync"))
-        ratio = ours / theirs if ours is not None and theirs else None
-        rows.append((f"{what} ({label.split()[0]})", unit, ours, theirs, ratio))
-    return rows
-
-
-def _median(runs: list[Any], path: tuple[str, ...]) -> float | None:
-    values = sorted(float(reduce(operator.getitem, path, run)) for run in runs if path[0] in run)
-    return values[len(values) // 2] if values else None
+def _median(runs: Sequence[Any], path: tuple[str, ...]) -> float | None:
+    return median(float(reduce(operator.getitem, path, run)) for run in runs) if runs else None

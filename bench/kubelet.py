@@ -1,6 +1,7 @@
-"""The stand-in kubelet: allocation among many devices, many pods, and memory over many admissions.
+"""The stand-in kubelet.
 
-An allocation is complete when the plugin has answered and the checkpoint is synced to disk; the kubelet waits for both.
+Allocation among many devices, many pods, and memory over many admissions. An allocation is complete when the plugin
+has answered and the checkpoint is synced to disk; the kubelet waits for both.
 """
 
 import asyncio
@@ -8,11 +9,11 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.table import show
+from bench.table import Goal, Table
 from kubelet import Node, container, pod
 from kubelet.devicemanager import Device
 from kubelet.stubs import DevicePluginStub
@@ -24,23 +25,21 @@ PODS = 1_000
 ADMISSIONS = 10_000
 
 
-def run() -> dict[str, Any]:
-    """Measure, and print what was asked for beside it."""
+def run() -> Iterator[Table]:
+    """Measure."""
     one = asyncio.run(_on_a_node(DEVICES, _one_container))
     many = asyncio.run(_on_a_node(PODS, _many_pods))
     memory = asyncio.run(_on_a_node(8, _admissions))
     rows = [
-        (f"one container among {DEVICES} devices, first", "ms", one["first"], "5"),
-        (f"one container among {DEVICES} devices, p50", "ms", one["p50"], "5"),
-        (f"one container among {DEVICES} devices, p99", "ms", one["p99"], "5"),
-        (f"{PODS} pods admitted", "s", many["seconds"], "10"),
-        (f"resident after {ADMISSIONS // 10} admissions", "MiB", memory["early"], ""),
-        (f"resident after {ADMISSIONS} admissions", "MiB", memory["late"], "flat"),
+        (f"one container among {DEVICES} devices, first", "ms", one["first"], Goal(5)),
+        (f"one container among {DEVICES} devices, p50", "ms", one["p50"], Goal(5)),
+        (f"one container among {DEVICES} devices, p99", "ms", one["p99"], Goal(5)),
+        (f"{PODS} pods admitted", "s", many["seconds"], Goal(10)),
+        (f"resident after {ADMISSIONS // 10} admissions", "MiB", memory["early"], None),
+        (f"resident after {ADMISSIONS} admissions", "MiB", memory["late"], None),
     ]
-    show(
-        ("what", "unit", "measured", "wanted"), [(what, unit, f"{value:.2f}", want) for what, unit, value, want in rows]
-    )
-    return {"one": one, "many": many, "memory": memory}
+    judged = ((what, unit, value, goal.judge(value, {}) if goal else "") for what, unit, value, goal in rows)
+    yield Table(("", "unit", "figure", "goal"), tuple(judged))
 
 
 async def _on_a_node(

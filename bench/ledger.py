@@ -1,6 +1,7 @@
-"""Leases on disk: how long one grant takes beside a bare fsync of this disk, and how many 8 callers get.
+"""Leases on disk.
 
-In the steady state of a node: 100 units leased, each grant replaces the lease of one of them.
+How long one grant takes beside a bare fdatasync of this disk, and how many 8 callers get. In the steady state of a
+node: 100 units leased, each grant replaces the lease of one of them.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from bench.table import show
+from bench.table import Table
 from checkpoint import Lease, Ledger
 from checkpoint.lease import unit_owner
 
@@ -21,22 +22,15 @@ CALLERS = 8
 PAGE = 4096  # bytes; a grant writes about three of them
 
 
-def run() -> dict[str, object]:
-    """Measure and print; times in microseconds."""
+def run() -> Iterator[Table]:
+    """Measure; times in microseconds."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk: /tmp may be memory
         fsync = _fsync(Path(folder) / "file")
         single, together, rate, commits = asyncio.run(_grants(Path(folder) / "state"))
     rows = {"write and fdatasync of 12 KiB": fsync, "one caller": single, f"{CALLERS} callers": together}
-    show(
-        ("", "p50 us", "p99 us"),
-        [(name, _quantile(times, 0.5), _quantile(times, 0.99)) for name, times in rows.items()],
-    )
-    print(f"{CALLERS} callers: {rate:.0f} grants/s, {commits} commits for {GRANTS} grants")
-    return {
-        **{name: {"p50": _quantile(times, 0.5), "p99": _quantile(times, 0.99)} for name, times in rows.items()},
-        "grants_per_second": rate,
-        "grants_per_commit": GRANTS / commits,
-    }
+    table = ((name, _quantile(times, 0.5), _quantile(times, 0.99)) for name, times in rows.items())
+    note = f"{CALLERS} callers: {rate:,.0f} grants/s, {GRANTS / commits:.1f} to a commit."
+    yield Table(("", "p50 us", "p99 us"), tuple(table), (note,))
 
 
 def _fsync(path: Path) -> list[float]:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-def describe() -> dict[str, object]:
+def describe() -> dict[str, str | int | float | None]:
     """Return the machine and the versions that matter."""
     cpu = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
@@ -21,7 +21,7 @@ def describe() -> dict[str, object]:
         "grpcio": version("grpcio"),
         "protobuf": version("protobuf"),
         "commit": commit.stdout.strip(),
-        "load": os.getloadavg()[0],
+        "load": round(os.getloadavg()[0], 1),
     }
 
 

@@ -1,18 +1,19 @@
-"""Preparing claims on disk: how long one NodePrepareResources takes in the driver, and 64 at once.
+"""Claims in the driver alone.
 
-The steady state of a node: 100 devices, metadata on, each claim prepared and unprepared. The ledger and the metadata
-lie on a disk; CDI specs in memory, as /var/run/cdi does on nodes, and once more on the disk. CPU is the process's own,
-for one claim: unlike times it says something on a busy machine, too.
+How long one NodePrepareResources takes without gRPC and API server, and 64 at once. The steady state of a node: 100
+devices, metadata on, each claim prepared and unprepared. The ledger and the metadata lie on a disk; CDI specs in
+memory, as /var/run/cdi does on nodes, and once more on the disk. CPU is the process's own, for one claim: unlike times
+it says something on a busy machine, too.
 """
 
 import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from bench.table import show
+from bench.table import Cell, Table
 from checkpoint import Ledger
 from dra_plugin.driver import ClaimFailed, ClaimRef
 from dra_plugin.preparing.prepare import Paths, Preparer
@@ -31,8 +32,8 @@ ROUNDS = 20
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 
 
-def run() -> dict[str, object]:
-    """Measure and print; times in milliseconds."""
+def run() -> Iterator[Table]:
+    """Measure; times in milliseconds."""
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp") as disk,  # /tmp may be memory
         tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
@@ -41,9 +42,8 @@ def run() -> dict[str, object]:
         rows |= asyncio.run(_measure(Path(disk) / "a", Path(memory)))
         on_disk = asyncio.run(_measure(Path(disk) / "b", Path(disk) / "cdi"))
         rows |= {f"{name}, CDI on disk": times for name, times in on_disk.items() if "prepare" in name}
-    figures = {name: _figures(times) for name, times in rows.items()}
-    show(("", "p50 ms", "p99 ms", "CPU ms a claim"), [(name, *x.values()) for name, x in figures.items()])
-    return dict(figures)
+    table: list[tuple[Cell, ...]] = [(name, *_figures(times).values()) for name, times in rows.items()]
+    yield Table(("", "p50 ms", "p99 ms", "CPU ms a claim"), tuple(table))
 
 
 async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float]]]:

@@ -1,6 +1,7 @@
-"""Scans and events: how long a full scan takes, and how soon a kernel event is a `Diff`.
+"""Scans and events.
 
-The moment of an event is when another process, which does nothing else, receives it from the kernel.
+How long a full scan takes, and how soon a kernel event is a `Diff`. The moment of an event is when another process,
+which does nothing else, receives it from the kernel.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.table import show
+from bench.table import LeftOut, Table
 from hostdevices import Host, Scanner
 from hostdevices.watching.watch import NEVER, Pace, Watcher, default_sources
 
@@ -42,28 +43,24 @@ while True:
 """
 
 
-def run() -> dict[str, object]:
-    """Measure and print both; figures in milliseconds."""
+def run() -> Iterator[Table]:
+    """Measure both; figures in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         scans = {name: _scans(root) for name, root in _machines(Path(folder))}
-    show(
+    yield Table(
         ("host", "devices", "full scan ms", "after an event of one function ms"),
-        [(name, x["devices"], x["full"], x["one_function"]) for name, x in scans.items()],
+        tuple((name, x["devices"], x["full"], x["one_function"]) for name, x in scans.items()),
     )
     if os.geteuid() != 0:
-        print("no events: adding devices needs root")
-        return {"scan": scans}
+        raise LeftOut("events: adding devices needs root")
     events = asyncio.run(_latencies())
-    print()
-    show(
-        ("event -> diff", "events", "p50 ms", "p99 ms", "max ms"),
-        [(name, len(x), _quantile(x, 0.5), _quantile(x, 0.99), max(x)) for name, x in events.items()],
-    )
     burst = asyncio.run(_burst())
-    print(
-        f"\n{BURST} links by one command: {burst['changes']} changes, the last {burst['last_ms']:.0f} ms after its end"
+    last = f"{burst['changes']} changes, the last {burst['last_ms']:.0f} ms after its end"
+    yield Table(
+        ("event to diff", "events", "p50 ms", "p99 ms", "longest ms"),
+        tuple((name, len(x), _quantile(x, 0.5), _quantile(x, 0.99), max(x)) for name, x in events.items()),
+        (f"{BURST} links by one command: {last}.",),
     )
-    return {"scan": scans, "events": events, "burst": burst}
 
 
 def _machines(folder: Path) -> list[tuple[str, Path]]:

@@ -1,22 +1,73 @@
-"""A plain table on standard output."""
+"""What a benchmark has measured: tables, which are printed, kept as JSON, and become a page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+Cell: TypeAlias = str | int | float | None
 
 
-def show(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows below a header; numbers to the right."""
-    text = [[_cell(value) for value in row] for row in (header, *rows)]
+class Table(Struct, frozen=True):
+    """Rows below a header; a cell without a value was not measured. `notes` are sentences below the table."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+class Goal(Struct, frozen=True):
+    """What a figure should be: `bound` at the most, or at least; times the figure of column `of` where one is named."""
+
+    bound: float
+    of: str = ""
+    at_least: bool = False
+
+    def judge(self, value: float | None, others: Mapping[str, float | None]) -> str:
+        """Say in words what the goal is, and whether `value` reaches it; `others` are the row's figures by column."""
+        sign = "at least" if self.at_least else "at most"
+        words = f"{sign} {cell(self.bound)}{f' of {self.of}' if self.of else ''}"
+        base = others.get(self.of) if self.of else 1.0
+        if value is None or base is None:
+            return words
+        limit = self.bound * base
+        is_reached = value >= limit if self.at_least else value <= limit
+        return f"{words}: {'reached' if is_reached else 'not reached'}"
+
+
+class LeftOut(Exception):
+    """Why something cannot be measured here; says what is missing."""
+
+
+def show(table: Table) -> None:
+    """Print a table; numbers to the right."""
+    text = [[cell(value) for value in row] for row in (table.header, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for n, row in enumerate(text):
-        cells = zip(row, widths, (header if n == 0 else rows[n - 1]), strict=True)
+        cells = zip(row, widths, table.header if n == 0 else table.rows[n - 1], strict=True)
         print("  ".join(c.rjust(w) if isinstance(v, int | float) else c.ljust(w) for c, w, v in cells).rstrip())
+    for note in table.notes:
+        print(note)
 
 
-def _cell(value: object) -> str:
-    return (
-        f"{value:.3g}"
-        if isinstance(value, float) and abs(value) < 100
-        else f"{value:.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+def markdown(table: Table) -> Iterator[str]:
+    """Yield a table's lines in Markdown."""
+    yield _line(table.header)
+    yield _line(["---"] * len(table.header))
+    yield from map(_line, table.rows)
+    for note in table.notes:
+        yield ""
+        yield note
+
+
+def cell(value: Cell) -> str:
+    """Return a value for people: three digits of what is small, whole numbers of what is not."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _line(values: Sequence[Cell]) -> str:
+    return f"| {' | '.join(map(cell, values))} |"

@@ -1,15 +1,16 @@
-"""The transports beside Go: a bare plugin on ours, on grpcio, and the Go plugin, measured by the same probe in one run.
+"""The transports beside Go.
 
-Needs the baselines' programs, as `bench.daemon` does. Rounds alternate, for the machine's clock and load change; only
-ratios within one run mean something.
+A bare plugin on ours and on grpcio, and the Go plugin, measured by the same probe in one run. Rounds
+alternate, for the machine's clock and load change; medians of three rounds. Nothing is kept on disk.
 """
 
 import sys
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from bench.daemon import PROGRAMS, probe
-from bench.table import show
+from bench.baselines import probe, program
+from bench.table import Cell, Table
 
 ROUNDS = 3
 SIZE = ["-resources", "10", "-devices", "10", "-calls", "3000", "-throughput", "4s", "-idle", "10s", "-skip-restart"]
@@ -29,14 +30,11 @@ _FIGURES = (
 )
 
 
-def run() -> dict[str, Any]:
-    """Measure and print medians."""
-    if not (PROGRAMS / "probe").exists():
-        print(f"left out: no probe in {PROGRAMS}; build the baselines and set NODEPLUG_BASELINES")
-        return {}
+def run() -> Iterator[Table]:
+    """Measure; medians."""
     python = [sys.executable, "-m", "bench.bare_plugin", "{dir}"]
     commands = {
-        "go": [str(PROGRAMS / "goplugin"), "-dir", "{dir}", "-resources", "10", "-devices", "10"],
+        "go": [str(program("goplugin")), "-dir", "{dir}", "-resources", "10", "-devices", "10"],
         "builtin": [*python, "builtin", "10", "10"],
         "grpcio": [*python, "grpcio", "10", "10"],
     }
@@ -44,9 +42,8 @@ def run() -> dict[str, Any]:
     for _ in range(ROUNDS):
         for name, command in commands.items():
             found[name].append(probe(SIZE, command))
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (what, unit, *(median(float(run[kind][name]) for run in runs) for runs in found.values()))
         for what, unit, (kind, name) in _FIGURES
     ]
-    show(("what", "unit", *found), rows)
-    return {"rows": rows, "runs": found}
+    yield Table(("", "unit", *found), tuple(rows))

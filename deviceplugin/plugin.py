@@ -88,6 +88,7 @@ class DevicePlugins:
         self._stopping: dict[str, asyncio.Task[None]] = {}  # what served a resource before
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
+        self._concerned: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
 
@@ -104,6 +105,7 @@ class DevicePlugins:
         self._choose_resources()
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()) if name in self._resources else ())
+        self._concerned = _by_id(self._plugins.values())
         self._describe()
         self._updated.set()
 
@@ -223,9 +225,29 @@ class DevicePlugins:
             return
         if leases is None or any(x.api == API and x.resource not in self._resources for x in leases):
             self._choose_resources()
-        changed = [plugin.refresh(leases) for plugin in self._plugins.values()]
-        if any(changed):
+        other = (lease.resource for lease in leases or () if self._is_not_as_offered(lease))
+        rebuilt = list(self._plugins if leases is None else dict.fromkeys(other))
+        for name in rebuilt:
+            self._plugins[name].rebuild()
+        for device_id in {i: None for lease in leases or () for i in lease.devices}:
+            for plugin, device in self._concerned.get(device_id, ()):
+                plugin.refresh(device)
+        if rebuilt:
             self._describe()
+
+    def _is_not_as_offered(self, lease: Lease) -> bool:
+        plugin = self._plugins.get(lease.resource) if lease.api == API else None
+        return plugin is not None and plugin.is_not_as_offered(lease.unit)
+
+
+def _by_id(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
+    """Return the devices offered by the ids of leases that keep them from others."""
+    concerned: dict[str, list[tuple[ResourcePlugin, Device]]] = {}
+    for plugin in plugins:
+        for device in plugin.allocator.devices.values():
+            for i in {*device.ids, *device.parents, *device.sriov_peers}:
+                concerned.setdefault(i, []).append((plugin, device))
+    return concerned
 
 
 def _no_more(name: str) -> Resource:

@@ -5,13 +5,13 @@ listed, as unhealthy, and their containers can start again.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 import cdi
-from checkpoint import Lease, Ledger
+from checkpoint import Ledger
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -78,7 +78,6 @@ class ResourcePlugin:
         self._ledger = ledger
         self._advertised = Advertised()
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
-        self._concerned: dict[str, list[Device]] = {}  # by the ids of leases that keep them from others
         self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
         self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
         self._too_long = ""
@@ -109,30 +108,17 @@ class ResourcePlugin:
             log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
         self._too_long = too_long
         self.allocator.update(units_of(self.resource, () if too_long else devices))
-        self._concerned = {}
-        for device in self.allocator.devices.values():
-            for i in (*device.ids, *device.parents, *device.sriov_peers):
-                self._concerned.setdefault(i, []).append(device)
-        self.refresh(None)
+        self.rebuild()
 
-    def refresh(self, leases: Sequence[Lease] | None) -> bool:
-        """Send the list again if these leases (any, without) made it another one.
-
-        Returns whether what a runtime must find may be something else now.
-        """
-        if leases is None or any(self._is_not_as_offered(lease) for lease in leases):
-            self._rebuild()
-            return True
-        devices = {x.id: x for lease in leases for i in lease.devices for x in self._concerned.get(i, ())}
-        for device in devices.values():
-            reason = self._why_unavailable(device)
-            if reason == self._unavailable.get(device.id, ""):
-                continue
-            self._unavailable[device.id] = reason
-            if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
-                self._log_change(device, not reason)
-                self.servicer.publish()
-        return False
+    def refresh(self, device: Device) -> None:
+        """Send the list again if leases that keep this device from others, or did, made it another one."""
+        reason = self._why_unavailable(device)
+        if reason == self._unavailable.get(device.id, ""):
+            return
+        self._unavailable[device.id] = reason
+        if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
+            self._log_change(device, not reason)
+            self.servicer.publish()
 
     def describe(self) -> Iterator[cdi.Device]:
         """Yield what a runtime must find: the devices offered, and those that containers have, as they are now."""
@@ -175,8 +161,11 @@ class ResourcePlugin:
             last_error=self.registration.last_error,
         )
 
-    def _rebuild(self) -> None:
-        """Make the list again. A leased unit that is gone stays listed: a kubelet reads a missing id as healthy."""
+    def rebuild(self) -> None:
+        """Make the list again, and send it if it is another one.
+
+        A leased unit that is gone stays listed: a kubelet reads a missing id as healthy.
+        """
         devices = self.allocator.devices
         before = {x.id: self._advertised.is_healthy(self._units(x)[0]) for x in devices.values()}
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
@@ -196,9 +185,9 @@ class ResourcePlugin:
                     self._log_change(device, before[device.id])
             self.servicer.publish()
 
-    def _is_not_as_offered(self, lease: Lease) -> bool:
-        mine = lease.resource == self.resource.name and lease.api == API
-        return mine and (lease.unit not in self.allocator.units or device_of(lease.unit) in self._held)
+    def is_not_as_offered(self, unit: str) -> bool:
+        """Tell whether what a runtime must find depends on who has the unit: it is gone, or described as leased."""
+        return unit not in self.allocator.units or device_of(unit) in self._held
 
     def _why_unavailable(self, device: Device) -> str:
         """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""

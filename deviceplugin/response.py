@@ -20,25 +20,23 @@ def container_response(resource: Resource, units: Sequence[Unit], *, named: bool
     """Build the answer for one container; `named` says whether the runtime can be given CDI names."""
     devices = list({unit.device.id: unit.device for unit in units}.values())
     ids = [unit.id for unit in units]
-    response = api.ContainerAllocateResponse(
-        envs={env_name(resource.name): ",".join(ids)},
-        annotations={key: render(value, ids, devices) for key, value in resource.annotations.items()},
-        mounts=[
-            api.Mount(host_path=m.host_path, container_path=m.container_path, read_only=m.read_only)
-            for m in resource.mounts
-        ],
-    )
-    response.envs.update({key: render(value, ids, devices) for key, value in resource.env.items()})
+    response = api.ContainerAllocateResponse()
+    response.envs[env_name(resource.name)] = ",".join(ids)
+    for key, value in resource.env.items():
+        response.envs[key] = render(value, ids, devices)
+    for key, value in resource.annotations.items():
+        response.annotations[key] = render(value, ids, devices)
+    for mount in resource.mounts:
+        response.mounts.add(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
     if named:
         kind = cdi.kind_of(resource.name)
-        names = (cdi.qualified_name(kind, device.id) for device in devices if device.devnodes)
-        response.cdi_devices.extend(api.CDIDevice(name=name) for name in names)
+        for device in devices:
+            if device.devnodes:
+                response.cdi_devices.add(name=cdi.qualified_name(kind, device.id))
     if resource.cdi is not True:
         nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
-        response.devices.extend(
-            api.DeviceSpec(container_path=inside, host_path=node.path, permissions=resource.permissions)
-            for inside, node in nodes.items()
-        )
+        for inside, node in nodes.items():
+            response.devices.add(container_path=inside, host_path=node.path, permissions=resource.permissions)
     return response
 
 

@@ -20,7 +20,8 @@ def fingerprint(host: Host, device: Device) -> Fingerprint:
     """Return (what, value) pairs: each node's numbers and the kernel's device behind them, the USB enumeration."""
     facts = [fact for node in device.devnodes for fact in _node_facts(host, node)]
     if device.syspath:
-        facts.append((device.syspath, _presence(host, device.syspath)))
+        is_behind_a_node = any(value == device.syspath for _, value in facts)  # so it is there
+        facts.append((device.syspath, _presence(host, device.syspath, is_behind_a_node)))
     return tuple(facts)
 
 
@@ -51,7 +52,8 @@ class Fingerprints:
     def why_changed(self, device: Device) -> str:
         """Return in words what makes `device` another one than at the scan; empty when nothing does."""
         taken = self._taken.get(device.id)
-        if taken is None or taken[0] != _without_health(device):
+        plain = _without_health(device)
+        if taken is None or (taken[0] is not plain and taken[0] != plain):
             return "it was scanned anew"
         return why_changed(self._host, device, taken[1])
 
@@ -70,7 +72,7 @@ class Fingerprints:
 
 def _without_health(device: Device) -> Device:
     """Return what does not change when a device falls ill."""
-    return replace(device, health=HEALTHY)
+    return device if device.health == HEALTHY else replace(device, health=HEALTHY)
 
 
 def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
@@ -82,8 +84,8 @@ def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
     return [(node.path, f"{now.kind} {numbers}"), (f"the kernel's device of {node.path}", behind or "")]
 
 
-def _presence(host: Host, syspath: str) -> str:
-    if not host.exists(syspath):
+def _presence(host: Host, syspath: str, is_there: bool) -> str:
+    if not is_there and not host.exists(syspath):
         return ""
     try:
         number = enumeration(host, syspath)

@@ -165,7 +165,12 @@ def describe(selector: Selection) -> str:
 
 
 def path_globs(selector: Selector) -> tuple[str, ...]:
-    """Return every path glob that a selector looks at, in order: what must be listed and watched below /dev."""
+    """Return the path globs that find devices of kind `path`, in order: what must be listed and watched below /dev.
+
+    Of others (`kind: block` and a path) the kernel says when they come: sooner, and with all that there is of them.
+    """
+    if not concerns(selector, "path"):
+        return ()
     match selector:
         case Paths(globs):
             return globs

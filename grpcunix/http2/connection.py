@@ -206,7 +206,7 @@ class Connection(Generic[E]):
         return None
 
     def _take_data(self, flags: int, stream_id: int, payload: bytes) -> tuple[Stream | None, bytes]:
-        """Count a DATA frame; return its stream, None where that has ended before, and what it holds besides padding."""
+        """Count a DATA frame; return its stream, None where that has ended, and what it holds besides padding."""
         size = len(payload)
         self._intake.take(size)
         if flags & frames.PADDED:

@@ -1,7 +1,6 @@
 """The bridge to pytest."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.cases.runners import cases_of, run_case
 TOGETHER = 50  # cases in one test: as tests of their own, thousands of them take longer to be run than to run
 
 
-def recorded(*paths: str) -> Callable[[Any], Any]:
+def recorded(*paths: str) -> pytest.MarkDecorator:
     """Parametrise a test's `case` with the cases of files under $NODEPLUG_CASES; skips if a file is missing."""
     parameters = []
     for path in paths:

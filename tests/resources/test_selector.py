@@ -168,6 +168,11 @@ def test_path_globs_are_found_wherever_they_are() -> None:
     assert path_globs(selector) == ("/dev/a*", "/dev/b", "/dev/c")
 
 
+def test_paths_of_devices_that_the_kernel_announces_are_not_listed() -> None:
+    assert path_globs(AllOf((Kinds(("block",)), Paths(("/dev/loop1*",))))) == ()
+    assert path_globs(AllOf((Kinds(("block", "path")), Paths(("/dev/loop1*",))))) == ("/dev/loop1*",)
+
+
 def test_presets_say_what_they_are() -> None:
     for name, entry in PRESETS.items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)

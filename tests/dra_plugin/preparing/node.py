@@ -71,8 +71,8 @@ class Node(World):
         await self._running.aclose()
         await self.ledger.close()
 
-    async def end(self) -> None:
-        """Stop, and have the kubelet notice."""
+    async def end(self, grace: float = 0.0) -> None:
+        """Stop, and have the kubelet notice; the plugin has its own `grace`."""
         await self.stop()
         await self._connected.aclose()
 

@@ -1,0 +1,36 @@
+"""The programs to compare with, which are not part of this project: a Go plugin, a probe that plays the kubelet, and
+upstream's allocator.
+
+`$NODEPLUG_BASELINES` names the folder that they were built into.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench.table import LeftOut
+
+FOLDER = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines"))
+
+
+def program(name: str) -> Path:
+    """Return the path of `goplugin`, `probe` or `allocbench`. Raises `LeftOut` where it is not built."""
+    path = FOLDER / name
+    if not path.exists():
+        raise LeftOut(f"no {name} in {FOLDER}; build the baselines (Go) and set NODEPLUG_BASELINES to their folder")
+    return path
+
+
+def probe(size: list[str], command: list[str]) -> Any:
+    """Have the probe play the kubelet to a plugin; return what it measured. Raises `LeftOut` without the probe."""
+    done = subprocess.run(
+        [str(program("probe")), *size, "-log", "/dev/null", "--", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"probe: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)

@@ -1,0 +1,50 @@
+"""`docs/benchmarks.md`, written from `docs/benchmarks.json`."""
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+
+from bench import results
+from bench.results import Result
+from bench.table import markdown
+
+PAGE = results.PUBLISHED.with_suffix(".md")
+_INTRODUCTION = """\
+# Benchmarks
+
+This page is written by `python -m bench page` from [benchmarks.json](benchmarks.json). `make bench` measures all that
+has a goal, in at most ten minutes; `python -m bench NAME` measures one part, `python -m bench all` all of them. Each
+prints its tables and keeps them in `bench/results`; `page` takes them over from there.
+
+Speed is never asserted in tests. Figures are of one machine; only ratios within one run travel to others. What they are
+compared with (a Go plugin that syncs each allocation to disk before it answers, and the probe that plays the kubelet to
+both) is built apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is left out, and says so.
+"""
+
+
+def write(names: Sequence[str]) -> None:
+    """Take over what this checkout has measured of `names`, and write the page in their order."""
+    known = results.published()
+    measured = {name: result for name in names if (result := results.kept(name) or known.get(name)) is not None}
+    results.publish(measured)
+    PAGE.write_text(render(measured))
+
+
+def render(measured: Mapping[str, Result]) -> str:
+    """Return the page."""
+    return "\n".join([_INTRODUCTION, *(line for name, result in measured.items() for line in _section(name, result))])
+
+
+def _section(name: str, result: Result) -> Iterator[str]:
+    title, _, how = inspect.cleandoc(importlib.import_module(f"bench.{name}").__doc__ or "").partition("\n")
+    machine = result.machine
+    yield f"## {title.rstrip('.')}\n"
+    yield f"`python -m bench {name}`. {' '.join(how.split())}\n"
+    for table in result.tables:
+        yield from markdown(table)
+        yield ""
+    yield (
+        f"Read on {result.date} at {machine['commit']} in {result.seconds} s: {machine['cpu']}, {machine['cores']}"
+        f" cores, kernel {machine['kernel']}, Python {machine['python']}, grpcio {machine['grpcio']}, protobuf"
+        f" {machine['protobuf']}; load before: {machine['load']}.\n"
+    )
