@@ -43,7 +43,7 @@ def test_no_fault(schemathesis: Any, server: Running, api: Http, document: str, 
 
         @given(case=schema.as_strategy(generation_mode=GenerationMode(mode), **aim))
         @settings(
-            max_examples=settings().max_examples // 5,
+            max_examples=settings().max_examples // 10,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
