@@ -54,14 +54,14 @@ class Running:
 
     def __enter__(self) -> "Running":
         self._thread.start()
-        assert self._started.wait(20)
+        assert self._started.wait(30)
         if self._failure:
             raise self._failure
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
     @property
@@ -71,7 +71,7 @@ class Running:
 
     def clear(self) -> None:
         """Make it as new: without objects, but for the first namespaces."""
-        asyncio.run_coroutine_threadsafe(self._clear(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(self._clear(), self._loop).result(30)
 
     def http(self, token: str | None = None) -> "Http":
         """A client."""
@@ -139,7 +139,7 @@ class Http:
     """Requests over one connection."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=20)
+        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=30)
         self._token = token
 
     def __enter__(self) -> "Http":

@@ -51,7 +51,7 @@ def test_no_fault(schemathesis: Any, server: Running, api: Http, document: str, 
             request = case.as_transport_kwargs(base_url=server.url, headers=headers)
             if is_aimed and isinstance(request.get("json"), dict):
                 _complete(case, request["json"])
-            with session.request(**request, stream=True, timeout=20) as answer:
+            with session.request(**request, stream=True, timeout=30) as answer:
                 if answer.status_code == 200 and "watch" in request.get("params", {}):
                     return  # what it streams is another test's business
                 text = answer.text
