@@ -18,6 +18,7 @@ from tests.grpcunix.attacks import request
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 GOAWAY = frames.goaway(0, ErrorCode.NO_ERROR, "")
+END = frame(frames.DATA, frames.END_STREAM, 1)
 
 
 class Waiting:
@@ -55,7 +56,7 @@ async def _serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMI
     return server
 
 
-@pytest.mark.parametrize("ending", ["close", "half-close", "goaway", "reset"])
+@pytest.mark.parametrize("ending", ["close", "half-close", "goaway", "reset", "end of stream"])
 async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> None:
     waiting = Waiting()
     server = await _serving(socket_dir, waiting)
@@ -69,6 +70,8 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
             writer.write(GOAWAY)
         elif ending == "reset" and count > 1:
             writer.write(frames.rst_stream(1, ErrorCode.CANCEL))
+        elif ending == "end of stream":
+            writer.write(END)
         if ending != "half-close":
             writer.write(frame(frames.PING, 0, 0, b"lastping"))
         with contextlib.suppress(asyncio.IncompleteReadError):
@@ -197,6 +200,7 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
         (frames.rst_stream(1, ErrorCode.REFUSED_STREAM), Status.UNAVAILABLE),
         (frames.rst_stream(1, ErrorCode.INTERNAL_ERROR), Status.INTERNAL),
         (GOAWAY, Status.UNAVAILABLE),
+        (END, Status.UNKNOWN),
         (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), Status.INTERNAL),
         (frames.settings({frames.Setting.ENABLE_PUSH: 1}), Status.INTERNAL),
         (frame(frames.DATA, 0, 1, bytes(17_000)), Status.INTERNAL),
@@ -204,7 +208,7 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
 )
 @pytest.mark.parametrize("count", range(len(ANSWER)))
 async def test_a_server_may_take_back_what_it_began(socket_dir: Path, last: bytes, status: Status, count: int) -> None:
-    if count == 0:
-        status = Status.INTERNAL  # SETTINGS must come first
+    if count == 0 or (last == END and count < 3):
+        status = Status.INTERNAL  # SETTINGS must come first, and HEADERS before DATA
     stays = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # that call is made again
     assert await _call(socket_dir / "p.sock", b"".join(ANSWER[:count]) + last, stays=stays) is status
