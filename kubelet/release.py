@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Version = Literal["1.34", "1.36", "1.37"]
 
@@ -78,35 +79,25 @@ _1_37 = Release(
     pod_word="Pod",
 )
 
-_1_36 = Release(
+# the older ones: what they do otherwise than the one after them
+_1_36 = replace(
+    _1_37,
     version="1.36",
-    gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY, DEVICE_TAINTS}),
     tells_instances_apart=False,
     finds_owner_by_resource=False,
-    hints_at_device_nodes_only=True,
-    keeps_refused_sockets=False,
     calls_announced_health=False,
     forgets_unreported_health=False,
     replaces_prepared_devices=False,
     refuses_unpreparing_claims=False,
     refuses_skipped_operations=False,
-    has_share_ids=True,
-    lists_claims_once=True,
-    pod_word="Pod",
 )
 
-_1_34 = Release(
+_1_34 = replace(
+    _1_36,
     version="1.34",
     gates=frozenset(),
-    tells_instances_apart=False,
-    finds_owner_by_resource=False,
     hints_at_device_nodes_only=False,
     keeps_refused_sockets=True,
-    calls_announced_health=False,
-    forgets_unreported_health=False,
-    replaces_prepared_devices=False,
-    refuses_unpreparing_claims=False,
-    refuses_skipped_operations=False,
     has_share_ids=False,
     lists_claims_once=False,
     pod_word="pod",

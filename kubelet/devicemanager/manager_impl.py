@@ -303,10 +303,6 @@ class ManagerImpl:
         """Pods whose devices changed their health; a full queue drops."""
         return self._updates
 
-    async def flushed(self) -> None:
-        """Return when everything is on disk. Raises `AllocationError`."""
-        await self.checkpoint.write(self.state.checkpoint())
-
     async def _allocate_resources(self, pod: Pod, container: Container, reusable: dict[str, Ids]) -> None:
         is_changed = is_collected = False
         for resource, amount in container.limits().items():

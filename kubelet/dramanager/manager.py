@@ -94,8 +94,8 @@ class DRAManager:
         if reconciling is not None:
             reconciling.cancel()
             await asyncio.gather(reconciling, return_exceptions=True)
-        await self.wiper.stop()
         await self._handler.stop()
+        await self.wiper.stop()  # after the last connection, whose end would begin to wipe
         await self.cache.close(discard=discard)
         await self.health.close(discard=discard)
 

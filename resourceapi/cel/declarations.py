@@ -32,7 +32,7 @@ class Overload:
         self.member, self.function, self.args, self.result = _read_signature(signature)
         self.run = run
         self.late = late or len(self.args) > 2
-        self.params = tuple(dict.fromkeys(name for type_ in (*self.args, self.result) for name in _params(type_)))
+        self.params = tuple(dict.fromkeys(name for type_ in (self.result, *self.args) for name in _params(type_)))
 
 
 class Function:

@@ -193,6 +193,7 @@ _GO_NAMES: dict[type, str] = {
     TypeValue: "*types.Type",
     list: "*types.baseList",
     dict: "*types.baseMap",
+    DefaultMap: "cel.mapper",
 }
 _opaque_equality: dict[type, tuple[type, Callable[[Any, Any], bool]]] = {}
 

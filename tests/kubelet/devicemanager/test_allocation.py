@@ -191,7 +191,7 @@ async def test_of_two_responses_the_first_is_used(kit: ManagerKit) -> None:
 
 async def test_a_checkpoint_that_cannot_be_written_fails_the_container(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
-    await kit.manager.flushed()
+    await kit.manager.checkpoint.write(kit.manager.state.checkpoint())
     kit.manager.checkpoint.path.unlink()
     kit.manager.checkpoint.path.mkdir()
     owner = kit.pod("p", container("c", {R1: 1}))

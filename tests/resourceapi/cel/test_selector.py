@@ -87,6 +87,17 @@ def test_a_compared_device_costs_more_than_its_estimate(expression: str, estimat
     assert (selector.max_cost, selector.evaluate_device(EVERYTHING)[1]) == (estimate, cost)
 
 
+@pytest.mark.parametrize("name", ["attributes", "capacity"])
+def test_a_table_of_domains_is_no_key(name: str) -> None:
+    with pytest.raises(CelEvalError, match=r"^invalid qualifier type: cel\.mapper$"):
+        matches(f"dyn({{'a': 1}})[device.{name}] == 1")
+
+
+def test_types_that_stay_open_are_numbered_as_upstream_does() -> None:
+    with pytest.raises(CelCompileError, match=r"expression of type 'optional_type\(_var4\)' cannot be range"):
+        compile_selector("((null)[?(2u)]).exists(x, true)", device_environment())
+
+
 def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_one() -> None:
     assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 2}))
     assert matches(f"{ATTRIBUTES}.count == 2", device({f"{DRIVER}/count": 2, "count": 1}))
