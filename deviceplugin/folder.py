@@ -1,7 +1,8 @@
 """The kubelet's folder for device plugins: its socket, our sockets in it, and who else of ours has some.
 
-The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`. Instances of ours are in the order of
-their starts, whichever of them has registered last: after a restart of the kubelet that is anybody.
+The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
+configuration leaves room below `kubeletRoot`. Instances of ours are in the order of their starts, whichever of them
+has registered last: after a restart of the kubelet that is anybody.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from grpcunix import is_live, remove_dead_sockets
 
 KUBELET_SOCKET = "kubelet.sock"
 _PREFIX = "nodeplug-"
-_READABLE = 16  # characters of a resource's name in a socket's, which has 55: that leaves 52 bytes for the folder
+_READABLE = 9  # characters of a resource's own name in a socket's, which has 48
 _CHARACTERS = string.digits + string.ascii_lowercase  # in the order in which they sort
 _UNIQUE = 4  # random characters: a path that was used once is refused until the kubelet restarts
 _STARTED = 8  # characters of an instance's start in milliseconds, which are enough for 89 years
@@ -124,7 +125,8 @@ def _random(length: int) -> str:
 def _prefix(resource_name: str) -> str:
     """Return how the names of a resource's sockets begin."""
     digest = f"{zlib.crc32(resource_name.encode()):08x}"  # names may differ in what a file name cannot hold
-    return f"{_PREFIX}{re.sub(r'[^A-Za-z0-9.]', '_', resource_name)[:_READABLE]}-{digest}-"
+    own = re.sub(r"[^A-Za-z0-9.]", "_", resource_name.rpartition("/")[2])
+    return f"{_PREFIX}{own[:_READABLE]}-{digest}-"
 
 
 def new_socket(folder: Path, resource_name: str, instance: str) -> Path:
