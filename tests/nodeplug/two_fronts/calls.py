@@ -10,6 +10,7 @@ from dra_plugin.driver import ClaimFailed, ClaimRef
 from dra_plugin.errors import NotAnsweredInTime
 from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.assignment import Assignment
 from tests.nodeplug.two_fronts import rules
 from tests.nodeplug.two_fronts.cluster import Claim, Cluster
 from tests.nodeplug.two_fronts.daemon import Daemon
@@ -107,14 +108,16 @@ class Calls:
 
     async def allocate_these(self, name: str, containers: Sequence[tuple[str, Sequence[str], bool]]) -> None:
         """Start a pod whose containers (name, units, whether it is an init container) want these."""
-        shares = next((x.shares for x in self._daemon.resources if x.name == name), 1)
-        pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, shares)
+        pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, self._shares(name))
         mine = {(name, unit) for _, units, _ in containers for unit in units}
         self._in_flight |= mine
         try:
             for container, units, is_init in containers:
+                if self._shares(name) != pod.shares:
+                    raise RpcError(Status.UNAVAILABLE, "the configuration has changed")
+                assignment = self._daemon.assignment
                 answer = await self._allocate(name, units)
-                self._is_well(f"{name} {units}", units)
+                _is_well(assignment, f"{name} {units}", units)
                 devices = frozenset[str]().union(*map(self._host.devices_of, units))
                 pre_start = self._needs_pre_start.get(name, False)
                 pod.containers.append(Container(container, tuple(units), answer, is_init, pre_start, devices))
@@ -168,6 +171,9 @@ class Calls:
             raise rules.Broken(f"another device: {who} opens {set(opened)}, it was given {set(allowed)}")
         return self._host.behind(opened)
 
+    def _shares(self, name: str) -> int:
+        return next((x.shares for x in self._daemon.resources if x.name == name), 1)
+
     async def _allocate(self, name: str, units: Sequence[str]) -> api.ContainerAllocateResponse:
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=units)])
         servicer = self._daemon.servicers.get(name)
@@ -192,7 +198,7 @@ class Calls:
         for claim in claims:
             claim.asked = True
         self._cluster.settle()  # the kubelet writes down what it asks for
-        fresh = [x for x in claims if self._has_nothing(x)]
+        fresh, assignment = [x for x in claims if self._has_nothing(x)], self._daemon.assignment
         try:
             outcomes = await calls.prepare([x.ref for x in claims], 45.0)
         except NotAnsweredInTime as error:
@@ -210,7 +216,7 @@ class Calls:
             if claim.answer not in (None, outcome):
                 raise rules.Broken(f"{claim.name} was answered {claim.answer}, and now {outcome}")
             if claim in fresh:
-                self._is_well(claim.name, [x.device for x in claim.results if not x.admin_access])
+                _is_well(assignment, claim.name, [x.device for x in claim.results if not x.admin_access])
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
             if claim.answer is None or claim.disturbed:
@@ -229,13 +235,6 @@ class Calls:
         ledger = self._daemon.ledger
         leases = ledger.of_owner(f"claim/{claim.uid}")
         return ledger.is_complete and all(x.boot_id != ledger.boot_id for x in leases)
-
-    def _is_well(self, what: str, names: Sequence[str]) -> None:
-        """Nobody is given what is known to be ill."""
-        wanted = {*map(device_of, names)}
-        for device in (x for offered in self._daemon.assignment.devices.values() for x in offered):
-            if device.id in wanted and not device.health.healthy:
-                raise rules.Broken(f"ill: {what} is given {device.id}")
 
     async def unprepare(self, rng: random.Random) -> None:
         """Unprepare claims whose pods are over, some of them again, and one that nobody knows."""
@@ -316,3 +315,11 @@ class Calls:
         is_another = claim.disturbed or self._host.places(claim.devices) != claim.moves
         is_lost = not self._daemon.ledger.is_complete
         return is_another or is_lost or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
+
+
+def _is_well(assignment: Assignment, what: str, names: Sequence[str]) -> None:
+    """Nobody is given what was known to be ill when it was asked for."""
+    wanted = {*map(device_of, names)}
+    for device in (x for offered in assignment.devices.values() for x in offered):
+        if device.id in wanted and not device.health.healthy:
+            raise rules.Broken(f"ill: {what} is given {device.id}")

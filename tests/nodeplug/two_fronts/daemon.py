@@ -149,6 +149,17 @@ class Daemon:
             watcher.close()
             await self.ledger.close()
 
+    def configure(self, resources: Sequence[Resource]) -> bool:
+        """Offer these resources from now on, as after a changed file; False where it must start anew for that."""
+        if self.dra is None and needs_dra(Config(tuple(resources)), self.ledger):
+            return False
+        self.resources = list(resources)
+        self.plugins.configure([x for x in self.resources if x.api != "dra"])
+        if self.dra is not None:
+            self.dra.configure([x for x in self.resources if x.api != "device-plugin"])
+        self.update(*self._host.assign(self.resources))
+        return True
+
     def update(self, devices: Mapping[str, Device], assignment: Assignment) -> None:
         """Take over what a scan has found."""
         self.assignment = assignment

@@ -173,7 +173,10 @@ class Steps(Node):
             self._plug_in(rng.choice(devices))
 
     async def _functions(self, rng: random.Random) -> None:
-        """The virtual functions of a card are made, or taken away: whoever has them or the card."""
+        """The virtual functions of a card are made, whoever has it, or taken away when nobody has one of them."""
+        held = self._daemon.ledger.devices() if self._daemon is not None else {*VIRTUAL}
+        if held & {*VIRTUAL} and self._host.plugged & {*VIRTUAL}:
+            return
         with self.disk.unwatched():
             made = self._host.change_functions()
         self.tell(f"the virtual functions are {'made' if made else 'gone'}")
@@ -205,13 +208,25 @@ class Steps(Node):
         await self._rescan(rng)
 
     async def _configure(self, rng: random.Random) -> None:
-        """The daemon starts again with another configuration."""
+        """The daemon has another configuration: it starts again, or its file has changed, perhaps during calls."""
         if self._is_lost:
             return  # what the old one named could not be restored
-        await self._stop(rng)
+        daemon = self._daemon if rng.random() < 0.5 else None
+        if daemon is None:
+            await self._stop(rng)
         in_use = {x.resource for x in self.cluster.pods}
         self._resources = configuration(rng) if rng.random() < 0.4 else changed(rng, self._resources, in_use)
-        if rng.random() < 0.3:  # as the DaemonSet says: hostNetwork, hostPID
+        if daemon is not None:
+            calls = asyncio.ensure_future(self._call(rng)) if rng.random() < 0.5 else None
+            await turns(rng.randrange(30))
+            self.tell("the file has changed")
+            is_done = daemon.configure(self._resources)
+            self._scanned = self._host.state() if is_done else self._scanned
+            if calls is not None:
+                await calls
+            if not is_done:
+                await self._stop(rng)
+        elif rng.random() < 0.3:  # as the DaemonSet says: hostNetwork, hostPID
             namespace: Namespace = rng.choice(get_args(Namespace))
             with self.disk.unwatched():
                 self._host.move_daemon(namespace)
