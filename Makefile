@@ -22,7 +22,7 @@ check: .venv/.dev           ## lint, types, import contracts
 e2e: .venv/.dev             ## scenarios on a real Kubernetes node (root, Go)
 	$(PY) -m pytest tests/e2e -m e2e -o timeout=600 $(ARGS)
 
-bench: .venv/.dev           ## tables and JSON in bench/results
+bench: .venv/.dev           ## what has a goal, beside its anchors (10 minutes); python -m bench page: docs/benchmarks.md
 	$(PY) -m bench $(ARGS)
 
 proto: .venv-proto/.done    ## regenerate kubeletapi/ from proto/

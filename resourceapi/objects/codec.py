@@ -7,6 +7,7 @@ are kept in `unknown_fields` and written back. Writing leaves out what is empty,
 
 import functools
 import json
+import operator
 import re
 import types
 import typing
@@ -117,17 +118,27 @@ def json_fields(record_type: type[Record]) -> Mapping[str, JsonField]:
 
 
 def without_unknown(record: R) -> R:
-    """The record without the members that no field stands for, at any depth: what the API server would store."""
-    changes: dict[str, Any] = {"unknown_fields": None}
-    for field in _fields_of(type(record)):
-        value = getattr(record, field.name)
+    """The record without the members that no field stands for, at any depth: what the API server would store.
+
+    It is the same record where there are none.
+    """
+    changes: dict[str, Any] = {} if record.unknown_fields is None else {"unknown_fields": None}
+    for name in _record_fields(type(record)):
+        value = getattr(record, name)
+        if not value:
+            continue
+        known: Any = value
         if isinstance(value, Record):
-            changes[field.name] = without_unknown(value)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Record):
-            changes[field.name] = tuple(without_unknown(item) for item in value)
-        elif isinstance(value, dict) and value and isinstance(next(iter(value.values())), Record):
-            changes[field.name] = {key: without_unknown(item) for key, item in value.items()}
-    return msgspec.structs.replace(record, **changes)
+            known = without_unknown(value)
+        elif isinstance(value, tuple):
+            items = tuple(map(without_unknown, value))
+            known = items if any(map(operator.is_not, items, value)) else value
+        elif isinstance(value, dict):
+            members = {key: without_unknown(item) for key, item in value.items()}
+            known = members if any(map(operator.is_not, members.values(), value.values())) else value
+        if known is not value:
+            changes[name] = known
+    return msgspec.structs.replace(record, **changes) if changes else record
 
 
 def format_time(moment: datetime) -> str:
@@ -150,6 +161,17 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
 @functools.cache
 def _by_json_name(record_type: type[Record]) -> dict[str, JsonField]:
     return {field.json_name: field for field in _fields_of(record_type)}
+
+
+@functools.cache
+def _record_fields(record_type: type[Record]) -> tuple[str, ...]:
+    """The names of the fields that hold records, one, several, or by name."""
+    return tuple(info.name for info in msgspec.structs.fields(record_type) if _holds_records(info.type))
+
+
+def _holds_records(annotation: Any) -> bool:
+    is_record = isinstance(annotation, type) and issubclass(annotation, Record)
+    return is_record or any(map(_holds_records, typing.get_args(annotation)))
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, bool]:
