@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain, Schema
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
-from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
 from resourceapi.objects.strict import problems
 
@@ -62,8 +63,9 @@ class OpenRules:
         schema = self._schemas[version]
         known, unknown = prune(rest, schema) if self._is_validated else (rest, [])
         found += [f'unknown field "{path}"' for path in unknown]
-        self._check_shape(known, schema)
         obj = self._named(self._storage)
+        if not self._is_validated:
+            protobuf.encode(obj | known)  # what upstream's type does not hold is refused
         obj |= {"metadata": to_dict(without_unknown(record))} | with_defaults(known, schema)
         return Decoded(self._fill(obj), tuple(found))
 
@@ -129,29 +131,6 @@ class OpenRules:
             self._check(errors, new, old)
         if errors:
             raise invalid(self._group, self._kind, new["metadata"].get("name", ""), errors)
-
-    def _check_shape(self, value: Plain, schema: Schema) -> None:
-        """Of kinds whose values are free, at least what is an object, a list or a map of texts must be one."""
-        if self._is_validated:
-            return
-        for name, item in value.items():
-            known = schema.get("properties", {}).get(name, {})
-            wanted = known.get("type")
-            if isinstance(item, dict) and known.get("additionalProperties") == {"type": "string"}:
-                self._check_texts(name, item)
-            if (
-                item is not None
-                and wanted in ("object", "array")
-                and not isinstance(item, dict if wanted == "object" else list)
-            ):
-                raise DecodeError(f"json: cannot unmarshal into Go struct field {self._kind}.{name}", name)
-
-    def _check_texts(self, name: str, texts: Plain) -> None:
-        for text in texts.values():
-            if text is not None and not isinstance(text, str):
-                found = {bool: "bool", dict: "object", list: "array"}.get(type(text), "number")
-                where = f"Go struct field {self._kind}.{name} of type string"
-                raise DecodeError(f"json: cannot unmarshal {found} into {where}", name)
 
     def _api_version(self, version: str) -> str:
         return f"{self._group}/{version}" if self._group else version

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.protobuf.forms import FORMS, Form, text_of
 from controlplane.apiserver.protobuf.messages import Field, fields_of
 from controlplane.apiserver.protobuf.wire import LENGTH, VARINT, ProtobufError, fields, read_varint, sized, tag
+from resourceapi.objects import DecodeError
 from resourceapi.objects.codec import Mismatch
 
 Plain = dict[str, Any]
@@ -35,6 +36,8 @@ def encode_message(message: str, value: Plain) -> bytes:
         return _encode(message, value)
     except Mismatch as mismatch:
         raise mismatch.to_error("v1") from None
+    except RecursionError:
+        raise DecodeError("json: exceeded max depth") from None
 
 
 def decode_message(message: str, data: bytes) -> Plain:
@@ -156,6 +159,7 @@ def _list_step(field: Field, form: Form) -> _Step:
 
 def _map_step(field: Field, form: Form) -> _Step:
     prefix, value_prefix = tag(field.number, LENGTH), tag(2, form.wire_type)
+    form_of_key = FORMS["string"]
 
     def write(value: Any) -> bytes:
         if value is None:
@@ -165,7 +169,7 @@ def _map_step(field: Field, form: Form) -> _Step:
         written = []
         for key in sorted(value):
             item = value[key]
-            entry = _FIRST + sized(key.encode())
+            entry = _FIRST + form_of_key.write(key)
             if item is not None or not form.nullable:
                 try:
                     entry += value_prefix + form.write(form.zero() if item is None else item)
@@ -177,9 +181,9 @@ def _map_step(field: Field, form: Form) -> _Step:
     def read(items: list[bytes]) -> Plain:
         result = {}
         for entry in items:
-            parts = {number: item for number, _, item in fields(entry)}
-            key = parts.get(1, b"")
-            result[text_of(key) if isinstance(key, bytes) else ""] = form.read(parts[2]) if 2 in parts else form.zero()
+            parts = {(number, wire_type): item for number, wire_type, item in fields(entry)}
+            key, item = parts.get((1, LENGTH), b""), parts.get((2, form.wire_type))
+            result[form_of_key.read(key)] = form.zero() if item is None else form.read(item)
         return dict(sorted(result.items()))
 
     return _Step(field, LENGTH, write, read, lambda: None)

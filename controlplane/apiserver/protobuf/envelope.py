@@ -13,17 +13,12 @@ _TYPE_META, _RAW, _CONTENT_ENCODING, _CONTENT_TYPE = (tag(number, LENGTH) for nu
 _API_VERSION, _KIND = _TYPE_META, _RAW
 
 
-def has_message(api_version: str, kind: str) -> bool:
-    """Whether a kind can be written in protobuf; what comes from definitions and tables cannot."""
-    return message_of(api_version, kind) is not None
-
-
 def encode(value: dict[str, Any]) -> bytes:
-    """A value with apiVersion and kind as a real server sends it; raises DecodeError for what its message cannot say.
+    """A value with its kind as a real server sends it; raises DecodeError for what its message cannot say.
 
     Members that the message does not have are left out.
     """
-    api_version, kind = value["apiVersion"], value["kind"]
+    api_version, kind = value.get("apiVersion", ""), value["kind"]
     message = message_of(api_version, kind)
     assert message is not None, f"{api_version} {kind} is answered in JSON"
     type_meta = _API_VERSION + sized(api_version.encode()) + _KIND + sized(kind.encode())

@@ -57,10 +57,9 @@ def _write_text(value: Any) -> bytes:
 
 
 def _write_int32(value: Any) -> bytes:
-    number = PLAIN[int].read(value)
-    if not -(2**31) <= number < 2**31:
+    if type(value) is not int or not -(2**31) <= value < 2**31:
         raise Mismatch(value, "int32")
-    return varint(number)
+    return varint(value)
 
 
 def _write_float(value: Any) -> bytes:

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from controlplane.apiserver import Server, write_kubeconfig
+from controlplane.apiserver import Server, protobuf, write_kubeconfig
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.options import DeleteOptions
+from controlplane.apiserver.protobuf import wire
 from controlplane.apiserver.rest import Target
 from controlplane.apiserver.server import FIRST_NAMESPACES
 from controlplane.k8srm.definitions import definitions
@@ -116,7 +117,12 @@ class Answer(NamedTuple):
 
     status: int
     headers: list[tuple[str, str]]
-    text: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """What came as text."""
+        return self.data.decode()
 
     @property
     def body(self) -> Any:
@@ -171,8 +177,8 @@ class Http:
             self._connection.close()
             self._connection.request(method, path, body=data, headers=headers)
         response = self._connection.getresponse()
-        text = response.read().decode()
-        return Answer(response.status, [(name.lower(), value) for name, value in response.getheaders()], text)
+        headers_back = [(name.lower(), value) for name, value in response.getheaders()]
+        return Answer(response.status, headers_back, response.read())
 
     def ok(self, method: str, path: str, body: Any = None, **options: str) -> Any:
         """Like `send`; the body of an answer that must be a success."""
@@ -192,6 +198,29 @@ class Http:
             yield (json.loads(line) for line in response)
         finally:
             self._connection.close()
+
+    @contextmanager
+    def frames(self, path: str, accept: str, **query: str) -> Iterator[Iterator[tuple[str, Plain]]]:
+        """The events of a watch in protobuf, type and object, as they come."""
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
+        self._connection.request("GET", f"{path}?{urllib.parse.urlencode({'watch': 'true', **query})}", headers=headers)
+        response = self._connection.getresponse()
+        assert response.status == 200, response.read()
+        assert response.headers["Content-Type"] == f"{protobuf.MEDIA_TYPE};stream=watch"
+        try:
+            yield iter(lambda: _event(response.read(int.from_bytes(response.read(4), "big"))), None)
+        finally:
+            self._connection.close()
+
+
+def _event(frame: bytes) -> tuple[str, Plain]:
+    event = {number: value for number, _, value in wire.fields(frame)}
+    kind, raw = event[1], event[2]
+    assert isinstance(kind, bytes)
+    assert isinstance(raw, bytes)
+    _, _, data = next(wire.fields(raw))
+    assert isinstance(data, bytes)
+    return kind.decode(), protobuf.decode(data, "", "")
 
 
 def device_class(name: str = "gpu", **metadata: Any) -> Plain:
