@@ -68,8 +68,8 @@ async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
 
 
 async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
-    assert texts(await verify(*ours("stubborn"), seconds=PATIENCE)) == [
-        ("is unprepared without the claim", "the pod has not ended after 5 s"),
+    assert texts(await verify(*ours("stubborn"), seconds=2 * PATIENCE)) == [
+        ("is unprepared without the claim", "the pod has not ended after 10 s"),
         (
             "a claim that was never prepared is unprepared",
             'resourceclaims.resource.k8s.io "verify-nobody" not found; its pod would never end',

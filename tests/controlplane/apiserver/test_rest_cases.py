@@ -58,6 +58,7 @@ def without_prototype(replay: types.ModuleType) -> Iterator[Any]:
 @contextmanager
 def _served(replay: types.ModuleType, **options: Any) -> Iterator[Any]:
     with Running(collect_after=None, **options) as running:
+        running.server.store.load(1_000_000, ())  # a version like "10" is taken for one wherever a scenario says 10
         server = replay.Server(running.url, running.server.token)
         yield server
         if server.conn is not None:
