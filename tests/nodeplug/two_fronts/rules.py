@@ -116,7 +116,8 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
     published = daemon.dra.published() if daemon.dra is not None else {}
 
     def takes(name: str) -> Takes:
-        return host.takes(name, "dra", is_shared=device_of(name) == "misc-many" and daemon.shares > 1)
+        # as it is published: what a claim has stays what it was when the configuration has changed
+        return host.takes(name, "dra", is_shared=bool(published[name].allow_multiple_allocations))
 
     def is_known(lease: Lease) -> bool:
         name = lease.unit.partition("/")[0]
