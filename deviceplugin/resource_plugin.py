@@ -197,6 +197,8 @@ class ResourcePlugin:
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
         if self.resource.cdi is True and device.devnodes and not self.allocator.is_described(device):
+            if device.id in self._held:
+                return "a pod has it from before other devices came to it"
             return "its CDI spec is not written yet"
         return ""
 

@@ -348,11 +348,11 @@ class Preparer:
             await self._work.write(partial(self._files.write, plan.record, anew=True))
             self._described[claim.uid] = where
             if before is not None or plan.resets:
-                done = plan.leases("done", boot_id, time.time())
-                await self._ledger.grant(done, check=check)
-                kept = {lease.key for lease in done}  # a device may belong to another resource now
-                if old := [x for x in self._ledger.of_owner(claim_owner(claim.uid)) if x.key not in kept]:
-                    await self._ledger.end(old)
+                await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
+            # a device may belong to another resource now
+            leased = self._ledger.of_owner(claim_owner(claim.uid))
+            if old := [x for x in leased if plan.devices.get(x.unit, ("",))[0] != x.resource]:
+                await self._ledger.end(old)
         except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
             await self._put_back(claim, before)
             raise

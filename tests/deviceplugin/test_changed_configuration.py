@@ -230,8 +230,10 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
     side.update(assign(scan(made_up.host), side.resources).devices)
     await until(lambda: described("example.com/tun") == ["/dev/tun"])  # specs are written together
     assert described(OTHER) == ["/dev/fuse"]
+    await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
     await ends(node, side, ledger, "a")
-    await until(lambda: described(OTHER) == ["/dev/fuse", "/dev/kvm"])
+    await offered(node, OTHER)
+    assert described(OTHER) == ["/dev/fuse", "/dev/kvm"]
 
 
 async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(

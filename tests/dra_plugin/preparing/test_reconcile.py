@@ -363,6 +363,7 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
         await cluster.allocate("new", result("misc-fuse"))
     )
     assert await node.prepare(running) == devices
+    assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
     await node.unprepare(running)
     assert (node.units(), node.files()) == ([], [])
 

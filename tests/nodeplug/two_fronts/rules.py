@@ -106,7 +106,10 @@ def listed_as_it_is(
             is_taken = any(
                 has.excludes(_takes(host, x)) and not (x.api != "dra" and _are_functions(x.unit, unit)) for x in holders
             )
-            expected = unit in units and host.is_well(unit) and not is_taken
+            mine = (x for x in leases if (x.api, x.resource, x.unit) == ("device-plugin", resource.name, unit))
+            # a name stays what it was for the pod that has it, so nobody else can be given it
+            is_older = resource.cdi is True and any(_had_fewer(host, x) for x in mine)
+            expected = unit in units and host.is_well(unit) and not is_taken and not is_older
             if is_healthy != expected and (is_whole or resource.cdi is not True):
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
 
@@ -116,7 +119,8 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
     published = daemon.dra.published() if daemon.dra is not None else {}
 
     def takes(name: str) -> Takes:
-        return host.takes(name, "dra", is_shared=device_of(name) == "misc-many" and daemon.shares > 1)
+        # as it is published: what a claim has stays what it was when the configuration has changed
+        return host.takes(name, "dra", is_shared=bool(published[name].allow_multiple_allocations))
 
     def is_known(lease: Lease) -> bool:
         name = lease.unit.partition("/")[0]
@@ -150,7 +154,7 @@ def listed(encoded: bytes) -> dict[str, bool]:
 
 def _can_be_found(claim: Claim, host: LivingHost) -> bool:
     """Whether the devices of a claim are there; a group that is not offered today is found only where it was."""
-    has_groups = any(host.devices_of(x.device) != (x.device,) for x in claim.results)
+    has_groups = any(host.devices_of(x) != (device_of(x),) for x in claim.takes)
     return (
         bool(claim.devices)
         and host.is_plugged(claim.devices)
@@ -176,6 +180,12 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
 def _takes(host: LivingHost, lease: Lease) -> Takes:
     """What a lease is about; of a group, those that were in it then."""
     return host.takes(lease.unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
+
+
+def _had_fewer(host: LivingHost, lease: Lease) -> bool:
+    """Whether a group has got members since it was leased."""
+    members = host.members(lease.unit, lease.exclusive)
+    return members is not None and {*members} < {*host.devices_of(lease.unit)}
 
 
 def _uid(lease: Lease) -> str:
