@@ -1,7 +1,8 @@
-"""TLS is loaded by whoever uses it first: asyncio imports it always, and without DRA nobody here needs its 4 MiB.
+"""What others import and the daemon does not use is loaded by whoever uses it first.
 
-In the place of `ssl`, and of asyncio's module on top of it, stand modules that become the real ones as soon as they are
-asked for an attribute. To those who import them there is no difference.
+asyncio imports TLS always, and without DRA nobody here needs its 4 MiB; the rest is what the libraries below import for
+functions that nobody calls here, 2 MiB together. In the place of each stands a module that becomes the real one as soon
+as it is asked for an attribute. To those who import it there is no difference.
 """
 
 import importlib
@@ -10,7 +11,17 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_MODULES = ("ssl", "asyncio.sslproto")
+_MODULES = (
+    "ssl",
+    "asyncio.sslproto",
+    "calendar",  # protobuf's well-known types
+    "google.protobuf.text_format",
+    "ipaddress",  # urllib.parse, and rules for claims that the API server applies
+    "locale",  # subprocess, which asyncio imports
+    "pickle",  # protobuf's containers
+    "shutil",  # tempfile and ctypes.util; it brings the compression libraries
+    "tempfile",  # ctypes.util, and certificates from a kubeconfig
+)
 
 
 class _Deferred(ModuleType):
@@ -31,8 +42,8 @@ class _Deferred(ModuleType):
         return getattr(real, name)
 
 
-def defer_tls() -> None:
-    """Have TLS loaded at its first use; before asyncio is imported, else it is there already."""
+def defer_unused() -> None:
+    """Have these modules loaded at their first use; before asyncio is imported, else they are there already."""
     if "asyncio" not in sys.modules:
         for name in _MODULES:
             sys.modules.setdefault(name, _Deferred(name))

@@ -6,14 +6,14 @@ Exit codes: 0 stopped by a signal, 1 it cannot work here, 2 the configuration is
 import sys
 from pathlib import Path
 
-from nodeplug.deferred import defer_tls
+from nodeplug.deferred import defer_unused
 
 RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 
 
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
-    defer_tls()
+    defer_unused()
     from nodeplug.config import ConfigError, load
 
     try:

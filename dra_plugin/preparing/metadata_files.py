@@ -13,7 +13,6 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +158,8 @@ class MetadataFolder:
 def _folder_name(claim: ClaimRef) -> str:
     name = os.fsencode(f"{claim.namespace}_{claim.name}")
     if len(name) > _LONGEST_NAME:
+        from hashlib import blake2b  # here, for it loads OpenSSL
+
         digest = b"~" + blake2b(name, digest_size=8).hexdigest().encode()  # a `~` is in no name of Kubernetes
         name = name[: _LONGEST_NAME - len(digest)] + digest
     return os.fsdecode(name)

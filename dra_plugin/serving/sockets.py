@@ -5,7 +5,6 @@ shorter step by step until they fit. Source: DRA specification, sections 1.6 and
 """
 
 import base64
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -57,4 +56,6 @@ def _first_that_fits(folder: Path, *names: str) -> Path:
 
 def _hash(text: str, size: int) -> str:
     """Return the first `size` bytes of the SHA-256 of `text` as URL-safe base64 without padding."""
+    import hashlib  # here, for it loads OpenSSL
+
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:size]).rstrip(b"=").decode()

@@ -7,8 +7,8 @@ import pytest
 
 _DAEMON = """
 import sys
-from nodeplug.deferred import defer_tls
-defer_tls()
+from nodeplug.deferred import defer_unused
+defer_unused()
 import asyncio, nodeplug.daemon, nodeplug.fronts, nodeplug.config
 print("_ssl" in sys.modules, "_hashlib" in sys.modules, "click" in sys.modules, "grpc" in sys.modules)
 """
