@@ -195,11 +195,10 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return 0, ""
 
 
-async def until(port: int, path: str, code: int) -> str:
+async def until(port: int, path: str, code: int, words: str = "") -> None:
     async with asyncio.timeout(30):
-        while (found := await asyncio.to_thread(ask, port, path))[0] != code:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.02)
-    return found[1]
+        while (found := await asyncio.to_thread(ask, port, path))[0] != code or words not in found[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # another process
 
 
 async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon, socket_dir: Path) -> None:
@@ -207,8 +206,7 @@ async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon
     ports = free_ports(2)
     (socket_dir / "device-plugins").mkdir()  # a kubelet's, which is not there yet
     await start(metricsAddress=f"127.0.0.1:{ports[0]}")
-    text = await until(ports[0], "/readyz", 503)
-    assert text.startswith("not ready: resource example.com/fuse is not registered with the kubelet")
+    await until(ports[0], "/readyz", 503, "not ready: resource example.com/fuse is not registered with the kubelet")
     assert ask(ports[0], "/livez") == (200, "ok\n")
     async with Node(socket_dir):
         await until(ports[0], "/readyz", 200)
