@@ -249,6 +249,7 @@ class Steps(Node):
         named = {(x.name, x.shares) for x in daemon.resources if x.api != "dra"}
         published = daemon.dra.published() if daemon.dra is not None else {}
         offered = {x.id for each in daemon.assignment.devices.values() for x in each}
+        await self._stop(rng)
         units = {device_of(x) for pod in self.cluster.pods for x in pod.units}
         if any(self._host.devices_of(x) != (x,) for x in units - offered):
             return  # the kubelet names a group that is not offered any more: nobody knows its members
@@ -257,7 +258,6 @@ class Steps(Node):
             x.in_api and all(y.device in published for y in x.results) for x in running
         ):
             return
-        await self._stop(rng)
         self._settle(rng)
         self._kubelet.lie = ""
         self._kubelet.write()
