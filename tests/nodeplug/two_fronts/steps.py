@@ -8,7 +8,7 @@ from typing import get_args
 
 from resourceapi.objects import v1
 from tests.nodeplug.two_fronts.configuration import changed, configuration
-from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace
+from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace, device_of
 from tests.nodeplug.two_fronts.kubelet import Lie
 from tests.nodeplug.two_fronts.node import Node
 from tests.nodeplug.two_fronts.process import turns
@@ -248,12 +248,16 @@ class Steps(Node):
             return
         named = {(x.name, x.shares) for x in daemon.resources if x.api != "dra"}
         published = daemon.dra.published() if daemon.dra is not None else {}
+        offered = {x.id for each in daemon.assignment.devices.values() for x in each}
+        await self._stop(rng)
+        units = {device_of(x) for pod in self.cluster.pods for x in pod.units}
+        if any(self._host.devices_of(x) != (x,) for x in units - offered):
+            return  # the kubelet names a group that is not offered any more: nobody knows its members
         running = [x for x in self.cluster.claims if x.running]
         if not all((x.resource, x.shares) in named for x in self.cluster.pods) or not all(
             x.in_api and all(y.device in published for y in x.results) for x in running
         ):
             return
-        await self._stop(rng)
         self._settle(rng)
         self._kubelet.lie = ""
         self._kubelet.write()
