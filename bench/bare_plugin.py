@@ -5,9 +5,9 @@ what differs is the transport.
 """
 
 # ruff: noqa: E402 - asyncio would load OpenSSL, and the daemon does not let it
-from nodeplug.deferred import defer_tls
+from nodeplug.deferred import defer_unused
 
-defer_tls()
+defer_unused()
 
 import asyncio
 import signal
