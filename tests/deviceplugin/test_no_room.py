@@ -54,19 +54,19 @@ async def test_a_disk_that_hangs_under_the_cdi_folder_keeps_no_news_from_the_kub
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stalled, released = threading.Event(), threading.Event()
-    real = os.fsync
+    real = os.rename
 
-    def hang(descriptor: int) -> None:
-        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(paths.cdi)):
+    def hang(old: str, new: str) -> None:
+        if str(new).startswith(str(paths.cdi)):
             stalled.set()
             released.wait()
-        real(descriptor)
+        real(old, new)
 
     try:
         async with kubelet_end(paths.device_plugins) as kubelet, asyncio.timeout(60):
             side = await start([resource("misc", selector=Ids(("misc-fuse", "misc-kvm")))])
             assert len(await kubelet.lists.get()) == 2
-            monkeypatch.setattr(os, "fsync", hang)
+            monkeypatch.setattr(os, "rename", hang)
             devices = made_up.devices()
             side.update({"example.com/misc": (devices["misc-fuse"],)})
             assert [x.ID for x in await kubelet.lists.get()] == ["misc-fuse"]

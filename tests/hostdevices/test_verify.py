@@ -85,17 +85,18 @@ def test_a_replug_that_one_scan_does_not_see_is_another_device_and_can_be_had(tm
 
 def test_a_group_is_found_without_what_was_not_in_it(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "fuse", "kvm")
-    fuse, kvm = made_up.devices()["misc-fuse"], made_up.devices()["misc-kvm"]
+    devices = made_up.devices()
+    fuse, kvm = devices["misc-fuse"], devices["misc-kvm"]
     whole = Device(
         "pair", "group", "pair", devnodes=(*fuse.devnodes, *kvm.devnodes), children=("misc-fuse", "misc-kvm")
     )
     less = replace(whole, devnodes=fuse.devnodes, children=("misc-fuse",))
     presence = Presence(made_up.host)
-    presence.update({}, [less])
+    presence.update(devices, [less])
     seen = presence.seen(less)
-    presence.update({}, [whole])
+    presence.update(devices, [whole])
     assert presence.find(presence.seen(whole)) == whole
     assert presence.find(seen) == seen.device
     assert seen.device.devnodes == fuse.devnodes
-    presence.update({}, [less])
+    presence.update(devices, [less])
     assert presence.find(seen) == less
