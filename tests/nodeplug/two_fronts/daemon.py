@@ -86,6 +86,10 @@ class Dra(DraPlugin):
         (pool,) = driver_resources(self._offers, NODE, DRIVER, self._leased()).pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
 
+    def there(self) -> set[str]:
+        """The names of what is offered, without what only claims keep."""
+        return {name for name in self.published() if not self._offers.is_gone(name)}
+
     async def _publish(self, slices: Controller) -> None:
         """Nobody is written to: `published` is asked."""
 

@@ -247,7 +247,7 @@ class Steps(Node):
         if daemon is None or not self._host.has_cgroups:
             return
         named = {(x.name, x.shares) for x in daemon.resources if x.api != "dra"}
-        published = daemon.dra.published() if daemon.dra is not None else {}
+        published = daemon.dra.there() if daemon.dra is not None else set()
         offered = {x.id for each in daemon.assignment.devices.values() for x in each}
         await self._stop(rng)
         units = {device_of(x) for pod in self.cluster.pods for x in pod.units}
