@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 _AT_ONCE = 8  # calls in threads: that is mostly waiting
-_QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
-_QUICK_AGAIN = 16  # calls in a row of at most `_QUICK` in threads until the loop does them again
+QUICK = 0.002  # seconds; a call that takes longer makes threads do the next ones
+_QUICK_AGAIN = 16  # calls in a row of at most `QUICK` in threads until the loop does them again
 
 T = TypeVar("T")
 
@@ -21,8 +21,9 @@ T = TypeVar("T")
 class HostWork:
     """Does it. Belongs to the loop."""
 
-    def __init__(self) -> None:
-        """Prepare; a thread is there from the first call that needs one."""
+    def __init__(self, quick: float = QUICK) -> None:
+        """Prepare; a thread is there from the first call that needs one. `quick` in seconds, see `QUICK`."""
+        self._quick = quick
         self._threads = ThreadPoolExecutor(_AT_ONCE, "claims")
         self._slots = asyncio.Semaphore(_AT_ONCE)  # who has them all is alone
         self._quick_in_a_row = _QUICK_AGAIN
@@ -32,7 +33,7 @@ class HostWork:
         async with self._slots:
             is_quick = self._quick_in_a_row >= _QUICK_AGAIN
             result, seconds = _timed(call) if is_quick else await self.in_thread(lambda: _timed(call))
-            self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= _QUICK else 0
+            self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
             return result
 
     async def wait(self, call: Callable[[], T]) -> T:

@@ -259,6 +259,9 @@ class Calls:
         except NotAnsweredInTime as error:
             self._tell(f"unprepare {[x.name for x in refs]}: {error}")
             return
+        finally:
+            for claim in claims:
+                claim.answer = None  # an earlier call to prepare it may have been answered meanwhile
         if outcomes.keys() != {x.uid for x in refs}:
             raise rules.Broken(f"answers for {sorted(outcomes)}")
         for claim in claims:
@@ -268,7 +271,6 @@ class Calls:
                     raise rules.Broken(f"{claim.name} cannot be unprepared: {failed.reason}")
                 continue
             self._tell(f"unprepare {claim.name}: yes")
-            claim.answer = None  # an earlier call to prepare it may have been answered meanwhile
             claim.ended = claim.asked = False
             self.figures["unprepared"] += 1
 

@@ -19,6 +19,7 @@ from deviceplugin import Paths as PluginPaths
 from deviceplugin.resource_plugin import Registered
 from deviceplugin.server import DevicePluginServicer
 from dra_plugin import DraPlugin, DriverOptions, Folders
+from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices import Controller
 from dra_plugin.serving.calls import ClaimCalls
@@ -85,6 +86,10 @@ class Dra(DraPlugin):
         """What the slices say, by the devices' names."""
         (pool,) = driver_resources(self._offers, NODE, DRIVER, self._leased()).pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
+
+    def write_as(self, quick: float) -> None:
+        """Have files written in a thread, or on the loop, whatever the disk takes: the same in each run."""
+        self._preparer._work = HostWork(quick)
 
     def there(self) -> set[str]:
         """The names of what is offered, without what only claims keep."""
@@ -221,6 +226,7 @@ class Daemon:
                 ),
                 watcher,
             )
+            self.dra.write_as(self._quick)
         serves, driver = self.plugins.serves, DRIVER if self.dra is not None else ""
         self.reconciler = Reconciler(
             self.ledger,
