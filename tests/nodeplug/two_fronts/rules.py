@@ -115,8 +115,12 @@ def listed_as_it_is(
 
 
 def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
-    """What somebody has of whom the scheduler does not know is tainted; and nothing else is."""
+    """What somebody has of whom the scheduler does not know is tainted; and nothing else is.
+
+    What only a claim keeps has the members of then, whoever has come to its group on the host.
+    """
     published = daemon.dra.published() if daemon.dra is not None else {}
+    there = daemon.dra.there() if daemon.dra is not None else set()
 
     def takes(name: str) -> Takes:
         # as it is published: what a claim has stays what it was when the configuration has changed
@@ -124,10 +128,12 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
 
     def is_known(lease: Lease) -> bool:
         name = lease.unit.partition("/")[0]
-        return lease.api == "dra" and name in published and takes(name) == _takes(host, lease)
+        return lease.api == "dra" and name in published and (name not in there or takes(name) == _takes(host, lease))
 
     others = [_takes(host, x) for x in daemon.ledger.leases() if not is_known(x)]
     for name, device in published.items():
+        if name not in there:
+            continue
         is_tainted = any(x.key == f"{DRIVER}/in-use" for x in device.taints)
         if is_tainted != any(takes(name).excludes(x) for x in others):
             raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
