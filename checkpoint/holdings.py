@@ -110,6 +110,12 @@ class Holdings(Struct, frozen=True):
         """Say what becomes of a lease by these words (the tables above)."""
         return self._of_claim(lease) if lease.api == "dra" else self._of_unit(lease)
 
+    @property
+    def files_name_any(self) -> bool:
+        """Tell whether the kubelet's files name a unit or a claim of ours, for whomever."""
+        claims = (self.claim_file or {}).values()
+        return bool(self.device_file and self.device_file.units) or any(claim.units for claim in claims)
+
     def pods_of(self, lease: Lease) -> frozenset[str]:
         """Return the uids of the pods that may use what was leased."""
         if lease.api == "dra":

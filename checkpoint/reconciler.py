@@ -341,7 +341,7 @@ class Reconciler:
 
     def _why_unknown(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():
-            return ""
+            return "there is no kubelet, and its files name devices of ours" if holdings.files_name_any else ""
         if holdings.listed is None:
             return "pod-resources does not answer"
         if not holdings.listed.knows_its_pods:

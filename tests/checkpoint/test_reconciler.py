@@ -408,6 +408,25 @@ async def test_a_new_node_without_a_kubelet_has_nothing_to_restore(tmp_path: Pat
     await ledger.close()
 
 
+@pytest.mark.parametrize("api", ["device plugin", "DRA"])
+async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path: Path, api: str) -> None:
+    ledger = await opened(tmp_path)
+    node = Node(ledger)
+    node.witnesses.list, node.witnesses.absent = None, True
+    if api == "DRA":
+        node.witnesses.claims = {"uid": ClaimEntry("default", "a", frozenset({"pod"}), frozenset({"gpu-0"}))}
+    else:
+        node.witnesses.file = DeviceFile({UNIT: UnitEntry("pod", "container")})
+    running = asyncio.ensure_future(node.reconciler.run())
+    with pytest.raises(LedgerUnavailable, match="there is no kubelet, and its files name devices of ours"):
+        await ledger.grant([lease("gpu-0", "example.com/other")])
+    node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
+    await ledger.grant([lease("gpu-0", "example.com/other")])
+    running.cancel()
+    await asyncio.wait([running])
+    await ledger.close()
+
+
 async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_asking(tmp_path: Path) -> None:
     before = await opened(tmp_path / "state")
     await before.grant([lease("gpu-0", holder="pod/x/y/z")])
