@@ -17,6 +17,7 @@ from checkpoint import Api, Lease, Ledger
 from checkpoint.holdings import ClaimName
 from dra_plugin.claim_restorer import ClaimRestorer
 from dra_plugin.driver import Driver
+from dra_plugin.preparing.claim_plan import name_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.prepare import Paths, Preparer
 from dra_plugin.preparing.turns import ClaimTurns
@@ -224,7 +225,7 @@ class DraPlugin:
         for _, lease in self._ledger.conflicts("", offered.exclusive, offered.shared):
             if lease.api != API:
                 return lease
-            now = self._offers.find(_name(lease))
+            now = self._offers.find(name_of(lease.unit))
             was_share = "/" in lease.unit
             if now is None or now.exclusive != lease.exclusive or was_share != (now.resource.shares > 1):
                 return lease
@@ -234,7 +235,7 @@ class DraPlugin:
         return [lease for lease in self._ledger.leases() if lease.api == API]
 
     def _leased(self) -> frozenset[str]:
-        return frozenset(map(_name, self._leases()))
+        return frozenset(name_of(lease.unit) for lease in self._leases())
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """Show at once what somebody has taken, and let go of what was kept for a claim that ended."""
@@ -253,8 +254,3 @@ class DraPlugin:
             log.warning("the API server drops taints: devices that must not be given out leave the slices instead")
             self._drops_taints = True
             asyncio.get_running_loop().call_soon(self._show)
-
-
-def _name(lease: Lease) -> str:
-    """Return the name in the slices of what a claim's lease is about."""
-    return lease.unit.partition("@")[0].partition("/")[0]

@@ -210,6 +210,11 @@ def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
 
 
+def name_of(unit: str) -> str:
+    """Return the name under which what a unit is of, or was, is offered (see `unit_of`)."""
+    return unit.partition("@")[0].partition("/")[0]
+
+
 def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], frozenset[str]]:
     """Return the devices that whoever has a unit has exclusively, and those of which it has a part.
 

@@ -39,7 +39,7 @@ from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_plan import Attributes, DeviceChanged, Find, Plan, Planner, devices_of, unit_of
+from dra_plugin.preparing.claim_plan import Attributes, DeviceChanged, Find, Plan, Planner, devices_of, name_of, unit_of
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
@@ -168,7 +168,7 @@ class Preparer:
         """Tell whether this is the claim from which pods have the units; `uid` is empty where it is not known."""
         if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
             return False
-        return {_device_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
+        return {name_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
 
     async def known(self) -> None:
         """Return once leases that were lost are there again, or cannot be in time (`Driver.known`).
@@ -206,7 +206,7 @@ class Preparer:
         What else the claim had nobody can tell. Raises `LeaseRefused` and `LedgerUnavailable`.
         """
         uid = claim.uid or _uid_by_name(claim)
-        shared = {_device_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
+        shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
         async with self._turns.take([uid]):
             await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), "the API server does not know it")
 
@@ -214,7 +214,7 @@ class Preparer:
         """Lease what a claim has without a record of it: it cannot be prepared again as it is."""
         refusal: LeaseRefused | None = None
         for unit in units:  # an administrator's access looks like any: it must not cost the claim its others
-            offered = self._find(_device_of(unit))
+            offered = self._find(name_of(unit))
             exclusive, shared = devices_of(unit, offered)
             lease = Lease(
                 resource=offered.resource.name if offered is not None else self._driver,
@@ -445,11 +445,6 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; the claim is tried again"
     return str(error)
-
-
-def _device_of(unit: str) -> str:
-    """Return the device of which a unit is a share, or the whole."""
-    return unit.partition("/")[0]
 
 
 def _uid_by_name(claim: ClaimName | ClaimRef) -> str:
