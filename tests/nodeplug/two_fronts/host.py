@@ -113,14 +113,16 @@ class LivingHost:
     def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
         """What there is to a unit of the device plugin API, or to what is published or claimed in DRA.
 
-        `devices` are those that it had when it was given out, where that may be others than today.
+        `devices` are those that it had when it was given out, where that may be others than today. A group is a thing
+        of its own beside its members: who has it has its name, also when all its members are others by now.
         """
         if "@" in name:
             return Takes()
         if name != device_of(name) and device_of(name) == "misc-card":
             return Takes(frozenset({name}), frozenset({"misc-card"}))
-        found = Takes()
-        for device in self.devices_of(name) if devices is None else devices:
+        found, group = Takes(), device_of(name)
+        members = self.devices_of(name) if devices is None else devices
+        for device in (group, *members) if group in self._groups else members:
             if device == PHYSICAL:
                 found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
             elif device in VIRTUAL:

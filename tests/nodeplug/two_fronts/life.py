@@ -127,7 +127,7 @@ class Life(Steps):
         if self._is_whole and is_tidied:
             rules.leases_have_files(self.folder, self._runtime, self.cluster, self._host, leases, is_scanned=is_scanned)
             if self.disk.refused == self._refused_before:  # what it did not let us remove goes at the next start
-                rules.nothing_is_half_written(self.folder)
+                rules.nothing_is_half_written(self.folder, self._daemon)
         if self._is_whole and is_scanned:
             rules.what_is_there_is_described(self._runtime, self._daemon, self._host)
             for claim in (x for x in self.cluster.claims if x.running and x.answer is not None):

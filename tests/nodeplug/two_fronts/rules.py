@@ -71,7 +71,9 @@ def leases_have_files(
     are_all = len(uids) == len({_uid(x) for x in ours})
     specs = Counter(_uids_with_specs(folder))
     known = [x for x in cluster.claims if x.uid in uids]
-    complete = {x.uid for x in known if is_scanned and _can_be_found(x, host)}
+    units = {uid: {x.unit for x in ours if _uid(x) == uid} for uid in uids}
+    told = [x for x in known if units[x.uid] == {*x.takes}]  # or the process died before it could answer
+    complete = {x.uid for x in told if is_scanned and _can_be_found(x, host)}
     for uid in uids:
         if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
             raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
@@ -87,9 +89,11 @@ def leases_have_files(
             _is_whole(folder, claim, found if claim.uid in complete else None)
 
 
-def nothing_is_half_written(folder: Folder) -> None:
-    """No file is left that was being written when the process died."""
-    if left := [x.name for x in folder.cdi.glob(".*")]:
+def nothing_is_half_written(folder: Folder, daemon: Daemon) -> None:
+    """No file is left that was being written when the process died, but of a front that does not run any more."""
+    if left := [
+        x.name for x in folder.cdi.glob(".*") if daemon.dra is not None or not x.name.startswith(".nodeplug-dra~")
+    ]:
         raise Broken(f"half written: {left}")
 
 
