@@ -1,5 +1,6 @@
 # Everything a contributor types. Each target sets up what it needs; nothing is installed outside this folder.
 PY := .venv/bin/python
+WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test long check e2e bench proto clean
@@ -8,10 +9,10 @@ demo: .venv/.run            ## the main job on this machine's devices: make demo
 	$(PY) -m nodeplug demo $(ARGS)
 
 test: .venv/.dev .venv-proto/.done  ## the whole test suite: make test ARGS="-k name"
-	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 long: .venv/.dev            ## every property with thousands of examples, other ones each time: make long ARGS="-k name"
-	$(PY) -m pytest -n auto --dist worksteal --hypothesis-profile=long -o timeout=3600 -m hypothesis $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long -o timeout=3600 -m hypothesis $(ARGS)
 
 check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/ruff check .

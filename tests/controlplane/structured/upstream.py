@@ -52,7 +52,7 @@ def digest(problem: Json) -> str:
 
 def _ask(problems: Iterable[Json]) -> Iterator[Json]:
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "oracle"
+        program = f"{folder}/oracle"
         subprocess.run(["go", "build", "-buildvcs=false", "-o", program, "."], cwd=ORACLE, check=True)
         command = [program, "-allocators", "experimental", "-timeout", "1s"]
         lines = "\n".join(map(json.dumps, problems))

@@ -60,9 +60,10 @@ class ClaimsStage(Stage):
         return self.world.kubelet_folder / f"{self.name}.sock"
 
     async def driver(self, driver: str | None = None, **options: Any) -> DRAPluginStub:
-        """A driver that the kubelet has registered."""
+        """A driver that the kubelet has registered, and would call."""
         stub = await self.serving(driver, **options)
         assert await self.told(stub) == (True, "")
+        await self.world.until_connected(stub.socket)
         return stub
 
     async def serving(self, driver: str | None = None, endpoint: Path | None = None, **options: Any) -> DRAPluginStub:

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -182,6 +183,9 @@ class Real:
     async def remove_claim(self, name: str) -> None:
         with contextlib.suppress(Refused):  # gone already
             await asyncio.to_thread(self._claims.delete, name, "default")
+
+    async def until_connected(self, endpoint: Path) -> None:
+        """Nobody tells, and a pod takes longer to get there."""
 
     async def prepare_failure(self, pod: str) -> str:
         fields = f"involvedObject.name={pod},reason=FailedPrepareDynamicResources"

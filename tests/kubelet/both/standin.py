@@ -62,6 +62,7 @@ class StandIn:
         )
         # pod -> the first event about its claims
         self._failures: defaultdict[str, asyncio.Future[str]] = defaultdict(asyncio.Future)
+        self._connected: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)  # by endpoint
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -189,6 +190,10 @@ class StandIn:
     async def remove_claim(self, name: str) -> None:
         self._cluster.remove(name)
 
+    async def until_connected(self, endpoint: Path) -> None:
+        async with asyncio.timeout(30):
+            await self._connected[str(endpoint)].wait()
+
     async def prepare_failure(self, pod: str) -> str:
         async with asyncio.timeout(30):
             return await self._failures[f"default/{pod}"]
@@ -212,5 +217,9 @@ class StandIn:
 
     async def _watch(self) -> None:
         async for event in self._node.events():
+            if event.kind == "driver connected":
+                self._connected[event.text].set()
+            elif event.kind in ("driver disconnected", "driver deregistered"):
+                self._connected[event.text].clear()
             if event.kind == "FailedPrepareDynamicResources" and not self._failures[event.about].done():
                 self._failures[event.about].set_result(event.text)

@@ -150,6 +150,10 @@ class World(Protocol):
         """Delete a claim, if it is there."""
         ...
 
+    async def until_connected(self, endpoint: Path) -> None:
+        """Return when the kubelet may call what has just been registered: until it is connected it calls an older one."""
+        ...
+
     async def prepare_failure(self, pod: str) -> str:
         """What the pod's first event says of claims that could not be prepared, once there is one."""
         ...
