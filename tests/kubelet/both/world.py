@@ -151,7 +151,7 @@ class World(Protocol):
         ...
 
     async def until_connected(self, endpoint: Path) -> None:
-        """Return when the kubelet may call what has just been registered: until it is connected it calls an older one."""
+        """Return when the kubelet may call what has just been registered: until then it calls an older one."""
         ...
 
     async def prepare_failure(self, pod: str) -> str:
