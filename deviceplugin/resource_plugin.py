@@ -133,7 +133,7 @@ class ResourcePlugin:
     def _described_as_leased(self) -> dict[str, cdi.Device | None]:
         """Return how devices are described that containers have, by id, where that is not as they are offered.
 
-        They are not offered any more, or have got new members, which are nobody's yet. None: they are not there.
+        They are not offered any more, or are groups that have other members today. None: they are not there.
         """
         offered = self.allocator.devices if self.resource.cdi is not False else {}
         found: dict[str, cdi.Device | None] = {}
@@ -142,7 +142,7 @@ class ResourcePlugin:
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
             for seen in record.devices if record.is_named else ():
                 device = offered.get(seen.device.id)
-                if device is None or not device.ids <= seen.device.ids:
+                if device is None or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
                     described = cdi_device(held, record.permissions, record.access) if held and held.devnodes else None
                     found.setdefault(seen.device.id, described)

@@ -62,21 +62,24 @@ class Presence:
         return fingerprint(self._host, seen.device) == seen.fingerprint
 
     def find(self, seen: Seen) -> Device | None:
-        """Return the device that was seen, as it is now; None where it is not there. A group has nobody new in it."""
+        """Return the device that was seen, as it is now; None where it is not there.
+
+        A group has the members of then, as far as they are there, whatever belongs to it today.
+        """
         found = self._devices.get(seen.device.id)
         if found is None:
             return seen.device if self.is_same(seen) else None
-        if found.kind != "group" or found.ids <= seen.device.ids:
+        if found.kind != "group" or found.ids == seen.device.ids:
             return found
-        return self._without_new(found, seen.device.ids)
+        return self._with_members(found, seen.device.children)
 
-    def _without_new(self, group: Device, ids: frozenset[str]) -> Device:
-        """Return a group as it would be without the members that are not among `ids`."""
-        members = tuple(i for i in group.children if i in ids)
-        nodes = {_number(x) for i in members if i in self._devices for x in self._devices[i].devnodes}
-        return structs.replace(
-            group, children=members, devnodes=tuple(x for x in group.devnodes if _number(x) in nodes)
-        )
+    def _with_members(self, group: Device, ids: Iterable[str]) -> Device:
+        """Return a group as it would be with these members. What is in it today keeps its paths in containers."""
+        members = tuple(i for i in ids if i in self._devices)
+        own = {_number(x) for i in members for x in self._devices[i].devnodes}
+        others = (x for i in members if i not in group.children for x in self._devices[i].devnodes)
+        nodes = {_number(x): x for x in (*others, *(x for x in group.devnodes if _number(x) in own))}
+        return structs.replace(group, children=members, devnodes=tuple(sorted(nodes.values())))
 
 
 def _number(node: Devnode) -> tuple[str, int, int]:

@@ -66,6 +66,13 @@ async def is_refused(node: Node, name: str, resource_name: str) -> bool:
     return status.phase == "Failed"
 
 
+def described_nodes(paths: Paths, resource_name: str) -> list[str]:
+    """The paths of the nodes that a runtime finds of a resource's devices."""
+    specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
+    devices = [device for spec in specs if spec.kind == resource_name for device in spec.devices]
+    return [node.path for device in devices for node in device.container_edits.device_nodes]
+
+
 async def ends(node: Node, side: Side, ledger: Ledger, name: str) -> None:
     """End a pod; return when its leases have ended."""
     await looked_after(side, ledger)  # it learns who has what
@@ -208,6 +215,24 @@ async def test_members_of_a_former_group_are_given_out_once_its_pod_has_ended(
     await offered(node, KVM)
 
 
+async def test_a_group_that_is_narrowed_stays_whole_for_its_pod(
+    configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
+) -> None:
+    made_up.add("tun", 7)
+    others = [PathMember(x, optional=True) for x in ("/dev/kvm", "/dev/tun")]
+    three = replace(PAIR, selector=Kinds(("misc",)), group=PathSet((PathMember("/dev/fuse"), *others)), cdi=True)
+    await configure(three)
+    await offered(node, OTHER)
+    await node.admit(pod("a", OTHER))
+    side = await configure(replace(three, selector=PathsSelector(("/dev/fuse", "/dev/tun"))))
+    assert described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm", "/dev/tun"]
+    made_up.remove_node("tun")
+    side.update(assign(scan(made_up.host), side.resources).devices)
+    await until(lambda: described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm"])
+    await ends(node, side, ledger, "a")
+    await until(lambda: described_nodes(paths, OTHER) == ["/dev/fuse"])
+
+
 async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_that_had_it_without(
     configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
 ) -> None:
@@ -219,21 +244,15 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
     await offered(node, OTHER)
     await node.admit(pod("a", OTHER))
 
-    def described(kind: str) -> list[str]:
-        specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
-        return [
-            x.path for each in specs if each.kind == kind for y in each.devices for x in y.container_edits.device_nodes
-        ]
-
     made_up.renumber("kvm", 1)
     made_up.add("tun", 7)
     side.update(assign(scan(made_up.host), side.resources).devices)
-    await until(lambda: described("example.com/tun") == ["/dev/tun"])  # specs are written together
-    assert described(OTHER) == ["/dev/fuse"]
+    await until(lambda: described_nodes(paths, "example.com/tun") == ["/dev/tun"])  # specs are written together
+    assert described_nodes(paths, OTHER) == ["/dev/fuse"]
     await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
     await ends(node, side, ledger, "a")
     await offered(node, OTHER)
-    assert described(OTHER) == ["/dev/fuse", "/dev/kvm"]
+    assert described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm"]
 
 
 async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(

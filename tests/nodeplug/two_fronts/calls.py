@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from deviceplugin.server import DevicePluginServicer
-from dra_plugin.driver import ClaimFailed, ClaimRef
+from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from dra_plugin.errors import NotAnsweredInTime
 from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -220,8 +220,8 @@ class Calls:
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
             if claim.answer is None or claim.disturbed:
-                claim.takes = {x: self._host.takes(x, "dra") for x in claim.names}
-                claim.devices = frozenset[str]().union(*(self._host.devices_of(x.device) for x in claim.results))
+                claim.given = {x.device: self._given(x) for x in outcome}
+                claim.takes = {x: self._host.takes(x, "dra", devices=self._members(claim, x)) for x in claim.names}
             claim.answer = outcome
             if not claim.ended and not claim.forgotten:
                 claim.running = outcome
@@ -229,6 +229,19 @@ class Calls:
             self._cluster.settle()
             claim.disturbed, claim.moves = False, self._host.places(claim.devices)
             rules.nobody_shares_what_is_not_shared(self._cluster)
+
+    def _given(self, prepared: PreparedDevice) -> frozenset[str]:
+        """The devices behind a result: of a group those that a runtime finds, for it may have others by now."""
+        found = self._host.behind(self._runtime.finds(prepared.cdi_device_ids))
+        return (
+            found
+            if found and self._host.is_group(prepared.device)
+            else frozenset(self._host.devices_of(prepared.device))
+        )
+
+    def _members(self, claim: Claim, unit: str) -> frozenset[str] | None:
+        name = device_of(unit)
+        return claim.given[name] if self._host.is_group(name) else None
 
     def _has_nothing(self, claim: Claim) -> bool:
         """Whether there is nothing yet that it was given in this boot."""
@@ -285,7 +298,7 @@ class Calls:
         self.figures["containers"] += 1
         own = [x.device for x in claim.results if not x.admin_access]  # an administrator looks at anybody's
         found = self._opened(claim.name, opened, claim.devices)
-        claim.opened = found & frozenset[str]().union(*map(self._host.devices_of, own))
+        claim.opened = found & frozenset[str]().union(*(claim.given[x] for x in own))
 
     # the wire
 

@@ -38,7 +38,7 @@ class Claim(Struct, eq=False):
     disturbed: bool = False  # what was answered may be wrong by now: a reboot, another device in the place of one
     moves: Mapping[str, object] = {}  # of its devices' nodes, when it was answered
     takes: Mapping[str, Takes] = {}  # by unit, when it was answered
-    devices: frozenset[str] = frozenset()  # when it was answered
+    given: Mapping[str, frozenset[str]] = {}  # the devices behind each result, when it was answered
     opened: frozenset[str] = frozenset()  # the devices that containers of its pod have open
 
     @property
@@ -49,6 +49,11 @@ class Claim(Struct, eq=False):
     def names(self) -> list[str]:
         """The units of its leases."""
         return [unit(x, self.uid) for x in self.results]
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """All devices that it was given."""
+        return frozenset[str]().union(*self.given.values())
 
 
 class Holder(Struct, frozen=True):

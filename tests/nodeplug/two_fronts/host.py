@@ -122,7 +122,7 @@ class LivingHost:
             return Takes(frozenset({name}), frozenset({"misc-card"}))
         found, group = Takes(), device_of(name)
         members = self.devices_of(name) if devices is None else devices
-        for device in (group, *members) if group in self._groups else members:
+        for device in (group, *members) if self.is_group(group) else members:
             if device == PHYSICAL:
                 found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
             elif device in VIRTUAL:
@@ -135,7 +135,11 @@ class LivingHost:
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None of what is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if device_of(name) in self._groups else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if self.is_group(name) else None
+
+    def is_group(self, name: str) -> bool:
+        """Whether a unit or a published device is, or was, several devices that are offered as one."""
+        return device_of(name) in self._groups
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
         """Where devices are, to compare."""

@@ -35,6 +35,11 @@ class Runtime:
         """The numbers of the nodes that a container gets that uses a claim. Raises `NotStarted`."""
         return self._open(self._named(i for x in devices for i in x.cdi_device_ids))
 
+    def finds(self, names: Iterable[str]) -> frozenset[str]:
+        """The numbers of the nodes that there are to these names now; of what is not described none."""
+        known = self.described()
+        return frozenset(map(self._host.opens, self._named(x for x in names if x in known).values()))
+
     def described(self) -> dict[str, cdi.Device]:
         """What there is to be found, by qualified name."""
         paths = self._folder.cdi.glob("*.json") if self._folder.cdi.exists() else ()
