@@ -13,13 +13,12 @@ The pytest tests use the same code, many cases in a test:
         case.run()
 """
 
-from tests.cases.documents import CASES_ROOT, Document, UnreadableError, read_document
+from tests.cases.documents import Document, UnreadableError, read_document, recorded_at
 from tests.cases.marks import recorded
 from tests.cases.results import Case, CaseResult, Format, Mismatch, Outcome, Skipped, expect_equal
 from tests.cases.runners import RUNNER_MODULES, cases_of, run_case
 
 __all__ = [
-    "CASES_ROOT",
     "RUNNER_MODULES",
     "Case",
     "CaseResult",
@@ -33,5 +32,6 @@ __all__ = [
     "expect_equal",
     "read_document",
     "recorded",
+    "recorded_at",
     "run_case",
 ]

@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-CASES_ROOT = Path(os.environ.get("NODEPLUG_CASES", CHECKOUT.parent / "shared" / "cases"))
+_BESIDE = CHECKOUT.parent / "shared/cases"
+_OWN = CHECKOUT / "tests/data/recorded"
 
 
 class UnreadableError(Exception):
     """The file is not there or not JSON."""
+
+
+def recorded_at(path: str) -> Path:
+    """Where a file or folder of recorded answers is, or would be.
+
+    $NODEPLUG_CASES has them, if it is set; else a folder beside the checkout, which has also what is made from the data
+    of other projects; else the repository, which has what was recorded for this one.
+    """
+    if root := os.environ.get("NODEPLUG_CASES"):
+        return Path(root) / path
+    return next((x for x in (_BESIDE / path, _OWN / path) if x.exists()), _BESIDE / path)
 
 
 class Document(NamedTuple):

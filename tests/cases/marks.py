@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.cases.documents import CASES_ROOT, read_document
+from tests.cases.documents import read_document, recorded_at
 from tests.cases.results import Case, Outcome
 from tests.cases.runners import cases_of, run_case
 
@@ -12,12 +12,12 @@ TOGETHER = 50  # cases in one test: as tests of their own, thousands of them tak
 
 
 def recorded(*paths: str) -> pytest.MarkDecorator:
-    """Parametrise a test's `case` with the cases of files under $NODEPLUG_CASES; skips if a file is missing."""
+    """Parametrise a test's `case` with the cases of recorded files; skips if a file is missing."""
     parameters = []
     for path in paths:
-        file = CASES_ROOT / path
+        file = recorded_at(path)
         if not file.exists():
-            reason = f"{path} is not under {CASES_ROOT}; set NODEPLUG_CASES"
+            reason = f"there is no {file}; set NODEPLUG_CASES"
             parameters.append(pytest.param(None, id=path, marks=pytest.mark.skip(reason=reason)))
             continue
         cases = list(cases_of(read_document(file)))

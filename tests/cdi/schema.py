@@ -1,14 +1,14 @@
 """CDI's own JSON schema, read in place."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]  # has no types of its own
 from referencing import Registry, Resource
 
-CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[3] / "shared" / "cases")) / "cdi"
+from tests.cases import recorded_at
+
+CASES = recorded_at("cdi")
 
 
 def validator() -> Any:

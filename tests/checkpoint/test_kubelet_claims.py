@@ -7,7 +7,7 @@ import pytest
 
 from checkpoint.kubelet_claims import ClaimState, DriverState, PreparedDevice, decode, encode, load, verify
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
-from tests.cases import CASES_ROOT
+from tests.cases import recorded_at
 
 POD = {"139cdb46-f989-4f17-9561-ca10cfb509a6": object()}
 
@@ -56,9 +56,8 @@ def test_a_share_id_that_is_null_is_not_one_that_is_missing() -> None:
     assert encode(load(raw).claims) == raw
 
 
-@pytest.mark.skipif(not CASES_ROOT.is_dir(), reason=f"no recorded cases at {CASES_ROOT}")
 def test_files_of_a_real_kubelet() -> None:
-    for path in sorted((CASES_ROOT / "kubelet").glob("checkpoint-dra-*.json")):
+    for path in sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json")):
         raw = path.read_bytes().rstrip()
         assert encode(load(raw).claims) == raw
 

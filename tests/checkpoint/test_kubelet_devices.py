@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from checkpoint import kubelet_devices
 from checkpoint.kubelet_devices import PodDevices, decode, encode, load
 from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
-from tests.cases import CASES_ROOT, Case, recorded
+from tests.cases import Case, recorded, recorded_at
 
 ENTRY = PodDevices(
     "pod1", "con1", "domain1.com/resource1", {-1: ["dev5"], 0: ["dev1", "dev2"], 10: ["dev9"], 2: ["dev2"]}
@@ -39,9 +39,8 @@ def test_recorded_files(case: Case) -> None:
     case.run()
 
 
-@pytest.mark.skipif(not CASES_ROOT.is_dir(), reason=f"no recorded cases at {CASES_ROOT}")
 def test_files_of_a_real_kubelet() -> None:
-    for path in sorted((CASES_ROOT / "kubelet").glob("checkpoint-device-*.json")):
+    for path in sorted(recorded_at("kubelet").glob("checkpoint-device-*.json")):
         raw = path.read_bytes().rstrip()
         found = load(raw)
         assert encode(found.entries, found.registered) == raw

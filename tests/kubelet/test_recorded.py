@@ -14,9 +14,9 @@ from kubelet.devicemanager import Device
 from kubelet.stubs import DevicePluginStub, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as plugin_api
 from kubeletapi.podresources.v1 import api_pb2 as api
-from tests.cases import CASES_ROOT
+from tests.cases import recorded_at
 
-FOLDER = CASES_ROOT / "kubelet"
+FOLDER = recorded_at("kubelet")
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recorded cases at {FOLDER}")

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from nodeplug.cli import main
-from tests.cases import CASES_ROOT
+from tests.cases import recorded_at
 
-FOLDER = CASES_ROOT / "nodes"
+FOLDER = recorded_at("nodes")
 ARCHIVES: list[Any] = sorted(FOLDER.glob("*.tar.bz2"))
 
 

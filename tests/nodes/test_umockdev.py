@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from nodeplug.cli import main
-from tests.cases import CASES_ROOT
+from tests.cases import recorded_at
 from tests.nodes.umockdev import build
 
-FOLDER = CASES_ROOT / "nodes"
+FOLDER = recorded_at("nodes")
 RECORDINGS: list[Any] = sorted(FOLDER.glob("*.umockdev"))
 
 # Made up: a security key behind a hub.

@@ -1,17 +1,16 @@
 """A recorded session of kubectl against a real API server, command by command, against ours."""
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cases import recorded_at
 from tests.controlplane.apiserver.running import Kubectl, Running
 
-_CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[4] / "shared/cases"))
-_TRANSCRIPT = _CASES / "kubectl/transcript.json"
+_TRANSCRIPT = recorded_at("kubectl/transcript.json")
 _REPLACED = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
     (r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+-]\d{4}|Z)", "<time>"),

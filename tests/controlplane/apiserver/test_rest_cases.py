@@ -2,18 +2,17 @@
 
 import importlib.util
 import json
-import os
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cases import recorded_at
 from tests.controlplane.apiserver.running import Running
 
-_CASES = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[4] / "shared/cases")) / "rest"
+_CASES = recorded_at("rest")
 _REASONS = {
     "discovery": "serverAddressByClientCIDRs says where the server listens",
     "validation/class/cel/empty": "the parser's words for an expression that ends too early",

@@ -18,10 +18,10 @@ from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 from kubeletapi.podresources.v1 import api_pb2 as api
 from resourceapi.objects import read_object, v1
-from tests.cases import CASES_ROOT
+from tests.cases import recorded_at
 from tests.kubelet.dramanager.kit import POOL, Kit, Lab, claim, giving, user
 
-FOLDER = CASES_ROOT / "kubelet"
+FOLDER = recorded_at("kubelet")
 PREPARE = "NodePrepareResources"
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 

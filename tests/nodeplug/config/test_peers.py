@@ -1,8 +1,6 @@
 """What the configurations of other device plugins select can be selected here."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +10,11 @@ from hostdevices import Device, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
 from resources.assignment import assign
+from tests.cases import recorded_at
 from tests.hostdevices.machine import interface, rdma, sound
 from tests.hostdevices.tree import Tree
 
-PEERS = Path(os.environ.get("NODEPLUG_CASES", Path(__file__).parents[4] / "shared" / "cases")) / "peers-config"
+PEERS = recorded_at("peers-config")
 
 
 @pytest.fixture(scope="module")
