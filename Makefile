@@ -3,7 +3,8 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test long check e2e bench proto clean
+.PHONY: demo test long check node e2e bench proto clean
+export K8S ?= 1.36
 
 demo: .venv/.run            ## the main job on this machine's devices: make demo ARGS=--watch
 	$(PY) -m nodeplug demo $(ARGS)
@@ -20,7 +21,10 @@ check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-e2e: .venv/.dev             ## scenarios on a real Kubernetes node (root, Go)
+node:                       ## build a real Kubernetes node, which takes 10 minutes once: make node K8S=1.37 (root, Go)
+	tests/e2e/node/build.sh
+
+e2e: .venv/.dev             ## scenarios on that node: make e2e K8S=1.37 (root)
 	$(PY) -m pytest tests/e2e -m e2e -o timeout=600 $(ARGS)
 
 bench: .venv/.dev           ## what has a goal, beside its anchors (10 minutes); python -m bench page: docs/benchmarks.md

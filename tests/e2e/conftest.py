@@ -52,7 +52,9 @@ def _image(folder: Path) -> Path:
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("*.whl")
     image = folder / "nodeplug.tar"
-    subprocess.run([str(FOLDER / "image/mkpython.sh"), str(image), IMAGE, str(wheel)], check=True, capture_output=True)
+    subprocess.run(
+        [str(FOLDER / "image/python_image.sh"), str(image), IMAGE, str(wheel)], check=True, capture_output=True
+    )
     return image
 
 

@@ -1,7 +1,6 @@
 """A real Kubernetes node for tests: boots it, talks to it with kubectl, restarts its kubelet.
 
-The node lives in a folder of scripts (`$NODEPLUG_REALNODE`, default `../shared/realnode` beside the checkout) that are
-built once with its `build.sh`. `$K8S` says which Kubernetes it is (1.34, 1.36, 1.37), as it does for the scripts;
+The scripts in `node/` build and boot it. `$K8S` says which Kubernetes it is (1.34, 1.36, 1.37), as it does for them;
 `$REALNODE_HOME` where that is built. Waiting is done by `kubectl wait`, which watches the API server.
 """
 
@@ -26,7 +25,7 @@ from kubelet.release import LATEST
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 
 T = TypeVar("T")
-FOLDER = Path(os.environ.get("NODEPLUG_REALNODE", Path(__file__).resolve().parents[3] / "shared" / "realnode"))
+FOLDER = Path(__file__).with_name("node")
 KUBERNETES: str = os.environ.get("K8S", "1.36")
 RELEASE = next((each for version, each in RELEASES.items() if version == KUBERNETES), LATEST)
 """What its Kubernetes does, and its feature gates."""
@@ -42,11 +41,8 @@ def why_not() -> str:
         return "a real node needs root"
     if KUBERNETES not in RELEASES:
         return f"K8S={KUBERNETES}: the tests know {', '.join(RELEASES)}"
-    if not (FOLDER / "up.sh").exists():
-        return f"no real node at {FOLDER} (NODEPLUG_REALNODE)"
     if not (HOME / "bin" / "kubelet").exists():
-        build = f"K8S={KUBERNETES} {FOLDER / 'build.sh'}"
-        return f"the real node is not built: {build}" + ("" if shutil.which("go") else " (needs Go)")
+        return f"the real node is not built: make node K8S={KUBERNETES}" + ("" if shutil.which("go") else " (needs Go)")
     return ""
 
 
