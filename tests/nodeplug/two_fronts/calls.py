@@ -219,7 +219,7 @@ class Calls:
                 _is_well(assignment, claim.name, [x.device for x in claim.results if not x.admin_access])
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
-            if claim.answer is None or claim.disturbed:
+            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # a group has its members of now
                 claim.given = {x.device: self._given(x) for x in outcome}
                 claim.takes = {x: self._host.takes(x, "dra", devices=self._members(claim, x)) for x in claim.names}
             claim.answer = outcome
@@ -325,9 +325,12 @@ class Calls:
         self.figures[f"refused: {kind}"] += 1
         self._tell(f"{what}: refused: {reason}")
 
+    def _has_moved(self, claim: Claim) -> bool:
+        return self._host.places(claim.devices) != claim.moves
+
     def _may_be_refused(self, claim: Claim) -> bool:
         """Whether what was answered before need not be answered again (rule 4 of prepare.py), or nobody can now."""
-        is_another = claim.disturbed or self._host.places(claim.devices) != claim.moves
+        is_another = claim.disturbed or self._has_moved(claim)
         is_lost = not self._daemon.ledger.is_complete
         return is_another or is_lost or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
 
