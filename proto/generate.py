@@ -2,7 +2,8 @@
 
 Run by `make proto`, with the generator pinned in `requirements.txt`. It is old on purpose: messages generated before
 protobuf 5.27 carry no lower bound on the runtime, and load with every protobuf since 4.25.
-The files lie under distinct paths because Python has one pool for all descriptors, keyed by file name.
+The messages are in a pool of their own: every plugin that generates the kubelet's API itself has the same names in the
+pool that all share, and whoever comes second to that one cannot be imported.
 """
 
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 
 PROTO = Path(__file__).resolve().parent
 HEADER = '"""Generated from `proto/` by `make proto`; do not edit."""\n'
+POOL = """
+from google.protobuf.descriptor_pool import DescriptorPool
+
+POOL = DescriptorPool()
+"""
 
 
 def generate(target: Path) -> None:
@@ -25,6 +31,19 @@ def generate(target: Path) -> None:
     package = target / "kubeletapi"
     for folder in [package, *(path for path in package.rglob("*") if path.is_dir() and path.name != "__pycache__")]:
         (folder / "__init__.py").write_text(HEADER)
+    (package / "_pool.py").write_text(HEADER + POOL)
+    for module in package.rglob("*_pb2.py"):
+        module.write_text(_in_our_pool(module.read_text()))
+
+
+def _in_our_pool(text: str) -> str:
+    ours = text.replace(
+        "from google.protobuf import descriptor_pool as _descriptor_pool", "from kubeletapi import _pool"
+    )
+    ours = ours.replace("_descriptor_pool.Default()", "_pool.POOL")
+    if ours.count("_pool.POOL") != 1 or "_descriptor_pool" in ours:
+        raise SystemExit("what protoc writes has changed: see _in_our_pool")
+    return ours
 
 
 if __name__ == "__main__":
