@@ -74,7 +74,7 @@ class Conformance(Run):
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:
-                    await self._run(node, process)
+                    await self.while_it_runs(process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 

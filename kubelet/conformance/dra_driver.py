@@ -91,7 +91,7 @@ class DriverConformance(Run):
                 process = PluginProcess([_filled(part, words) for part in self._command])
                 await process.start()
                 try:
-                    await self._run(node, process)
+                    await self.while_it_runs(process, self._run(node, process))
                 finally:
                     await process.terminate(self.seconds)
 

@@ -4,8 +4,8 @@ import asyncio
 import re
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -31,6 +31,7 @@ class PluginProcess:
         """`command` as it is started."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
+        self._is_told = False  # to stop
 
     async def start(self) -> None:
         """Start it; what it prints goes where our own errors go. Raises OSError."""
@@ -41,8 +42,16 @@ class PluginProcess:
         """None while it runs."""
         return self._process.returncode if self._process is not None else None
 
+    async def ended(self) -> None:
+        """Return once it has ended although nobody told it to."""
+        assert self._process is not None, "it was started"
+        await self._process.wait()
+        if self._is_told:
+            await asyncio.Event().wait()
+
     async def terminate(self, seconds: float) -> int | None:
         """Ask it to stop; its exit code, None if it had to be killed."""
+        self._is_told = True
         if self._process is None:
             return None
         if self._process.returncode is None:
@@ -83,16 +92,32 @@ class Run:
         async with asyncio.timeout(self.seconds):
             return await call
 
+    async def while_it_runs(self, process: PluginProcess, checks: Coroutine[Any, Any, None]) -> None:
+        """Make the checks; a process that ends before it is told to ends them, too."""
+        making, ended = asyncio.create_task(checks), asyncio.create_task(process.ended())
+        try:
+            await asyncio.wait([making, ended], return_when=asyncio.FIRST_COMPLETED)
+            if making.done():
+                making.result()
+            else:
+                self.note("still runs", "fail", f"the command ended with {_in_words(process.exit_code)}")
+        finally:
+            making.cancel()
+            ended.cancel()
+            await asyncio.wait([making, ended])
+
     async def ended(self, process: PluginProcess) -> bool:
         """Have the plugin stop, and note how it did; tell whether it stopped by itself."""
-        if process.exit_code is not None:
-            self.note("still runs", "fail", f"it exited with {process.exit_code}")
-            return False
         started = time.monotonic()
         code = await process.terminate(min(self.seconds, 30.0))
         took = f"{time.monotonic() - started:.2f} s"
         if code is None:
             self.note("stops when it is told to", "fail", f"had to be killed after {took}")
             return False
-        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"exit code {code} after {took}")
+        how = _in_words(code) if code >= 0 else f"{_in_words(code)}, which it does not handle,"
+        self.note("stops when it is told to", "pass" if code == 0 else "warn", f"{how} after {took}")
         return True
+
+
+def _in_words(code: int | None) -> str:
+    return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name

@@ -23,7 +23,6 @@ from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
 from hostdevices.shown import shown
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
-from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from kubelet.control import Answer, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
 from kubelet.dramanager import ApiCluster, Cluster
@@ -33,13 +32,13 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import (
     ClusterUnavailable,
-    alone,
     background,
     brought_along,
     found_by,
     none,
     until_first,
 )
+from nodeplug.commands.kubelet_verify import verify
 from resourceapi.client import Client, ClientError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -261,61 +260,7 @@ def checkpoint(file: Path) -> None:
     sys.exit(1)
 
 
-@kubelet.command(context_settings={"ignore_unknown_options": True})
-@click.option(
-    "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
-)
-@_kubernetes
-@click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
-@click.option("--dra", "is_driver", is_flag=True, help="The command is a DRA driver, not a device plugin.")
-@click.option(
-    "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
-)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def verify(
-    seconds: float, kubernetes: Version, failures_only: bool, is_driver: bool, device: str, command: tuple[str, ...]
-) -> None:
-    """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
-
-    {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
-    the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
-    {kubelet} is the kubelet's own folder. Exits with 1 if something a kubelet or a user would suffer from was seen.
-    """
-    console = _console()
-    groups: list[str] = []
-
-    def tell(check: Check) -> None:
-        if failures_only and check.outcome in ("pass", "skip"):
-            return
-        if check.group not in groups:
-            groups.append(check.group)
-            console.print(f"[bold]{escape(check.group)}[/]")
-        colour = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}[check.outcome]
-        detail = f"  {escape(check.detail)}" if check.detail else ""
-        console.print(f"  [{colour}]{check.outcome:4}[/] {escape(check.name)}{detail}")
-
-    async def run() -> Run:
-        if not is_driver:
-            plugin = Conformance(command, seconds, tell, kubernetes)
-            await plugin.run()
-            return plugin
-        async with alone(NODE) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes)
-            await driver.run()
-        return driver
-
-    logging.disable(logging.CRITICAL)  # the report says it
-    try:
-        conformance = asyncio.run(run())
-    except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
-        raise click.ClickException(str(error)) from error
-    finally:
-        logging.disable(logging.NOTSET)
-    counts = Counter(check.outcome for check in conformance.checks)
-    console.print(
-        f"{counts['pass']} passed, {counts['fail']} failed, {counts['warn']} warning(s), {counts['skip']} skipped"
-    )
-    sys.exit(0 if conformance.is_passed else 1)
+kubelet.add_command(verify)
 
 
 async def _run(new_node: Callable[[Cluster | None], Node], cluster: AbstractAsyncContextManager[Client | None]) -> None:

@@ -1,11 +1,13 @@
 """`nodeplug kubelet`, as it is typed."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -218,3 +220,19 @@ def test_what_is_no_state_file(folder: Path, content: str) -> None:
     found = nodeplug("checkpoint", folder / "file")
     assert found.exit_code == 1
     assert found.output.startswith("Error: ")
+
+
+def test_a_report_for_ci() -> None:
+    command = ["--", "sh", "-c", "exit 3"]
+    as_json = nodeplug("verify", "-o", "json", *command)
+    check = {
+        "group": "registration",
+        "name": "still runs",
+        "outcome": "fail",
+        "detail": "the command ended with exit code 3",
+    }
+    assert (as_json.exit_code, json.loads(as_json.stdout)) == (1, {"passed": False, "checks": [check]})
+    as_junit = ElementTree.fromstring(nodeplug("verify", "-o", "junit", *command).stdout)
+    (failure,) = as_junit.iterfind("testsuite/testcase[@name='still runs']/failure")
+    assert failure.get("message") == "the command ended with exit code 3"
+    assert nodeplug("verify", "--", "/nobody/here").exit_code == 2

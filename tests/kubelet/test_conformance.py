@@ -71,8 +71,13 @@ async def test_a_command_that_is_none() -> None:
 
 
 async def test_a_plugin_that_dies_at_once() -> None:
-    (check,) = await verify("false", seconds=1)
-    assert check.outcome == "fail"
+    (check,) = await verify("sh", "-c", "exit 7", seconds=3600)
+    assert (check.name, check.detail) == ("still runs", "the command ended with exit code 7")
+
+
+async def test_a_plugin_that_is_killed() -> None:
+    (check,) = await verify("sh", "-c", "kill -9 $$", seconds=3600)
+    assert check.detail == "the command ended with SIGKILL"
 
 
 @pytest.mark.skipif(not GO_PLUGIN.exists(), reason=f"the Go plugin is not built: {GO_PLUGIN}")

@@ -98,7 +98,7 @@ async def test_a_driver_that_leaves_claims_out() -> None:
 async def test_a_driver_that_dies_when_it_is_asked() -> None:
     checks = await verify(*ours("mortal"), seconds=PATIENCE)
     assert {check.outcome for check in checks} == {"fail"}
-    assert [(check.name, check.detail) for check in checks[-1:]] == [("still runs", "it exited with 3")]
+    assert (checks[-1].name, checks[-1].detail) == ("still runs", "the command ended with exit code 3")
 
 
 async def test_the_page_says_what_its_driver_lacks(folder: Path) -> None:

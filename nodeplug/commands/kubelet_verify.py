@@ -1,0 +1,167 @@
+"""`nodeplug kubelet verify`: does a plugin or driver behave? Told to people, or as JSON or JUnit XML to CI."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+from xml.etree import ElementTree
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Version
+from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
+from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
+from resourceapi.client import ClientError
+
+Format = Literal["text", "json", "junit"]
+_COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+class _NotRun(click.ClickException):
+    exit_code = 2
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
+)
+@click.option(
+    "--kubernetes",
+    type=click.Choice(sorted(RELEASES)),
+    default=DEFAULT_VERSION,
+    show_default=True,
+    help="Behave as the kubelet of this release.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "json", "junit"]),
+    default="text",
+    show_default=True,
+    help="What to print; json and junit come at the end.",
+)
+@click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")
+@click.option("--dra", "is_driver", is_flag=True, help="The command is a DRA driver, not a device plugin.")
+@click.option(
+    "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def verify(
+    seconds: float,
+    kubernetes: Version,
+    form: Format,
+    failures_only: bool,
+    is_driver: bool,
+    device: str,
+    command: tuple[str, ...],
+) -> None:
+    """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
+
+    {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
+    the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
+    {kubelet} is the kubelet's own folder. What COMMAND prints goes to standard error.
+
+    Exits with 0 if it behaves, with 1 if something was seen that a kubelet or a user would suffer from, with 2 if it
+    could not be run.
+
+    Example: nodeplug kubelet verify -o junit -- ./my-plugin --folder {dir} > report.xml
+    """
+    tell = _Told(failures_only) if form == "text" else lambda _: None
+    conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, is_driver=is_driver))
+    told = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
+    if form == "json":
+        report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(told)}
+        click.echo(json.dumps(report, indent=2))
+    elif form == "junit":
+        click.echo(junit(told))
+    else:
+        counts = Counter(check.outcome for check in conformance.checks)
+        click.echo(
+            f"{counts['pass']} passed, {counts['fail']} failed, {counts['warn']} warning(s), {counts['skip']} skipped"
+        )
+    sys.exit(0 if conformance.is_passed else 1)
+
+
+async def _verified(
+    command: Sequence[str],
+    seconds: float,
+    kubernetes: Version,
+    tell: Callable[[Check], None],
+    device: str,
+    *,
+    is_driver: bool,
+) -> Run:
+    logging.disable(logging.CRITICAL)  # the report says it
+    try:
+        if not is_driver:
+            plugin = Conformance(command, seconds, tell, kubernetes)
+            await plugin.run()
+            return plugin
+        async with alone(NODE) as (client, kubeconfig):
+            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes)
+            await driver.run()
+        return driver
+    except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
+        raise _NotRun(str(error)) from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class _Told:
+    """Tells people of checks as they are made."""
+
+    def __init__(self, failures_only: bool) -> None:
+        self._failures_only = failures_only
+        self._console = Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console = Console(highlight=False, width=200)  # nothing is cut off in a file or a pipe
+        self._group = ""
+
+    def __call__(self, check: Check) -> None:
+        if self._failures_only and check.outcome in ("pass", "skip"):
+            return
+        if check.group != self._group:
+            self._group = check.group
+            self._console.print(f"[bold]{escape(check.group)}[/]")
+        detail = f"  {escape(check.detail)}" if check.detail else ""
+        self._console.print(f"  [{_COLOURS[check.outcome]}]{check.outcome:4}[/] {escape(check.name)}{detail}")
+
+
+def junit(checks: Sequence[Check]) -> str:
+    """Return checks as JUnit XML, as CI systems read it: a suite for each group; a warning is no failure, but told."""
+    suites = ElementTree.Element("testsuites", name="nodeplug kubelet verify")
+    for group in dict.fromkeys(check.group for check in checks):
+        of_group = [check for check in checks if check.group == group]
+        counts = Counter(check.outcome for check in of_group)
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=group,
+            tests=str(len(of_group)),
+            failures=str(counts["fail"]),
+            skipped=str(counts["skip"]),
+        )
+        for check in of_group:
+            case = ElementTree.SubElement(suite, "testcase", classname=group, name=check.name)
+            detail = _in_xml(check.detail)
+            if check.outcome == "fail":
+                ElementTree.SubElement(case, "failure", message=detail)
+            elif check.outcome == "skip":
+                ElementTree.SubElement(case, "skipped", message=detail)
+            elif detail:
+                out = ElementTree.SubElement(case, "system-out")
+                out.text = f"{check.outcome}: {detail}"
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
+
+
+def _in_xml(text: str) -> str:
+    """Return text that a plugin may have chosen, without the characters that XML cannot have."""
+    return "".join(x if x in "\t\n" or x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in text)
