@@ -14,7 +14,7 @@ Pure: a `Book` is changed in memory and can take every change back; ledger.py ma
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from checkpoint.errors import LeaseRefused
 
@@ -176,9 +176,12 @@ class Book:
         return Change(ended)
 
     def update(self, leases: Iterable[Lease]) -> Change:
-        """Take over what became known of leases (holder, pods); those that have ended meanwhile stay ended."""
+        """Take over what became known of leases: their holders, their pods.
+
+        Those that have ended meanwhile stay ended, and what the same unit was granted for meanwhile stays as it is.
+        """
         known = ((self._leases.get(lease.key), lease) for lease in leases)
-        updated = tuple((old, new) for old, new in known if old is not None and old != new)
+        updated = tuple((old, new) for old, new in known if old is not None and old != new and _is_same(old, new))
         self._leases.update((new.key, new) for _, new in updated)
         return Change(updated=updated)
 
@@ -228,6 +231,11 @@ class Book:
                 _remove(owners, lease.owner, key)
                 if not owners:
                     del index[device]
+
+
+def _is_same(old: Lease, new: Lease) -> bool:
+    """Tell whether two are one grant, of which other things are known."""
+    return structs.replace(old, holder=new.holder, pods=new.pods) == new
 
 
 def _remove(index: dict[_K, dict[LeaseKey, None]], name: _K, key: LeaseKey) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from checkpoint import Lease, LeaseRefused
 from checkpoint.lease import Book, Change
@@ -138,6 +139,15 @@ def test_an_update_says_who_holds_a_lease_and_raises_no_ended_one() -> None:
     assert book.update([named, lease("b", holder="pod/of/the/past")]).updated == ((lease("a"), named),)
     assert not book.update([named])
     assert list(book) == [named]
+
+
+def test_what_became_known_of_a_lease_says_nothing_of_the_next_one() -> None:
+    book = Book([claimed("a", "1")])
+    known = replace(claimed("a", "1"), holder="claim/default/one/1", pods=frozenset({"uid-1"}))
+    book.end([known.key])
+    book.grant([claimed("a", "2")])
+    assert not book.update([known])
+    assert book.of_owner("claim/2") == (claimed("a", "2"),)
 
 
 def conflict(a: Lease, b: Lease) -> bool:
