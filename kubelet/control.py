@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from grpcunix import GrpcUnixError
+from kubelet.dramanager import MemoryCluster
 from kubelet.errors import ClaimError, KubeletError, NodeError
 from kubelet.node import Node
 from kubelet.pods import Pod, PodStatus
+from resourceapi.objects import v1
 
 SOCKET_NAME = "control.sock"
+_LONGEST_WAIT = 60.0  # seconds
 _LARGEST = 16 * 1024 * 1024  # bytes of one request or answer
 
 
@@ -25,11 +28,21 @@ class ControlError(KubeletError):
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """`do` is admit, remove, restart, kill, hold, release or status; `pod` is a name or `namespace/name`."""
+    """What is asked for, by `do`.
+
+    - `admit`: run the pod `admit`. `remove`: end `pod`, a name or `namespace/name`.
+    - `restart`, `kill`: start the kubelet anew. `hold`: the API server is away. `release`: it is back.
+    - `put-claim`: the cluster has `claim`; `remove-claim`: and the one called `name` no more. Without API server only.
+    - `status`: only look. `wait`: answer once there were more changes than `since`, and in `seconds` anyway.
+    """
 
     do: str
     admit: Pod | None = None
     pod: str = ""
+    claim: v1.ResourceClaim | None = None
+    name: str = ""
+    since: int = -1
+    seconds: float = 30.0
 
 
 class ResourceView(Struct, frozen=True):
@@ -51,9 +64,14 @@ class PodView(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """What the kubelet says: an error, or the state of everything afterwards."""
+    """What the kubelet says: an error, or the state of everything afterwards, after so many `changes`.
+
+    `drivers` are those of DRA that are registered and connected.
+    """
 
     error: str = ""
+    changes: int = 0
+    drivers: list[str] = msgspec.field(default_factory=list)
     resources: dict[str, ResourceView] = msgspec.field(default_factory=dict)
     pods: list[PodView] = msgspec.field(default_factory=list)
 
@@ -112,12 +130,26 @@ class ControlServer:
             self._node.sources.hold()
         elif request.do == "release":
             self._node.sources.release()
+        elif request.do == "wait":
+            with contextlib.suppress(TimeoutError):
+                await self._node.changed_since(request.since, min(request.seconds, _LONGEST_WAIT))
+        elif request.do == "put-claim" and request.claim is not None:
+            self._claims.put(request.claim)
+        elif request.do == "remove-claim":
+            self._claims.remove(request.name)
         elif request.do != "status":
             raise NodeError(f"{request.do}: no such request")
+
+    @property
+    def _claims(self) -> MemoryCluster:
+        if not isinstance(self._node.cluster, MemoryCluster):
+            raise NodeError("this kubelet has an API server: create and delete claims there")
+        return self._node.cluster
 
 
 def view(node: Node) -> Answer:
     """The state of a node."""
+    changes = node.changes
     capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
     resources = {
         name: ResourceView(
@@ -137,7 +169,9 @@ def view(node: Node) -> Answer:
         )
         for pod, status in node.pods()
     ]
-    return Answer(resources=resources, pods=pods)
+    plugins = node.dra_manager.plugins
+    drivers = [driver for driver in plugins.drivers() if plugins.is_usable(driver)]
+    return Answer(changes=changes, resources=resources, pods=pods, drivers=drivers)
 
 
 def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:

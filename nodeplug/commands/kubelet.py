@@ -90,6 +90,13 @@ def kubelet() -> None:
     help="Who spells the names of cgroups.",
 )
 @click.option(
+    "--api-delay",
+    type=click.FloatRange(min=0),
+    default=_API_DELAY,
+    show_default=True,
+    help="Seconds until the API server has told a kubelet that starts of its pods.",
+)
+@click.option(
     "--apiserver/--no-apiserver",
     "with_server",
     default=None,
@@ -114,6 +121,7 @@ def run(
     static_pods: tuple[Path, ...],
     cgroup_root: Path | None,
     cgroup_driver: CgroupDriver,
+    api_delay: float,
     with_server: bool | None,
     kubeconfig: Path | None,
     port: int,
@@ -150,7 +158,7 @@ def run(
             static_pods=[pod for path in static_pods for pod in _pods(path)],
             cgroups=cgroup_root,
             cgroup_driver=cgroup_driver,
-            api_delay=_API_DELAY,
+            api_delay=api_delay,
         )
 
     try:

@@ -1,10 +1,9 @@
-"""The pytest plugin, used as other people's tests use it."""
+"""The fixtures, used as other people's tests use them."""
 
 import os
 import re
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -108,25 +107,31 @@ class TestOptions:
 
 def run_their_tests(folder: Path) -> str:
     """Run the tests in a folder as somebody else's; return what pytest says, which must be that all passed."""
-    is_installed = any(each.value == "kubelet.fixtures" for each in entry_points(group="pytest11"))
-    plugin = [] if is_installed else ["-p", "kubelet.fixtures"]
-    options = ["-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", *plugin]
+    plugins = ["-p", "kubelet.fixtures", "-p", "nodeplug_pytest"]
+    options = ["-q", "-W", "error", "-p", "no:cacheprovider", *plugins]
     command = [sys.executable, "-m", "pytest", *options, str(folder)]
-    environment = {**os.environ, "GRPC_VERBOSITY": "ERROR", "PYTHONPATH": str(CHECKOUT)}
+    environment = {
+        **os.environ,
+        "GRPC_VERBOSITY": "ERROR",
+        "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'nodeplug-pytest'}",
+        "NODEPLUG": f"{sys.executable} -m nodeplug",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_other_peoples_tests_need_no_import(folder: Path) -> None:
+def test_stubs_that_do_as_they_are_told(folder: Path) -> None:
     (folder / "test_theirs.py").write_text(THEIR_TEST)
     assert "7 passed" in run_their_tests(folder)
 
 
 def test_the_tests_of_the_page_pass(folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (plugin, driver, *tests) = blocks
+    (plugin, driver, *outside, inside) = blocks
     (folder / "plugin.py").write_text(plugin)
     (folder / "driver.py").write_text(driver)
-    (folder / "test_theirs.py").write_text("\n".join(tests))
+    (folder / "test_theirs.py").write_text("\n".join(outside))
+    (folder / "test_inside.py").write_text(inside)
     assert "3 passed" in run_their_tests(folder)

@@ -100,5 +100,8 @@ def test_commands_on_pages_are_there_with_the_options_that_they_are_shown_with(p
             found = command.get_command(Context(command), words.pop(0))
             assert found is not None, line
             command = found
-        options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
+        options = {
+            "--help",
+            *(option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)),
+        }
         assert {word.strip("[]") for word in words if word.strip("[]").startswith("-")} <= options, line
