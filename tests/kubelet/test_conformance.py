@@ -40,6 +40,11 @@ async def test_a_plugin_that_behaves() -> None:
     assert await verify(*ours("good")) == []
 
 
+async def test_the_example_behaves() -> None:
+    example = CHECKOUT / "examples/device-plugin/plugin.py"
+    assert await verify(sys.executable, str(example), "{dir}") == []
+
+
 async def test_a_plugin_that_never_registers() -> None:
     (check,) = await verify(*ours("silent"), seconds=1)
     assert (check.group, check.outcome) == ("registration", "fail")
