@@ -4,6 +4,7 @@ What a plugin sees is a kubelet: registration, lists, admission of pods one afte
 with what the checkpoint remembers. Pods and their containers outlive a restart of the kubelet, as they do on a node.
 """
 
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from grpcunix import is_live
+from grpcunix import MAX_PATH, is_live
 from kubelet.clock import Clock, SystemClock
 from kubelet.devicemanager import Device, DeviceRunContainerOptions, ManagerImpl, PluginHandler
 from kubelet.devicemanager.server import BeforeRegister
@@ -31,6 +32,15 @@ from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Policy, Scope
 
 T = TypeVar("T")
+
+
+def check_folder(directory: Path) -> None:
+    """Raise `NodeError` where no kubelet can start: another one serves there, or a socket's path would be too long."""
+    path = directory.absolute() / "device-plugins/kubelet.sock"
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise NodeError(f"{path}: a socket's path has at most {MAX_PATH} bytes; use a folder with a shorter one")
+    if is_live(path):
+        raise NodeError(f"{path}: a kubelet serves here; stop it or use another folder")
 
 
 class Node:
@@ -163,8 +173,7 @@ class Node:
         if self.is_running:
             return
         await self.stop()  # raises what the last one ended of
-        if is_live(self.kubelet_socket):
-            raise NodeError(f"{self.kubelet_socket}: a kubelet serves here; stop it or use another folder")
+        check_folder(self.directory)
         for folder, mode in ((self.device_plugins, 0o755), (self.plugins_registry, 0o750), (self.pod_resources, 0o750)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
         process = self._process = KubeletProcess(

@@ -26,6 +26,7 @@ from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version,
 from kubelet.control import Answer, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
 from kubelet.dramanager import ApiCluster, Cluster
+from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -162,6 +163,7 @@ def run(
         )
 
     try:
+        check_folder(directory)  # before an API server writes there how it is found
         asyncio.run(_run(new_node, cluster))
     except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError, OSError) as error:
         raise click.ClickException(str(error)) from error

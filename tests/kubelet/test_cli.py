@@ -93,6 +93,23 @@ def test_a_plugin_under_development(running: Background, folder: Path) -> None:
     assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
 
 
+def test_a_second_kubelet_leaves_the_first_alone(folder: Path) -> None:
+    process = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder))
+    process.until(f"started {folder}")
+    kubeconfig = (folder / "kubeconfig").read_bytes()
+    second = nodeplug("run", "--dir", folder)
+    assert (second.exit_code, second.output) == (
+        1,
+        f"Error: {folder}/device-plugins/kubelet.sock: a kubelet serves here; stop it or use another folder\n",
+    )
+    assert (folder / "kubeconfig").read_bytes() == kubeconfig
+    assert nodeplug("status", "--dir", folder).exit_code == 0
+    assert process.end() == 0
+    too_long = folder / ("x" * 100)
+    assert "a socket's path has at most 107 bytes" in nodeplug("run", "--dir", too_long).output
+    assert not too_long.exists()
+
+
 def test_a_kubelet_of_another_release_without_its_api_server(folder: Path) -> None:
     (folder / "pods.yaml").write_text(POD.partition("---")[0])
     (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
