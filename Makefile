@@ -3,8 +3,10 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test long check node e2e bench proto clean
+.PHONY: all demo test long check node e2e bench proto clean
 export K8S ?= 1.36
+
+all: check test             ## what CI does
 
 demo: .venv/.run            ## the main job on this machine's devices: make demo ARGS=--watch
 	$(PY) -m nodeplug demo $(ARGS)
