@@ -20,7 +20,7 @@ PLURALS = {
 
 def test_the_driver_of_the_page(socket_dir: Path) -> None:
     (driver,) = [block for block in _blocks("python") if "PluginInfo" in block]
-    (objects,) = _blocks("yaml")
+    (_recipe, objects) = _blocks("yaml")
     (socket_dir / "driver.py").write_text(driver)
     folder, socket = socket_dir / "k", socket_dir / "k/plugins_registry/driver.sock"
     kubelet = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--apiserver")
