@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from resourceapi.objects.core import NodeSelector
+from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.meta import Alpha, Always, Condition, KubernetesObject, ObjectMeta, Record
 from resourceapi.objects.quantity import Quantity
 
@@ -63,6 +64,16 @@ class OpaqueDeviceConfiguration(Record, frozen=True):
 
     driver: Always[str] = ""
     parameters: Always[Any] = None
+
+    def __eq__(self, other: object) -> bool:
+        """Parameters are a driver's: it may tell 1 from true, so a change from one to the other is a change."""
+        return (
+            isinstance(other, OpaqueDeviceConfiguration)
+            and _members(self) == _members(other)
+            and json_equal(self.parameters, other.parameters)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as of all that hold free-form values
 
 
 class DeviceClassConfiguration(Record, frozen=True):
@@ -244,6 +255,14 @@ class AllocatedDeviceStatus(Record, frozen=True):
     conditions: Always[tuple[Condition, ...]] = ()
     data: Any = None
     network_data: NetworkDeviceData | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """The data is a driver's, as parameters are."""
+        if not isinstance(other, AllocatedDeviceStatus):
+            return NotImplemented
+        return _members(self) == _members(other) and json_equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]  # as of all that hold free-form values
 
 
 class ResourceClaimStatus(Record, frozen=True):
@@ -447,3 +466,7 @@ class DeviceTaintRule(KubernetesObject, frozen=True):
 
     spec: Always[DeviceTaintRuleSpec] = DeviceTaintRuleSpec()
     status: Always[DeviceTaintRuleStatus] = DeviceTaintRuleStatus()
+
+
+def _members(record: Record) -> tuple[Any, ...]:
+    return tuple(getattr(record, name) for name in record.__struct_fields__)
