@@ -1,11 +1,12 @@
 """Matching with RE2's guarantees: the same matches as Go, in time linear in the text.
 
-A pattern in which loops cannot multiply is left to Python's `re`, which is faster; it is written anew from the tree, so
-that both engines mean the same. All others run on a machine that follows all possibilities side by side.
+A pattern with few ways through it is left to Python's `re` for short texts, which is faster; it is written anew from
+the tree, so that both engines mean the same. All others run on a machine that follows all possibilities side by side.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -29,10 +30,12 @@ from resourceapi.cel.stack import headroom
 __all__ = ["Matcher", "RegexError", "RegexTooExpensive", "compile_regex"]
 
 _MAX_INSTRUCTIONS = 20_000
-_MAX_STEPS = 1_000_000
+_MAX_STEPS = 1_000_000  # about half a second
 _MAX_REMEMBERED = 20_000
 _FRAMES_PER_LEVEL = 8
-_MAX_SAFE_LOOPS = 1
+_MAX_TRIES = 1_000_000  # of Python's engine for one match: a few milliseconds
+_MAX_CHOICES = 64
+_MAX_COUNTED = 50
 _MAX_NATIVE_GROUPS = 50  # Python compiles deeper nesting with recursion of its own
 
 
@@ -40,11 +43,27 @@ class RegexTooExpensive(Exception):
     """The machine has taken more steps than any sensible selector needs."""
 
 
+class Budget:
+    """Steps that the machine may take."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_STEPS
+
+    def spend(self, steps: int) -> None:
+        """Take steps; raises RegexTooExpensive when none are left."""
+        self._left -= steps
+        if self._left < 0:
+            raise RegexTooExpensive
+
+
 class Matcher(Protocol):
     """A compiled pattern."""
 
-    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
-        """Where the leftmost match at or after `start` lies, or None. Raises RegexTooExpensive."""
+    def find(self, text: str, start: int = 0, budget: Budget | None = None) -> tuple[int, int] | None:
+        """Where the leftmost match at or after `start` lies, or None. Raises RegexTooExpensive.
+
+        A `budget` is for several searches together.
+        """
 
     def is_match(self, text: str) -> bool:
         """Whether there is a match anywhere. Raises RegexTooExpensive."""
@@ -55,16 +74,18 @@ def compile_regex(pattern: str) -> Matcher:
     """Compile a pattern. Raises RegexError."""
     with headroom(pattern.count("(") * _FRAMES_PER_LEVEL):
         tree = parse_regex(pattern)
-        if _loops(tree) <= _MAX_SAFE_LOOPS and not _has_properties(tree) and pattern.count("(") < _MAX_NATIVE_GROUPS:
-            return _Native(re.compile(_to_python(tree)))
+        ways = _ways(tree)
+        is_simple = ways.loops <= 1 and ways.choices <= _MAX_CHOICES and pattern.count("(") < _MAX_NATIVE_GROUPS
+        if is_simple and not _has_properties(tree):
+            return _Native(tree, pattern, ways)
         return _Machine(_program(tree, pattern))
 
 
 def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
     """All matches that do not overlap; an empty match directly after another match does not count."""
-    position, last_end = 0, -1
+    position, last_end, budget = 0, -1, Budget()
     while position <= len(text):
-        found = matcher.find(text, position)
+        found = matcher.find(text, position, budget)
         if found is None:
             return
         start, end = found
@@ -75,29 +96,59 @@ def find_all(matcher: Matcher, text: str) -> Iterator[tuple[int, int]]:
 
 
 class _Native:
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
+    """Python's engine for short texts, the machine for the others, which Python's would try quadratically often."""
 
-    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+    def __init__(self, tree: Regex, pattern: str, ways: _Ways) -> None:
+        self._tree, self._text = tree, pattern
+        self._pattern = re.compile(_to_python(tree))
+        self._longest = math.isqrt(_MAX_TRIES // ways.choices)
+        self._machine: _Machine | None = None
+
+    def find(self, text: str, start: int = 0, budget: Budget | None = None) -> tuple[int, int] | None:
+        if len(text) > self._longest:
+            return self._slow().find(text, start, budget)
         found = self._pattern.search(text, start)
         return None if found is None else found.span()
 
     def is_match(self, text: str) -> bool:
+        if len(text) > self._longest:
+            return self._slow().is_match(text)
         return self._pattern.search(text) is not None
 
+    def _slow(self) -> _Machine:
+        if self._machine is None:
+            self._machine = _Machine(_program(self._tree, self._text))
+        return self._machine
 
-def _loops(tree: Regex) -> int:
-    """How many repetitions there are; many if one contains another or repeats very often."""
+
+class _Ways(NamedTuple):
+    """How often a backtracking engine may have to try: loops, and ways through all else."""
+
+    loops: int
+    choices: int
+
+
+def _ways(tree: Regex) -> _Ways:
+    """The ways through a pattern from one place of a text; more than `_MAX_CHOICES` count as that and one."""
     match tree:
         case Repeat():
-            inner = _loops(tree.part)
+            inner = _ways(tree.part)
             if tree.most is not None and tree.most <= 1:
-                return inner
-            return 100 if inner or isinstance(tree.part, Choice) or tree.least > 50 or (tree.most or 0) > 50 else 1
-        case Sequence() | Choice():
-            return sum(map(_loops, tree.parts))
+                return _Ways(inner.loops, min(inner.choices + 1, _MAX_CHOICES + 1))
+            if inner.loops or inner.choices > 1 or max(tree.least, tree.most or 0) > _MAX_COUNTED:
+                return _Ways(1, _MAX_CHOICES + 1)
+            return _Ways(1, 1)
+        case Sequence():
+            parts = [_ways(each) for each in tree.parts]
+            choices = 1
+            for each in parts:
+                choices = min(choices * each.choices, _MAX_CHOICES + 1)
+            return _Ways(sum(each.loops for each in parts), choices)
+        case Choice():
+            parts = [_ways(each) for each in tree.parts]
+            return _Ways(sum(each.loops for each in parts), min(sum(each.choices for each in parts), _MAX_CHOICES + 1))
         case _:
-            return 0
+            return _Ways(0, 1)
 
 
 def _has_properties(tree: Regex) -> bool:
@@ -233,39 +284,38 @@ class _Machine:
         self._code = code
         self._accept = len(code) - 1
         self._is_plain = all(each.kind in ("", "begin_text", "end_text") for each in code)
-        self._first = self._closure([0], at_start=True, at_end=False)
-        self._later = self._closure([0], at_start=False, at_end=False)
+        budget = Budget()
+        self._first = self._closure([0], budget, at_start=True, at_end=False)
+        self._later = self._closure([0], budget, at_start=False, at_end=False)
         self._moves: dict[tuple[_State, str], _State] = {}
 
     def is_match(self, text: str) -> bool:
         """Remembers which sets of threads follow each other, so that a set is worked out once for each character."""
         if not self._is_plain:
             return self.find(text) is not None
-        state, moves, steps = self._first, self._moves, 0
+        state, moves, budget = self._first, self._moves, Budget()
         for char in text:
             if self._accept in state:
                 return True
             following = moves.get((state, char))
             if following is None:
-                steps += len(state)
-                if steps > _MAX_STEPS:
-                    raise RegexTooExpensive
-                following = self._move(state, char)
+                budget.spend(len(state))
+                following = self._move(state, char, budget)
                 if len(moves) >= _MAX_REMEMBERED:
                     moves.clear()
                 moves[state, char] = following
             state = following
-        return self._accept in self._closure(list(state), at_start=not text, at_end=True)
+        return self._accept in self._closure(list(state), budget, at_start=not text, at_end=True)
 
-    def _move(self, state: _State, char: str) -> _State:
+    def _move(self, state: _State, char: str, budget: Budget) -> _State:
         entered = [self._code[at].next for at in state if self._consumes(at, char)]
-        return self._closure(entered, at_start=False, at_end=False) | self._later
+        return self._closure(entered, budget, at_start=False, at_end=False) | self._later
 
     def _consumes(self, at: int, char: str) -> bool:
         test = self._code[at].test
         return test is not None and test(char)
 
-    def _closure(self, entered: list[int], at_start: bool, at_end: bool) -> _State:
+    def _closure(self, entered: list[int], budget: Budget, *, at_start: bool, at_end: bool) -> _State:
         """The instructions that wait for a character, for the end of the text or for nothing more."""
         pending, seen = entered, set[int]()
         waiting: set[int] = set()
@@ -281,24 +331,23 @@ class _Machine:
                 if instruction.other >= 0:
                     pending.append(instruction.other)
                 pending.append(instruction.next)
+        budget.spend(len(seen))
         return frozenset(waiting)
 
-    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+    def find(self, text: str, start: int = 0, budget: Budget | None = None) -> tuple[int, int] | None:
         """Follows all threads in order of preference; a thread is where in the program it is and where it began."""
         found: tuple[int, int] | None = None
         threads: dict[int, int] = {}
-        steps = 0
+        budget = budget or Budget()
         for position in range(start, len(text) + 1):
             if found is None:
-                self._add(threads, 0, position, text, position)
+                self._add(threads, 0, position, text, position, budget)
             if not threads:
                 if found is not None:
                     break
                 continue
             following: dict[int, int] = {}
-            steps += len(threads)
-            if steps > _MAX_STEPS:
-                raise RegexTooExpensive
+            budget.spend(len(threads))
             char = text[position] if position < len(text) else ""
             for at, began in threads.items():
                 if at == self._accept:
@@ -306,11 +355,11 @@ class _Machine:
                     break  # the threads behind are less preferred
                 test = self._code[at].test
                 if test is not None and char and test(char):
-                    self._add(following, self._code[at].next, began, text, position + 1)
+                    self._add(following, self._code[at].next, began, text, position + 1, budget)
             threads = following
         return found
 
-    def _add(self, threads: dict[int, int], at: int, began: int, text: str, position: int) -> None:
+    def _add(self, threads: dict[int, int], at: int, began: int, text: str, position: int, budget: Budget) -> None:
         pending = [at]
         seen: set[int] = set()
         while pending:
@@ -325,6 +374,7 @@ class _Machine:
                 if instruction.other >= 0:
                     pending.append(instruction.other)
                 pending.append(instruction.next)
+        budget.spend(len(seen))
 
 
 def _is_word(text: str, index: int) -> bool:

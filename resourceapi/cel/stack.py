@@ -5,6 +5,7 @@ Pure Python frames live on the heap, so raising the limit for as long as such an
 """
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,21 +20,41 @@ def headroom(frames: int) -> Iterator[None]:
     if frames <= _SPARE:
         yield
         return
-    before = sys.getrecursionlimit()
     in_progress = 0
     frame = sys._getframe()
     while frame is not None:
         in_progress += 1
         frame = frame.f_back  # type: ignore[assignment]  # None ends the chain
     wanted = in_progress + frames + _SPARE
-    if wanted <= before:
-        yield
-        return
-    sys.setrecursionlimit(wanted)
+    _limit.raise_to(wanted)
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        _limit.lower_from(wanted)
+
+
+class _Limit:
+    """The process's recursion limit: what most is asked for by those who work now, in whatever thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._usual = 0
+        self._wanted: list[int] = []
+
+    def raise_to(self, wanted: int) -> None:
+        with self._lock:
+            if not self._wanted:
+                self._usual = sys.getrecursionlimit()
+            self._wanted.append(wanted)
+            sys.setrecursionlimit(max(self._usual, *self._wanted))
+
+    def lower_from(self, wanted: int) -> None:
+        with self._lock:
+            self._wanted.remove(wanted)
+            sys.setrecursionlimit(max(self._usual, *self._wanted, 0))
+
+
+_limit = _Limit()
 
 
 def depth_of(root: Node) -> int:

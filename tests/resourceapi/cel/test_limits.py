@@ -1,6 +1,7 @@
 """Nothing that fits into 10 KiB can exhaust stack, time or memory."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -90,3 +91,12 @@ def test_an_estimate_stops_at_the_largest_number() -> None:
 def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
     with pytest.raises(CelCompileError, match="1:2: Syntax error: the expression is not valid Unicode"):
         run("'\ud800'")
+
+
+def test_deep_expressions_in_two_threads() -> None:
+    """The limit of recursion is the process's: it is lowered when nobody needs it any more."""
+    before = sys.getrecursionlimit()
+    deep, shallower = nested("[1].all(x, ", "true", ")", 120), nested("[1].all(x, ", "true", ")", 90)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(run, [deep, shallower] * 6))
+    assert sys.getrecursionlimit() == before

@@ -1,8 +1,10 @@
 """Regular expressions: RE2's syntax, Go's messages, and matches as Go finds them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from resourceapi.cel.re2 import RegexError, compile_regex, find_all
+from resourceapi.cel.re2 import RegexError, RegexTooExpensive, compile_regex, find_all
 
 
 def all_matches(pattern: str, text: str) -> list[str]:
@@ -66,3 +68,35 @@ def test_what_is_no_pattern(pattern: str, problem: str) -> None:
     with pytest.raises(RegexError) as raised:
         compile_regex(pattern)
     assert str(raised.value).startswith(f"error parsing regexp: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a?" * 30 + "a" * 30, "a" * 30, True),
+        ("(ab|a|b)" * 30 + "c", "ab" * 30, False),
+        ("(a?b?)*c", "ab" * 50, False),
+        ("^(a+)+$", "a" * 40 + "b", False),
+        ("(a|a)" * 40 + "b", "a" * 41, False),
+        ("a*b", "a" * 200_000, False),
+    ],
+)
+def test_time_is_linear_in_the_text(pattern: str, text: str, expected: bool) -> None:
+    """An engine that tries one way after the other is at it for hours."""
+    assert compile_regex(pattern).is_match(text) is expected
+
+
+@pytest.mark.parametrize(("pattern", "text"), [("a*b|a", "a" * 10_000), (r"(\b|\B){1000}x", "ab" * 10_000)])
+def test_a_search_that_takes_too_long_is_given_up(pattern: str, text: str) -> None:
+    """What is found one by one is searched for on one budget."""
+    with pytest.raises(RegexTooExpensive):
+        list(find_all(compile_regex(pattern), text))
+
+
+@given(st.from_regex(r"([ab]|\(a\|b\)|\(ab\)){1,6}([?*+]|\{1,3\})?c?", fullmatch=True), st.text("abc", max_size=12))
+def test_both_engines_mean_the_same(pattern: str, text: str) -> None:
+    """The one for short texts, and the one for long ones: the text is made long by what cannot match."""
+    matcher = compile_regex(f"(?:{pattern})")
+    long = text + "\0" * 1001
+    assert matcher.find(text) == matcher.find(long)
+    assert matcher.is_match(text) is matcher.is_match(long)
