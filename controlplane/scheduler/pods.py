@@ -1,11 +1,12 @@
 """Questions about pods."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from resourceapi.objects import Quantity
 from resourceapi.objects.core import Container, Pod
 from resourceapi.objects.meta import KubernetesObject, OwnerReference
+from resourceapi.objects.pod_requests import peak
 
 _FINISHED = ("Succeeded", "Failed")
 
@@ -46,23 +47,12 @@ def device_plugin_requests(pod: Pod) -> dict[str, int]:
     mapped = pod.status.extended_resource_claim_status
     by_claim = {(x.container_name, x.resource_name) for x in mapped.request_mappings} if mapped else set()
 
-    def of(container: Container) -> Iterator[tuple[str, int]]:
-        for name, amount in extended_requests(container).items():
-            if (container.name, name) not in by_claim:
-                yield name, amount.value()
+    def of(container: Container) -> dict[str, int]:
+        requests = extended_requests(container).items()
+        return {name: amount.value() for name, amount in requests if (container.name, name) not in by_claim}
 
-    together = _sum(x for each in pod.spec.containers for x in of(each))
-    for init in pod.spec.init_containers:
-        for name, amount in of(init):
-            together[name] = max(together.get(name, 0), amount)
-    return {name: amount for name, amount in together.items() if amount}
-
-
-def _sum(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, amount in amounts:
-        found[name] = found.get(name, 0) + amount
-    return found
+    init = ((each.restart_policy == "Always", of(each)) for each in pod.spec.init_containers)
+    return peak(init, map(of, pod.spec.containers))
 
 
 def owner_reference(pod: Pod, *, blocks_deletion: bool) -> OwnerReference:

@@ -7,6 +7,7 @@ Both find what the incubating and experimental implementations of Kubernetes 1.3
 import time
 from collections.abc import Callable, Sequence
 from operator import is_
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -15,7 +16,7 @@ from controlplane.structured.features import Features
 from controlplane.structured.holdings import Holdings
 from controlplane.structured.index import SliceIndex
 from controlplane.structured.layout import Layout
-from controlplane.structured.listers import ClaimLister, ClassLister, SliceLister
+from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
 from controlplane.structured.pools import Pool
 from controlplane.structured.problem import Task, pose
 from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
@@ -38,7 +39,7 @@ class Allocator:
 
     Inputs are never changed. An allocator can serve any number of nodes; with an `index` that is shared by all
     allocators of a cluster, it knows what earlier ones have learned of slices that are still there. Calls from several
-    threads are safe, one after the other. Classes are looked up when claims are seen for the first time.
+    threads are safe, one after the other. Listers, and a `state` that is a function, are asked at each allocation.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Allocator:
         self._prune = prune
         self._patience = patience
         self._plan: tuple[Sequence[ResourceClaim], list[PlannedClaim]] | None = None
-        self._holdings: dict[int, tuple[Layout, Holdings]] = {}
+        self._holdings = WeakKeyDictionary[Layout, Holdings]()  # as long as the index has the layout
         self._steps = 0
 
     @property
@@ -116,7 +117,7 @@ class Allocator:
         ]
 
     def _planned(self, claims: Sequence[ResourceClaim]) -> list[PlannedClaim]:
-        known = self._plan
+        known = self._plan if isinstance(self._classes, DeviceClasses) else None  # a lister may know others by now
         if known is None or len(known[0]) != len(claims) or not all(map(is_, known[0], claims)):
             planned = plan(claims, self._classes, self._index.selectors, self._features)
             known = self._plan = (tuple(claims), planned)
@@ -131,13 +132,12 @@ class Allocator:
             raise AllocationError(f"gather pool information: list resource slices: {error}") from error
 
     def _held(self, layout: Layout) -> Holdings:
-        known = self._holdings.get(id(layout))
+        if not isinstance(self._state, AllocatedState):
+            return Holdings(self._state(), layout, self._features)
+        known = self._holdings.get(layout)
         if known is None:
-            if not isinstance(self._state, AllocatedState):
-                self._state = self._state()
-            known = (layout, Holdings(self._state, layout, self._features))
-            self._holdings[id(layout)] = known
-        return known[1]
+            known = self._holdings[layout] = Holdings(self._state, layout, self._features)
+        return known
 
 
 def new_allocator(

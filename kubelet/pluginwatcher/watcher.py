@@ -112,8 +112,8 @@ class PluginWatcher:
     async def _finish(self, path: Path, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
-        except RegistrationError as error:
-            log.error("%s", error)
+        except Exception as error:  # a handler's fault is none of the other plugins'
+            log.error("%s", error, exc_info=None if isinstance(error, RegistrationError) else error)
             _, wait = self._back_off.get(path, (0.0, FIRST_BACK_OFF))
             self._back_off[path] = (self._clock.now() + wait, min(2 * wait, LONGEST_BACK_OFF))
         else:
@@ -121,7 +121,10 @@ class PluginWatcher:
 
 
 def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
-    """Sockets below `folder`; what starts with a dot is left out, and so is what vanishes while we look."""
+    """Sockets below `folder`; what starts with a dot is left out, and so is what vanishes while we look.
+
+    Links to sockets count, links to folders do not: the kubelet walks without them.
+    """
     with contextlib.suppress(OSError):
         for entry in sorted(os.listdir(folder)):
             path = folder / entry
@@ -130,6 +133,7 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, _Identity]]:
             with contextlib.suppress(OSError):
                 found = path.stat()
                 if stat.S_ISDIR(found.st_mode):
-                    yield from _sockets(path)
+                    if not path.is_symlink():
+                        yield from _sockets(path)
                 elif stat.S_ISSOCK(found.st_mode):
                     yield path, (found.st_ino, found.st_ctime_ns)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from kubelet.errors import KubeletError
+from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
+from resourceapi.objects.pod_requests import peak
 
 _DECIDED = ("extendedResourceClaimStatus", "resourceClaimStatuses")  # status fields that the kubelet only reads
 
@@ -205,27 +206,15 @@ def container(
 
 def device_request(owner: Pod) -> dict[str, int]:
     """What the pod as a whole needs at one time: what runs together is summed, what runs before is a maximum."""
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for init in owner.spec.init_containers:
-        for resource, amount in init.limits().items():
-            if init.is_sidecar:
-                sidecars[resource] = sidecars.get(resource, 0) + amount
-                peak[resource] = max(peak.get(resource, 0), sidecars[resource])
-            else:
-                peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + amount)
-    together = dict(sidecars)
-    for app in owner.spec.containers:
-        for resource, amount in app.limits().items():
-            together[resource] = together.get(resource, 0) + amount
-    return {name: max(together.get(name, 0), peak.get(name, 0)) for name in together | peak}
+    init = ((each.is_sidecar, each.limits()) for each in owner.spec.init_containers)
+    return peak(init, (each.limits() for each in owner.spec.containers))
 
 
 def load_pods(path: Path) -> list[Pod]:
     """Read the pods of a YAML file (several documents, or a List). Raises `PodFileError`."""
     try:
-        documents = list(yaml.safe_load_all(path.read_text()))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        documents = read_documents(path.read_bytes())
+    except (OSError, ManifestError) as error:
         raise PodFileError(f"{path}: {error}") from error
     return [decode_pod(document, str(path)) for document in _items(documents)]
 

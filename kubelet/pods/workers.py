@@ -23,6 +23,7 @@ from kubelet.pods.run import PodRun, answer, full_name
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.topology import TopologyAffinityError
+from resourceapi.objects import QuantityError
 
 
 class PodWorkers:
@@ -93,7 +94,12 @@ class PodWorkers:
         return [run for run in self._runs.values() if run.is_listed]
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
-        """A source names a pod from now on. Raises `NodeError` where its name is taken."""
+        """A source names a pod from now on. Raises `NodeError` where its name is taken, and for what is no quantity."""
+        try:
+            for container in pod.all_containers:
+                container.limits()
+        except QuantityError as error:  # in the sync loop it would end the kubelet
+            raise NodeError(f"pod {full_name(pod)}: container {container.name}: limits: {error}") from error
         for run in self.all():
             if run.name == full_name(pod) and not run.is_terminated:
                 raise NodeError(f"pod {run.name} is on the node already; remove it first")

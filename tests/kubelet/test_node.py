@@ -319,6 +319,13 @@ async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Nod
     await node.stop()
 
 
+async def test_a_pod_with_no_quantity_is_refused_and_nothing_else_happens(node: Node) -> None:
+    with pytest.raises(NodeError, match="pod default/p: container c: limits: quantities must match"):
+        await node.admit(pod("p", container("c", {R: "some"})))
+    assert node.is_running
+    assert (await node.admit(pod("p", container("c")))).phase == "Running"
+
+
 async def test_names_are_used_once(node: Node) -> None:
     first = pod("p", container("c"), uid="1")
     await node.admit(first)

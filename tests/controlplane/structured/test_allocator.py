@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ from controlplane.structured import (
     new_allocator,
 )
 from resourceapi.objects import from_dict
-from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
+from resourceapi.objects.v1 import DeviceClass, ResourceClaim, ResourceSlice
 from tests.controlplane.structured.build import (
     alike,
     allocator,
@@ -45,18 +46,24 @@ class Lister:
 
     def __init__(self, slices: Sequence[ResourceSlice] = (), allocated: Sequence[ResourceClaim] = ()) -> None:
         self._slices = slices
-        self._allocated = allocated
+        self.taken = allocated
 
     def list(self) -> Sequence[ResourceSlice]:
         return self._slices
 
     def list_all_allocated(self) -> Sequence[ResourceClaim]:
-        return self._allocated
+        return self.taken
 
 
 class Broken(Lister):
     def list_all_allocated(self) -> Sequence[ResourceClaim]:
         raise ConnectionError("the cache is gone")
+
+
+def allocated(name: str, device: str) -> ResourceClaim:
+    results = [{"request": "r", "driver": "drv", "pool": "pool", "device": device}]
+    status = {"allocation": {"devices": {"results": results}}}
+    return from_dict(ResourceClaim, {"metadata": {"name": name}, "status": status})
 
 
 def test_identities_are_written_as_paths() -> None:
@@ -66,22 +73,32 @@ def test_identities_are_written_as_paths() -> None:
 
 
 def test_the_seed_interface() -> None:
-    taken = from_dict(
-        ResourceClaim,
-        {
-            "metadata": {"name": "old"},
-            "status": {
-                "allocation": {
-                    "devices": {"results": [{"request": "r", "driver": "drv", "pool": "pool", "device": "d000"}]}
-                }
-            },
-        },
-    )
+    taken = allocated("old", "d000")
     claims = [claim(request("r"))]
     lister = Lister([slice_("s", alike(2))], [taken, claim(request("not allocated"))])
     made = new_allocator(claims, lister, DeviceClasses([class_()]), lister)
     assert made.claims_to_allocate() is claims
     assert names(made.allocate(node())) == [["r=pool/d001"]]
+
+
+def test_listers_are_asked_at_each_allocation() -> None:
+    """An allocator that lives on does not hand out what was allocated meanwhile."""
+
+    class Changing(Lister):
+        classes: ClassVar[list[DeviceClass]] = [class_()]
+
+        def get(self, name: str) -> DeviceClass:
+            return DeviceClasses(self.classes).get(name)
+
+    lister = Changing([slice_("s", alike(3))])
+    made = new_allocator([claim(request("r"))], lister, lister, lister)
+    first = made.allocate(node())
+    assert names(first) == [["r=pool/d000"]]
+    lister.taken = [allocated("old", "d000"), allocated("other", "d001")]
+    assert names(made.allocate(node())) == [["r=pool/d002"]]
+    lister.classes.clear()
+    with pytest.raises(AllocationError, match="not found"):
+        made.allocate(node())
 
 
 def test_a_claim_lister_that_fails_is_told() -> None:

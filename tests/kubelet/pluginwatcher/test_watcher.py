@@ -169,6 +169,17 @@ async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> Non
     assert found == {"sub/deep/found.sock", *(f"{number}.sock" for number in range(10))}
 
 
+async def test_links_to_folders_are_not_followed(watched: Watched) -> None:
+    """Two of them to where they lie make more paths than can be walked; one to a socket is a socket."""
+    for name in ("one", "two"):
+        (watched.registry / name).symlink_to(".")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(watched.registry / "real.sock"))
+    (watched.registry / "link.sock").symlink_to("real.sock")
+    watched.watcher.scan()
+    assert {each.path.name for each in watched.watcher.desired.sockets()} == {"real.sock", "link.sock"}
+
+
 @scenario(91, 92, 93)
 def test_desired_sockets_are_told_apart_by_path() -> None:
     clock = FakeClock()
