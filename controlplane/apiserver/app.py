@@ -3,13 +3,16 @@
 Nothing is decided here that the modules behind it could decide.
 """
 
+import asyncio
 import base64
 import contextlib
 import hmac
 import itertools
+import logging
 import unicodedata
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -29,7 +32,6 @@ from controlplane.apiserver.negotiation import (
     read_body,
     read_delete_options,
     read_json,
-    read_yaml,
     wanted_form,
     written,
     written_event,
@@ -43,6 +45,7 @@ from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
     bad_request,
+    internal,
     invalid,
     method_not_allowed,
     no_such_resource,
@@ -52,11 +55,18 @@ from controlplane.apiserver.status import (
     unsupported_media_type,
 )
 from controlplane.apiserver.watching import Change, watch
+from resourceapi.manifests import read_yaml
 from resourceapi.objects import ErrorList
 
 _DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
+_LONG = 64 * 1024  # bytes of a body that takes a while to read
 _OPEN_TO_ALL = (*_HEALTH, "version")
+
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class Application:
@@ -81,6 +91,9 @@ class Application:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
             response = _refusal(request, error)
+        except Exception:
+            log.exception("%s %s", request.method, request.url.path)
+            response = _refusal(request, internal("Internal error occurred: see the log of the server"))
         await _read_to_its_end(request)
         deprecation = getattr(request.state, "deprecation", "")
         if deprecation:
@@ -209,9 +222,10 @@ class Application:
         if target.kind.id == "pods" and target.subresource == "binding":
             if request.method != "POST":
                 raise method_not_allowed()
+            options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
             body = read_body(await self._data(request), request.headers.get("Content-Type", ""), "Binding")
-            bind(self._rest, target, body)
+            bind(self._rest, target, body, options)
             await self._store.settle()
             return Response(written(success(), form), 201, media_type=form.media_type)
         if target.subresource != "status" or not target.kind.status:
@@ -253,7 +267,7 @@ class Application:
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
         data = await self._data(request)
         try:
-            patch = read_yaml(data) if is_apply else read_json(data)
+            patch = await _apart(len(data), read_yaml if is_apply else read_json, data)
         except ValueError as error:
             if is_apply:
                 raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {error}") from None
@@ -363,12 +377,14 @@ class Application:
     async def _body(self, request: Request, target: Target) -> Plain:
         data, kind = await self._data(request), target.kind
         content_type = request.headers.get("Content-Type", "")
-        value = read_body(data, content_type, kind.kind, target.api_version, is_custom=kind.generic)
+        read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.generic)
+        value = await _apart(len(data), read)
         return kind_checked(value, data, target, self._registry)
 
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await self._data(request)
-        return read_delete_options(data, request.headers.get("Content-Type", "")) if data else None
+        content_type = request.headers.get("Content-Type", "")
+        return await _apart(len(data), read_delete_options, data, content_type) if data else None
 
     async def _data(self, request: Request) -> bytes:
         pieces, size = [], 0
@@ -378,6 +394,13 @@ class Application:
                 raise too_large(f"limit is {MAX_BODY}")
             pieces.append(piece)
         return b"".join(pieces)
+
+
+async def _apart(size: int, read: Callable[..., T], *values: Any) -> T:
+    """What `read` makes of a body; of a long one in a thread, so that others are answered meanwhile."""
+    if size < _LONG:
+        return read(*values)
+    return await asyncio.to_thread(read, *values)
 
 
 def kind_checked(value: Plain, data: bytes, target: Target, registry: Any) -> Plain:

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.apiserver.compare import Changes, compare
 from controlplane.apiserver.fieldsets import (
@@ -16,7 +16,7 @@ from controlplane.apiserver.fieldsets import (
     item_steps,
     shown,
     sorted_paths,
-    under,
+    with_above,
 )
 from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.managed import (
@@ -31,6 +31,7 @@ from controlplane.apiserver.managed import (
 )
 from controlplane.apiserver.status import ApiError, internal
 from resourceapi.objects import format_time
+from resourceapi.objects.json_value import json_equal
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -70,7 +71,8 @@ def apply(
     merged = _merged(live, config, schema)
     if before is not None:
         owned = frozenset().union(*(each.fields for each in owners.values()))
-        merged = _without(merged, before.fields, owned, schema, ())
+        given_up = _GivenUp(before.fields, with_above(before.fields), with_above(owned))
+        merged = _without(merged, given_up, schema, ())
     changes = Changes(*(tracked(fields, ignored) for fields in compare(live, merged, schema)))
     others = {each: owned for each, owned in owners.items() if each != manager}
     if not force:
@@ -82,7 +84,7 @@ def apply(
     result = {**give_up(others, changes), manager: owners[manager]}
     if not named:
         del result[manager]
-    is_changed = merged != live
+    is_changed = not json_equal(merged, live)
     if manager in result and (is_changed or (before is not None and before.time == "")):
         result[manager] = result[manager]._replace(time=format_time(now))
     return with_managed(_with_last_applied(merged, config, manager), result)
@@ -104,22 +106,32 @@ def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[An
     """Items of both: those of the configuration in its order, others where they were."""
     there = dict(zip(item_steps(live, schema), live, strict=True))
     wanted = dict(zip(item_steps(config, schema), config, strict=True))
-    waiting = list(there)
-    result = []
+    places = {step: index for index, step in enumerate(there)}
+    others = [(places[step], item) for step, item in there.items() if step not in wanted]
+    result, told = [], 0
     for step, item in wanted.items():
         if step not in there:
             result.append(item)
             continue
-        if step in waiting:
-            position = waiting.index(step)
-            result.extend(there[each] for each in waiting[:position] if each not in wanted)
-            waiting = [each for each in waiting[:position] if each in wanted] + waiting[position + 1 :]
+        while told < len(others) and others[told][0] < places[step]:
+            result.append(others[told][1])
+            told += 1
         result.append(_merged(there[step], item, schema.get("items", OPEN)))
-    result.extend(there[each] for each in waiting if each not in wanted)
-    return result
+    return result + [item for _, item in others[told:]]
 
 
-def _without(value: Any, dropped: FieldSet, owned: FieldSet, schema: Schema, path: Path) -> Any:
+class _GivenUp(NamedTuple):
+    """What an applier owned before, the same with all above it, and what somebody owns now with all above it."""
+
+    fields: FieldSet
+    above: FieldSet
+    owned: FieldSet
+
+    def has(self, path: Path) -> bool:
+        return path in self.fields and path not in self.owned
+
+
+def _without(value: Any, given_up: _GivenUp, schema: Schema, path: Path) -> Any:
     """The value without the fields that the applier owned before and that nobody owns now."""
     if is_atomic(value, schema) or not value:
         return value
@@ -127,22 +139,18 @@ def _without(value: Any, dropped: FieldSet, owned: FieldSet, schema: Schema, pat
         result = {}
         for name, item in value.items():
             here = (*path, f"f:{name}")
-            if not _goes(here, dropped, owned):
+            if not given_up.has(here):
                 child = child_schema(schema, name) or OPEN
-                kept = _without(item, dropped, owned, child, here) if under(dropped, here) else item
-                if kept or not item or kept == item:
+                kept = _without(item, given_up, child, here) if here in given_up.above else item
+                if kept or not item or json_equal(kept, item):
                     result[name] = kept
         return result
     kept_items = []
     for step, item in zip(item_steps(value, schema), value, strict=True):
         here = (*path, step)
-        if not _goes(here, dropped, owned):
-            kept_items.append(_without(item, dropped, owned, schema.get("items", OPEN), here))
+        if not given_up.has(here):
+            kept_items.append(_without(item, given_up, schema.get("items", OPEN), here))
     return kept_items
-
-
-def _goes(path: Path, dropped: FieldSet, owned: FieldSet) -> bool:
-    return path in dropped and not under(owned, path)
 
 
 def _only_last_applied(live: Plain, found: list[tuple[Manager, Path]], schema: Schema) -> bool:

@@ -82,7 +82,7 @@ class Collector:
                     is_empty = False
                     self._delete(each_kind, obj, DeleteOptions())
         if is_empty and not namespace["metadata"].get("finalizers"):
-            self._store.remove(kind.id, ("", name))
+            self._rest.remove(kind, ("", name))
 
     def _delete(self, kind: Kind, obj: Plain, options: DeleteOptions) -> None:
         metadata = obj["metadata"]
@@ -99,18 +99,14 @@ class Collector:
         kept = [each for each in metadata.pop("ownerReferences") if each["uid"] != uid]
         if kept:
             metadata["ownerReferences"] = kept
-        self._store.put(kind.id, (metadata.get("namespace", ""), metadata["name"]), {**obj, "metadata": metadata})
+        self._rest.replace(kind, {**obj, "metadata": metadata})
 
     def _release(self, kind: Kind, obj: Plain, finalizer: str) -> None:
         metadata = {**obj["metadata"]}
         kept = [each for each in metadata.pop("finalizers") if each != finalizer]
         if kept:
             metadata["finalizers"] = kept
-        key = (metadata.get("namespace", ""), metadata["name"])
-        if kept:
-            self._store.put(kind.id, key, {**obj, "metadata": metadata})
-        else:
-            self._store.remove(kind.id, key, {**obj, "metadata": metadata})
+        self._rest.replace(kind, {**obj, "metadata": metadata})
 
     def _objects(self) -> Iterator[tuple[Kind, Plain]]:
         for kind in self._registry:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from controlplane.apiserver.fieldsets import OPEN, FieldSet, Path, child_schema, is_atomic, item_steps
 from controlplane.apiserver.kinds import Plain, Schema
+from resourceapi.objects.json_value import json_equal
 
 
 class Changes(NamedTuple):
@@ -29,7 +30,7 @@ class _Walk:
 
     def visit(self, old: Any, new: Any, was: bool, is_now: bool, schema: Schema, path: Path) -> None:
         """Compare two values; `was` and `is_now` say whether they are there at all (null is a value)."""
-        if was and is_now and old == new and isinstance(old, bool) == isinstance(new, bool):
+        if was and is_now and json_equal(old, new):
             return
         if not was or not is_now:
             (self.removed if was else self.added).add(path)

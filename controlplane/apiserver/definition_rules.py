@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.kinds import Plain
+from resourceapi.cel.re2 import RegexError, compile_regex
 from resourceapi.objects import DecodeError, ErrorList
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -107,6 +108,7 @@ def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str 
     elif wanted == "array":
         errors.required(f"{path}.items", "must be specified")
     _check_list_type(errors, path, schema)
+    _check_pattern(errors, path, schema)
     for name, child in sorted((schema.get("properties") or {}).items()):
         check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields")
     extra = schema.get("additionalProperties")
@@ -134,11 +136,20 @@ def _check_list_type(errors: ErrorList, path: str, schema: Plain) -> None:
         errors.invalid(f"{path}.items.type", items["type"], text)
 
 
+def _check_pattern(errors: ErrorList, path: str, schema: Plain) -> None:
+    pattern = schema.get("pattern") or ""
+    try:
+        compile_regex(pattern)
+    except RegexError as error:
+        errors.invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
+
+
 def _check_value_rules(errors: ErrorList, path: str, schema: Plain | None) -> None:
     """Schemas below allOf and its like only narrow values; they say nothing of types."""
     schema = schema or {}
     if schema.get("type") and not schema.get("x-kubernetes-int-or-string"):
         errors.forbidden(f"{path}.type", "must be empty to be structural")
+    _check_pattern(errors, path, schema)
     for name, child in sorted((schema.get("properties") or {}).items()):
         _check_value_rules(errors, f"{path}.properties[{name}]", child)
     if isinstance(schema.get("items"), Mapping):

@@ -115,9 +115,14 @@ def sorted_paths(fields: FieldSet) -> list[Path]:
     return sorted(fields, key=_order)
 
 
-def under(fields: Iterable[Path], prefix: Path) -> bool:
-    """Whether one of the paths is the prefix or below it."""
-    return any(path[: len(prefix)] == prefix for path in fields)
+def with_above(fields: Iterable[Path]) -> FieldSet:
+    """The paths, and all that is above them."""
+    found: set[Path] = set()
+    for path in fields:
+        while path and path not in found:
+            found.add(path)
+            path = path[:-1]
+    return frozenset(found)
 
 
 def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:

@@ -11,8 +11,10 @@ from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.protobuf import ProtobufError
 from controlplane.apiserver.status import ApiError, bad_request, internal, not_acceptable, unsupported_media_type
+from resourceapi.manifests import read_yaml
 from resourceapi.objects import DecodeError, parse_json
-from resourceapi.objects.strict import Members, parse_members
+from resourceapi.objects.json_value import MAX_DEPTH, check_depth
+from resourceapi.objects.strict import parse_members
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TYPE
 ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
@@ -164,7 +166,8 @@ def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool)
     """The object in a protobuf body; raises ApiError 400."""
     try:
         value = protobuf.decode(data, api_version, kind)
-    except ProtobufError as error:
+        check_depth(value)
+    except (ProtobufError, ValueError, RecursionError) as error:
         shown = f"{data[:_SHOWN].hex()}{' ...' if len(data) > _SHOWN else ''}" if data else "<empty>"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({shown})") from None
     if is_custom:
@@ -174,51 +177,18 @@ def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool)
 
 
 def read_json(data: bytes) -> Any:
-    """The value of a JSON text, its duplicate members remembered; raises ValueError in Go's words."""
+    """The value of a JSON text, its duplicate members remembered; raises ValueError in Go's words.
+
+    Also for what is nested deeper than the rest of the server is made for.
+    """
     try:
         parse_json(data)
     except DecodeError as error:
         raise ValueError(_as_go_says(data, error.reason)) from None
-    return parse_members(data)
-
-
-def read_yaml(data: bytes) -> Any:
-    """The value of a YAML text (of which JSON is a part); raises ValueError."""
-    try:
-        return yaml.load(data, Loader=_Loader)  # noqa: S506 - a safe loader, made stricter
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = max(1, mark.line + (mark.column > 0)) if mark else 1
-        problem = error.problem or ""
-        if "expected the node content" in problem or "expected ',' or '}'" in problem:
-            problem = "did not find expected node content"
-        raise ValueError(f"line {line}: {problem}") from None
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise ValueError(str(error).splitlines()[0]) from None
-
-
-def read_yaml_documents(data: bytes) -> Iterator[Any]:
-    """The values of a text with several YAML documents; raises yaml.YAMLError."""
-    for value in yaml.load_all(data, Loader=_Loader):
-        yield msgspec.to_builtins(value)
-
-
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: times stay text, members keep their duplicates."""
-
-
-def _mapping(loader: Any, node: Any) -> Members:
-    pairs = []
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, bool):
-            key = "true" if key else "false"
-        pairs.append((key if isinstance(key, str) else str(key), loader.construct_object(value_node, deep=True)))
-    return Members(pairs)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
+    value = parse_members(data)
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+        check_depth(value)
+    return value
 
 
 class _Dumper(yaml.SafeDumper):

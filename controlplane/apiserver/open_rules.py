@@ -14,6 +14,7 @@ from controlplane.apiserver.kinds import Decoded, Plain, Schema
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
 from resourceapi.objects.strict import problems
 
@@ -95,7 +96,8 @@ class OpenRules:
             if "status" in old:
                 new["status"] = old["status"]
         if self._counts_generations:
-            changed = any(new.get(name) != old.get(name) for name in {*new, *old} if name not in (*_TYPE, "status"))
+            ours = {*new, *old} - {*_TYPE, "status"}
+            changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
         return self._checked_update(new, old)
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import bad_request, invalid_options
+from controlplane.apiserver.status import bad_request, go_name, invalid_options
 from resourceapi.objects import (
     ErrorList,
     ErrorType,
@@ -21,6 +21,7 @@ from resourceapi.objects import (
 _VALIDATIONS = ["", "Ignore", "Strict", "Warn"]
 _POLICIES = ["Foreground", "Background", "Orphan", "nil"]
 MAX_MANAGER = 128
+_DIGITS = 20  # of the largest number of 64 bits
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -113,11 +114,12 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | None) -> DeleteOptions:
     """The options of a delete, from the body if there is one, else from the query."""
     if body:
-        dry_runs = _texts(body.get("dryRun"))
-        policy, orphan = body.get("propagationPolicy"), body.get("orphanDependents")
-        preconditions = body.get("preconditions") or {}
-        if not isinstance(preconditions, dict):
-            raise bad_request("json: cannot unmarshal into Go struct field DeleteOptions.preconditions")
+        dry_runs = _member(body, "dryRun", "[]string") or []
+        policy, orphan = _member(body, "propagationPolicy", "string"), _member(body, "orphanDependents", "bool")
+        _member(body, "gracePeriodSeconds", "int64")
+        preconditions = _member(body, "preconditions", "v1.Preconditions") or {}
+        for name in ("uid", "resourceVersion"):
+            _member(preconditions, name, "string", "preconditions.")
     else:
         _number(query.get("gracePeriodSeconds"))
         policy, orphan, preconditions = query.get("propagationPolicy"), _flag(query.get("orphanDependents")), {}
@@ -142,9 +144,10 @@ def uint(text: str) -> int:
     """A resourceVersion; raises ValueError in the reference's words."""
     if not text.isascii() or not text.isdigit():
         raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
-    if int(text) >= 2**64:
+    number = _integer(text)
+    if number >= 2**64:
         raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
-    return int(text)
+    return number
 
 
 def _check_watch(errors: ErrorList, match: str, token: str, initial: bool | None) -> None:
@@ -200,8 +203,25 @@ def _unsupported(path: str, shown: str, supported: str) -> FieldError:
     return FieldError(ErrorType.NOT_SUPPORTED, path, f"Unsupported value: {shown}: supported values: {supported}")
 
 
-def _texts(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []
+def _member(value: Plain, name: str, go_type: str, prefix: str = "") -> Any:
+    """A member of DeleteOptions, or None; raises ApiError 400 for one of another type."""
+    found = value.get(name)
+    match go_type:
+        case "[]string":
+            is_one = isinstance(found, list) and all(isinstance(each, str) for each in found)
+        case "string":
+            is_one = isinstance(found, str)
+        case "bool":
+            is_one = isinstance(found, bool)
+        case "int64":
+            is_one = type(found) is int and -(2**63) <= found < 2**63
+        case _:
+            is_one = isinstance(found, dict)
+    if found is not None and not is_one:
+        shown = go_name(found)
+        text = f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{prefix}{name} of type {go_type}"
+        raise bad_request(text)
+    return found
 
 
 def _flag(text: str | None) -> bool | None:
@@ -212,7 +232,16 @@ def _flag(text: str | None) -> bool | None:
 def _number(text: str | None) -> int | None:
     if text is None or text == "":
         return None
-    digits = text.removeprefix("-").removeprefix("+")
+    digits = text[1:] if text[0] in "+-" else text
     if not digits.isascii() or not digits.isdigit():
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
+    number = _integer(digits) * (-1 if text[0] == "-" else 1)
+    if not -(2**63) <= number < 2**63:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
+
+
+def _integer(digits: str) -> int:
+    """The number of some digits; of more than 64 bits hold, one that is too large."""
+    significant = digits.lstrip("0") or "0"
+    return int(significant) if len(significant) <= _DIGITS else 2**64

@@ -1,10 +1,12 @@
 """Patches that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
 
 import copy
+import re
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import ApiError, bad_request, too_large
+from controlplane.apiserver.status import ApiError, bad_request, go_name, too_large
+from resourceapi.objects.json_value import canonical, check_depth, json_equal
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -12,12 +14,16 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the `copy` operations of a patch may add together."""
+
+_INDEX = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)  # Go's Atoi
 
 
 def json_patch(obj: Plain, operations: Any) -> Plain:
     """The object after the operations. Raises ApiError: 400 for no patch, 413, 422 if one cannot be done."""
     if not isinstance(operations, list):
-        found = _described(operations)
+        found = go_name(operations)
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
         )
@@ -25,10 +31,16 @@ def json_patch(obj: Plain, operations: Any) -> Plain:
         count = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}")
     result: Any = copy.deepcopy(obj)
+    copied = 0
     try:
         for operation in operations:
+            if operation["op"] == "copy":
+                copied += len(canonical(_get(result, _steps(operation["from"]))))
+                if copied > MAX_COPIED:
+                    raise ValueError("copied too much")
             result = _operate(result, operation)
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+        check_depth(result)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
         text = "the server rejected our request due to an error in our request"
         raise ApiError(422, text, "Invalid", {}) from None
     if not isinstance(result, dict):
@@ -56,20 +68,11 @@ def checked_merge_patch(patch: Any) -> Plain:
     if patch is None:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        found = _described(patch)
+        found = go_name(patch)
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         )
     return patch
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -97,7 +100,7 @@ def _operate(root: Any, operation: Plain) -> Any:
         case "copy":
             return _add(root, path, copy.deepcopy(_get(root, _steps(operation["from"]))))
         case "test":
-            if _get(root, path, missing_is_null=operation.get("value") is None) != operation.get("value"):
+            if not json_equal(_get(root, path, missing_is_null=operation.get("value") is None), operation.get("value")):
                 raise ValueError("test failed")
             return root
     raise ValueError("unknown operation")
@@ -146,6 +149,8 @@ def _remove(root: Any, path: list[str]) -> Any:
 
 
 def _index(items: list[Any], step: str, *, one_more: bool = False) -> int:
+    if not _INDEX.fullmatch(step):
+        raise ValueError(step)
     index = int(step)
     if index < 0:
         index += len(items)

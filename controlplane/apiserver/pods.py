@@ -2,24 +2,38 @@
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.rest import Rest, Target
+from controlplane.apiserver.rest import Rest, Target, check_uid
 from controlplane.apiserver.status import bad_request, conflict
 from resourceapi.objects import format_time
 
 _SCHEDULED = "PodScheduled"
 
 
-def bind(rest: Rest, target: Target, binding: Plain) -> None:
-    """Put a pod on the node that a Binding names, and say so in its status; raises ApiError if it is on another one."""
+def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> None:
+    """Put a pod on the node that a Binding names, and say so in its status.
+
+    Raises ApiError, also for a pod that is on a node, or that is another one than the Binding means by its uid.
+    """
     where = binding.get("target") or {}
     node = where.get("name") if isinstance(where, dict) else None
     if not node:
         raise bad_request("a binding needs target.name, the name of a node")
     pod = rest.get(target._replace(subresource=""))
+    metadata = binding.get("metadata") or {}
+    if isinstance(metadata, dict) and metadata.get("uid"):
+        check_uid(target._replace(subresource=""), pod, str(metadata["uid"]))
     found = (pod.get("spec") or {}).get("nodeName")
-    if found:
+    why = ""
+    if pod["metadata"].get("deletionTimestamp"):
+        why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+    elif found:
         why = f'pod {target.name} is already assigned to node "{found}"'
+    elif (pod.get("spec") or {}).get("schedulingGates"):
+        why = f"pod {target.name} has non-empty .spec.schedulingGates"
+    if why:
         raise conflict("", "pods/binding", target.name, why)
+    if options.dry_run:
+        return
     bound = {**pod, "spec": {**(pod.get("spec") or {}), "nodeName": node}}
     bound = rest.update(target._replace(subresource=""), bound, WriteOptions(), "binding").object
     status = bound.get("status") or {}

@@ -40,6 +40,7 @@ from controlplane.apiserver.status import (
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import go_text, strategic_merge
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects.json_value import json_equal
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -148,7 +149,7 @@ class Rest:
         if not finalizers and not is_namespace:
             if options.dry_run:
                 return Outcome(old)
-            return Outcome(self._remove(target.kind, target.key))
+            return Outcome(self.remove(target.kind, target.key))
         metadata = {**old["metadata"]}
         if not metadata.get("deletionTimestamp"):
             metadata["deletionTimestamp"] = format_time(self.clock())
@@ -158,8 +159,8 @@ class Rest:
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
-        if marked != old and not options.dry_run:
-            marked = self.store.put(target.kind.id, target.key, marked)
+        if not json_equal(marked, old) and not options.dry_run:
+            marked = self._put(target.kind, target.key, marked)
         return Outcome(marked, is_gone=False)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
@@ -226,10 +227,7 @@ class Rest:
         told = (*problems, *kind.rules.warnings(new))
         if options.dry_run:
             return Outcome(new, told, is_new=True)
-        new = self.store.put(kind.id, key, new)
-        if kind.id == DEFINITIONS:
-            self._definitions.changed(new)
-        return Outcome(new, told, is_new=True)
+        return Outcome(self._put(kind, key, new), told, is_new=True)
 
     def _update(
         self,
@@ -241,13 +239,10 @@ class Rest:
         *,
         is_put: bool = False,
     ) -> Outcome:
-        kind, old = target.kind, self.get(target)
+        old = self.get(target)
         uid = new["metadata"].get("uid")
-        if is_put and uid and uid != old["metadata"]["uid"]:
-            path = f"/registry/{'/'.join(filter(None, (kind.plural, *target.key)))}"
-            text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
-            text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-            raise conflict(kind.group, kind.plural, target.name, text)
+        if is_put and uid:
+            check_uid(target, old, uid)
         return self._save(target, self._tracked(target, new, old, manager), old, options, problems)
 
     def _save(
@@ -262,16 +257,30 @@ class Rest:
             return Outcome(old, told)
         if options.dry_run:
             return Outcome(saved, told)
-        metadata = saved["metadata"]
-        if metadata.get("deletionTimestamp") and not metadata.get("finalizers") and kind.id != NAMESPACES:
-            self._remove(kind, target.key, saved)
+        if is_finished(saved) and kind.id != NAMESPACES:
+            self.remove(kind, target.key, saved)
             return Outcome(saved, told)
-        saved = self.store.put(kind.id, target.key, saved)
-        if kind.id == DEFINITIONS:
-            self._definitions.changed(saved)
-        return Outcome(saved, told)
+        return Outcome(self._put(kind, target.key, saved), told)
 
-    def _remove(self, kind: Kind, key: Key, last: Plain | None = None) -> Plain:
+    def replace(self, kind: Kind, obj: Plain) -> None:
+        """Store an object that a controller changed; one that was held by finalizers only is removed.
+
+        A namespace stays until it has been emptied.
+        """
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        if is_finished(obj) and kind.id != NAMESPACES:
+            self.remove(kind, key, obj)
+        else:
+            self._put(kind, key, obj)
+
+    def _put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
+        stored = self.store.put(kind.id, key, obj)
+        if kind.id == DEFINITIONS:
+            self._definitions.changed(stored)
+        return stored
+
+    def remove(self, kind: Kind, key: Key, last: Plain | None = None) -> Plain:
+        """Remove an object whatever holds it; returns its last state, `last` where that differs."""
         gone = self.store.remove(kind.id, key, last)
         if kind.id == DEFINITIONS:
             self._definitions.removed(gone)
@@ -379,6 +388,22 @@ class Rest:
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 
 
+def check_uid(target: Target, obj: Plain, uid: str) -> None:
+    """That an object is the one that the writer means; raises ApiError 409."""
+    found = obj["metadata"]["uid"]
+    if uid != found:
+        path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
+        text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
+        text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        raise conflict(target.kind.group, target.kind.plural, target.name, text)
+
+
+def is_finished(obj: Plain) -> bool:
+    """Whether an object is to be deleted and nobody holds it any more."""
+    metadata = obj["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+
+
 def _in_namespace(target: Target, obj: Plain) -> Plain:
     """The object with the namespace of the request; one of the cluster has none."""
     metadata = {**obj["metadata"]}
@@ -410,7 +435,7 @@ def _carry_over(new: Plain, old: Plain) -> Plain:
 
 def _is_same(new: Plain, old: Plain) -> bool:
     """Whether nothing changed, times of managers aside."""
-    if without_managed(new) != without_managed(old):
+    if not json_equal(without_managed(new), without_managed(old)):
         return False
     after, before = (
         [{**entry, "time": ""} for entry in obj["metadata"].get("managedFields") or ()] for obj in (new, old)

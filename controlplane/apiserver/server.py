@@ -79,7 +79,12 @@ class Server:
         """Start; returns when requests are answered. Raises ServerError."""
         await self.store.settle()
         self.store.forget()
-        listener = self._listen()
+        try:
+            listener = self._listen()
+        except ServerError:
+            if self._journal is not None:
+                self._journal.close()
+            raise
         config = uvicorn.Config(
             self.application,
             log_config=None,

@@ -38,6 +38,16 @@ class PlainNotFound(Exception):
     """A path below which nothing is served at all: answered in plain text."""
 
 
+def go_name(value: Any) -> str:
+    """What Go's JSON decoder calls a value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "null")
+
+
 def qualified(resource: str, group: str) -> str:
     """A resource or kind with its group, as messages name it."""
     return f"{resource}.{group}" if group else resource

@@ -10,10 +10,15 @@ import bisect
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from controlplane.apiserver.kinds import Key, Plain
 
 HISTORY = 10_000
 """Events of a kind that are kept for watchers that come back."""
+
+HISTORY_BYTES = 32 * 1024 * 1024
+"""JSON of a kind's events that is kept at the most; in memory it takes several times as much."""
 
 
 class Expired(Exception):
@@ -51,6 +56,7 @@ class _Table:
         self.objects: dict[Key, Plain] = {}
         self.keys: list[Key] = []
         self.events: list[Event] = []
+        self.weight = 0  # bytes of JSON that the events hold
 
     def apply(self, event: Event) -> None:
         if event.new is None:
@@ -94,6 +100,7 @@ class Store:
         self._oldest = self.version
         for table in self._tables.values():
             table.events.clear()
+            table.weight = 0
 
     def get(self, kind_id: str, key: Key) -> Plain | None:
         """An object, or None."""
@@ -178,9 +185,12 @@ class Store:
         table = self._table(kind_id)
         table.apply(event)
         table.events.append(event)
-        if len(table.events) > 2 * self._history:
-            self._forgotten[kind_id] = table.events[self._history - 1].version
-            del table.events[: self._history]
+        table.weight += _weight(event)
+        if len(table.events) > 2 * self._history or table.weight > HISTORY_BYTES:
+            half = len(table.events) // 2 or 1
+            self._forgotten[kind_id] = table.events[half - 1].version
+            table.weight -= sum(map(_weight, table.events[:half]))
+            del table.events[:half]
         if self._journal is not None:
             self._journal.put(event.version, kind_id, event.key, event.new)
 
@@ -195,6 +205,10 @@ def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: 
         if namespace and key[0] != namespace:
             break
         yield objects[key]
+
+
+def _weight(event: Event) -> int:
+    return len(msgspec.json.encode(event.last))
 
 
 def _with_version(obj: Plain, version: int) -> Plain:

@@ -4,19 +4,20 @@ from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN, child_schema
 from controlplane.apiserver.kinds import Plain, Schema
-from controlplane.apiserver.status import ApiError, bad_request
+from controlplane.apiserver.status import ApiError, bad_request, go_name
+from resourceapi.objects.json_value import canonical
 
 _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 _RETAIN_KEYS = "$retainKeys"
+_GONE = object()  # stands for an item until all of the patch is done
 
 
 def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
     """The object after the patch; raises ApiError for a patch that is none."""
     if not isinstance(patch, dict):
-        found = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
-        raise bad_request(f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+        raise bad_request(f"json: cannot unmarshal {go_name(patch)} into Go value of type map[string]interface {{}}")
     return _merged(value, patch, schema)
 
 
@@ -39,8 +40,8 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
     for name in list(patch):
         if name.startswith(_DELETE_PRIMITIVES):
             field = name.removeprefix(_DELETE_PRIMITIVES)
-            gone = _list(patch.pop(name))
-            result[field] = [item for item in _list(result.get(field) or []) if item not in gone]
+            gone = set(map(canonical, _list(patch.pop(name))))
+            result[field] = [item for item in _list(result.get(field) or []) if canonical(item) not in gone]
     for name, item in patch.items():
         child = child_schema(schema, name) or OPEN
         if item is None:
@@ -64,35 +65,46 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
 def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:  # plain values: a set
-        return items + [item for index, item in enumerate(patch) if item not in items and item not in patch[:index]]
-    result = list(items)
+        known = set(map(canonical, items))
+        added = {canonical(item): item for item in patch}
+        return items + [item for text, item in added.items() if text not in known]
+    result: list[Any] = list(items)
+    places: dict[bytes, list[int]] = {}
+    for at, each in enumerate(items):
+        if isinstance(each, dict):
+            places.setdefault(canonical(each.get(key)), []).append(at)
     for item in patch:
         if not isinstance(item, dict):
             raise bad_request("the list of a strategic merge patch holds objects here")
         if item == {_DIRECTIVE: "replace"}:
-            result = []
+            result, places = [], {}
             continue
         if key not in item:
             raise ApiError(500, f"map: {_go_map(item)} does not contain declared merge key: {key}")
-        places = [at for at, each in enumerate(result) if isinstance(each, dict) and each.get(key) == item[key]]
+        found = places.setdefault(canonical(item[key]), [])
         if item.get(_DIRECTIVE) == "delete":
-            result = [each for at, each in enumerate(result) if at not in places]
-        elif places:
-            result[places[0]] = _merged(result[places[0]], item, schema.get("items", OPEN))
+            for at in found:
+                result[at] = _GONE
+            found.clear()
+        elif found:
+            result[found[0]] = _merged(result[found[0]], item, schema.get("items", OPEN))
         else:
+            found.append(len(result))
             result.append(_plain(item))
-    return result
+    return [each for each in result if each is not _GONE]
 
 
 def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
     """The items that an order names, in that order; others stay behind the one that they followed."""
-    wanted = [each.get(key) if key and isinstance(each, dict) else each for each in order]
+    wanted: dict[bytes, int] = {}
+    for rank, each in enumerate(order):
+        wanted.setdefault(canonical(each.get(key) if key and isinstance(each, dict) else each), rank)
     ranks: list[tuple[int, int, Any]] = []
     last = -1
     for index, item in enumerate(items):
-        name = item.get(key) if key and isinstance(item, dict) else item
+        name = canonical(item.get(key) if key and isinstance(item, dict) else item)
         if name in wanted:
-            last = wanted.index(name)
+            last = wanted[name]
             ranks.append((last, 0, item))
         else:
             ranks.append((last, index + 1, item))

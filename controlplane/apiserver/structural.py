@@ -2,14 +2,17 @@
 
 import copy
 import json
-import re
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver.kinds import Schema
+from resourceapi.cel.re2 import RegexTooExpensive, compile_regex
 from resourceapi.objects import ErrorList, ErrorType, FieldError, quoted_text
+from resourceapi.objects.json_value import canonical, json_equal
 
+_TOLERANCE = 1e-9
 _NUMBERS = (("minimum", "exclusiveMinimum", "greater"), ("maximum", "exclusiveMaximum", "less"))
 
 
@@ -51,7 +54,7 @@ def check(errors: ErrorList, value: Any, schema: Schema, path: str = "") -> None
         text = f'Invalid value: "{found}": {_in_body(path)} must be of type {wanted}: "{found}"'
         errors.append(FieldError(ErrorType.TYPE_INVALID, path or "<nil>", text))
         return
-    if "enum" in schema and value not in schema["enum"]:
+    if "enum" in schema and not any(json_equal(value, each) for each in schema["enum"]):
         choices = ", ".join(_shown(each) for each in schema["enum"])
         errors.append(
             FieldError(
@@ -115,7 +118,7 @@ def _number(errors: ErrorList, value: float, schema: Schema, path: str) -> None:
             text = f"{word} than {limit}" if is_open else f"{word} than or equal to {limit}"
             errors.invalid(path, value, f"{_in_body(path)} should be {text}")
     step = schema.get("multipleOf")
-    if step and value % step:
+    if step and not _is_multiple(value, step):
         errors.invalid(path, value, f"{_in_body(path)} should be a multiple of {step}")
 
 
@@ -125,19 +128,20 @@ def _list(errors: ErrorList, value: list[Any], schema: Schema, path: str) -> Non
     if len(value) < schema.get("minItems", 0):
         count = schema["minItems"]
         errors.invalid(path, len(value), f"{_in_body(path)} should have at least {count} items")
-    if schema.get("uniqueItems") and len({json.dumps(item, sort_keys=True) for item in value}) < len(value):
+    if schema.get("uniqueItems") and len(set(map(canonical, value))) < len(value):
         errors.append(FieldError(ErrorType.DUPLICATE, path, f"Duplicate value: {_shown(value)}"))
     if isinstance(schema.get("items"), Mapping):
         for index, item in enumerate(value):
             check(errors, item, schema["items"], f"{path}[{index}]")
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") == "set" or keys:
-        seen = []
+        seen: set[bytes] = set()
         for index, item in enumerate(value):
             known = {key: item[key] for key in keys if key in item} if keys and isinstance(item, dict) else item
-            if known in seen:
+            text = canonical(known)
+            if text in seen:
                 errors.append(FieldError(ErrorType.DUPLICATE, f"{path}[{index}]", f"Duplicate value: {_shown(known)}"))
-            seen.append(known)
+            seen.add(text)
 
 
 def _object(errors: ErrorList, value: dict[str, Any], schema: Schema, path: str) -> None:
@@ -213,11 +217,20 @@ def _shown(value: Any) -> str:
     )
 
 
+def _is_multiple(value: float, step: float) -> bool:
+    """As the reference divides: a quotient that is a whole number, but for the last digits of a float."""
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    quotient = value / step
+    return math.isfinite(quotient) and abs(quotient - round(quotient)) <= _TOLERANCE
+
+
 def _matches(pattern: str, value: str) -> bool:
+    """Whether a text has a match; one whose search takes too long counts as none."""
     try:
-        return re.search(pattern, value) is not None
-    except re.error:
-        return True  # refused where it was defined; Go knows patterns that Python does not
+        return compile_regex(pattern).is_match(value)
+    except RegexTooExpensive:
+        return False
 
 
 def _is_time(value: str) -> bool:

@@ -57,6 +57,8 @@ async def _stream(
     changed = store.subscribe()
     try:
         if position is None:
+            while store.published < store.version:  # what a crash could take back is not shown
+                await store.settle()
             position = store.version
             for obj in list(store.objects(kind_id, target.namespace)):
                 if selection.takes(obj):

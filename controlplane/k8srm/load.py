@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from msgspec import Struct, field
 
 from controlplane.k8srm.errors import K8srmError
@@ -22,11 +21,10 @@ from controlplane.k8srm.types import (
     DevicePrivilegedClaim,
     read_as,
 )
+from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects import read_as as read_core
 from resourceapi.objects.core import Node, Pod
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ObjectName(NamedTuple):
@@ -104,11 +102,11 @@ def read_files(paths: Iterable[Path]) -> Cluster:
 def objects_in(path: Path) -> list[dict[str, Any]]:
     """The objects in a file: documents, items of lists, or a bare YAML list of objects. Raises K8srmError."""
     try:
-        documents = list(yaml.load_all(path.read_bytes(), _Loader))
+        documents = read_documents(path.read_bytes())
     except OSError as error:
         raise K8srmError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise K8srmError(f"{path}: {' '.join(str(error).split())}") from None
+    except ManifestError as error:
+        raise K8srmError(f"{path}: {error}") from None
     found: list[dict[str, Any]] = []
     for document in documents:
         items = document if isinstance(document, list) else [document]

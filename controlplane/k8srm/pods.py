@@ -6,7 +6,6 @@ like any other, of which a copy is made for the pod; what is made for a pod is n
 it. Source: allocator specification 6.2, the prototype's example pods.
 """
 
-import yaml
 from msgspec import Struct
 
 from controlplane.k8srm.errors import K8srmError
@@ -19,6 +18,7 @@ from controlplane.k8srm.types import (
     PodDeviceClaim,
     check_spec,
 )
+from resourceapi.manifests import ManifestError, read_yaml
 from resourceapi.objects import DecodeError, ObjectMeta, OwnerReference, from_dict
 from resourceapi.objects.core import Container, Pod
 
@@ -59,9 +59,9 @@ def _entries(pod: Pod) -> list[PodDeviceClaim]:
     if listed is None and ANNOTATION in pod.metadata.annotations:
         where = f"annotation {ANNOTATION}"
         try:
-            listed = yaml.safe_load(pod.metadata.annotations[ANNOTATION])
-        except yaml.YAMLError as error:
-            raise K8srmError(f"{_called(pod)}: {where}: {' '.join(str(error).split())}") from None
+            listed = read_yaml(pod.metadata.annotations[ANNOTATION])
+        except ManifestError as error:
+            raise K8srmError(f"{_called(pod)}: {where}: {error}") from None
     if not isinstance(listed, list | None):
         raise K8srmError(f"{_called(pod)}: {where}: must be a list")
     try:

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controlplane.structured import AllocatedState, DeviceID, patched
+from resourceapi.manifests import read_documents
 from resourceapi.objects import KINDS, DecodeError, KubernetesObject, read_object
 from resourceapi.objects.core import Node
+from resourceapi.objects.json_value import check_depth
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import (
     Device,
@@ -29,7 +30,6 @@ from resourceapi.objects.v1 import (
 )
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class InputError(Exception):
@@ -158,7 +158,7 @@ def _documents(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{file}: {error.strerror}") from None
     try:
         values = _values(text, is_json=file.suffix == ".json")
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: {' '.join(str(error).split())}") from None
     for number, value in enumerate(values, 1):
         if value is not None:
@@ -167,15 +167,17 @@ def _documents(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _values(text: bytes, *, is_json: bool) -> list[Any]:
-    """The values in a text; raises ValueError or yaml.YAMLError."""
+    """The values in a text; raises ValueError."""
     if is_json or text.lstrip()[:1] in (b"{", b"["):
         # YAML can be written like that, too, but reading JSON as JSON is ten times as fast.
         try:
-            return [json.loads(text)]
+            value = json.loads(text)
+            check_depth(value)
+            return [value]
         except ValueError:
             if is_json:
                 raise
-    return list(yaml.load_all(text, _Loader))
+    return read_documents(text)
 
 
 def _items(where: str, value: object) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
+import msgspec
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
@@ -83,6 +83,7 @@ async def serve(server: "Server", kubeconfig: Path | None, load: Iterable[Path])
 def load_manifests(server: "Server", paths: Iterable[Path]) -> None:
     """Create or replace what manifests hold, in order. Raises ClickException with the file and the reason."""
     from controlplane.apiserver import ApiError
+    from resourceapi.manifests import ManifestError
     from resourceapi.objects import DecodeError
 
     for path in paths:
@@ -90,7 +91,7 @@ def load_manifests(server: "Server", paths: Iterable[Path]) -> None:
             try:
                 for value in _documents(file):
                     server.write(value)
-            except (ApiError, DecodeError, yaml.YAMLError, OSError, UnicodeError) as error:
+            except (ApiError, DecodeError, ManifestError, OSError) as error:
                 raise click.ClickException(f"{file}: {error}") from error
 
 
@@ -105,9 +106,9 @@ def _manifests(path: Path) -> Iterator[Path]:
 
 def _documents(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a file; lists are opened."""
-    from controlplane.apiserver.negotiation import read_yaml_documents
+    from resourceapi.manifests import read_documents
 
-    for value in read_yaml_documents(file.read_bytes()):
+    for value in msgspec.to_builtins(read_documents(file.read_bytes())):
         if isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value:
             yield from value["items"]
         elif isinstance(value, dict):

@@ -191,3 +191,17 @@ def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: st
     assert answer.status == code
     assert message in answer.message
     assert api.send("GET", DRIVERS).status == 404
+
+
+def test_a_definition_that_waits_for_dependents_goes_as_any_other(api: Http) -> None:
+    """Deleted in the foreground, it takes the kind and its objects along."""
+    api.ok("POST", DEFINITIONS, definition())
+    value = {"apiVersion": "example.com/v1alpha1", "kind": "Driver", "metadata": {"name": "d"}, "spec": {"type": "a"}}
+    api.ok("POST", DRIVERS, value)
+    marked = api.ok("DELETE", f"{DEFINITIONS}/drivers.example.com", propagationPolicy="Foreground")
+    version = marked["metadata"]["resourceVersion"]
+    with api.watch(DEFINITIONS, resourceVersion=version, timeoutSeconds="10") as events:
+        assert next(events)["type"] == "DELETED"
+    assert api.send("GET", DRIVERS).status == 404
+    api.ok("POST", DEFINITIONS, definition())
+    assert api.ok("GET", DRIVERS)["items"] == []

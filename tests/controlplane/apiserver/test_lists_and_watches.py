@@ -147,7 +147,7 @@ def test_objects_without_their_content(api: Http) -> None:
 
 def test_formats(api: Http) -> None:
     """YAML in and out; nothing else; bodies have a limit."""
-    text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: y, annotations: {t: 2024-01-01}}\n"
+    text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: made, annotations: {t: 2024-01-01}}\n"
     made = api.send("POST", CLASSES, text, content="application/yaml", accept="application/yaml")
     assert made.status == 201
     assert "  annotations:\n    t: '2024-01-01'\n" in made.text

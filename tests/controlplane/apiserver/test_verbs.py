@@ -1,11 +1,12 @@
 """Create, update and delete: what is stored, and what is refused in which words."""
 
 import http.client
+import json
 from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.running import CLAIMS, CLASSES, MERGE, Http, Running, claim, device_class
+from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, Http, Running, claim, device_class
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -211,15 +212,20 @@ def test_orphans_stay(api: Http) -> None:
     assert "ownerReferences" not in api.ok("GET", f"{CLASSES}/child")["metadata"]
 
 
-def test_a_namespace_takes_its_objects_along(api: Http) -> None:
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_a_namespace_takes_its_objects_along(api: Http, policy: str) -> None:
     """It is emptied first, and takes no new ones meanwhile."""
     api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "work"}})
     claims = CLAIMS.replace("default", "work")
     api.ok("POST", claims, claim(finalizers=["a.b/c"]))
-    marked = api.ok("DELETE", "/api/v1/namespaces/work")
+    marked = api.ok("DELETE", "/api/v1/namespaces/work", propagationPolicy=policy)
     assert marked["status"]["phase"] == "Terminating"
     refused = api.send("POST", claims, claim("two"))
     assert (refused.status, "because it is being terminated" in refused.message) == (403, True)
+    if policy == "Foreground":
+        path = "/api/v1/namespaces"
+        with api.watch(path, resourceVersion=marked["metadata"]["resourceVersion"], timeoutSeconds="10") as events:
+            assert next(events)["type"] == "MODIFIED", "the collector has released it, and it is still there"
     api.ok("PATCH", f"{claims}/one", {"metadata": {"finalizers": None}}, content=MERGE)
     found = api.send("GET", "/api/v1/namespaces/work")
     if found.status == 200:
@@ -336,3 +342,65 @@ def test_delete_options_of_another_media_type(api: Http) -> None:
     api.ok("POST", CLASSES, device_class())
     assert api.send("DELETE", f"{CLASSES}/gpu", {}, content=MERGE).status == 415
     assert api.ok("GET", f"{CLASSES}/gpu")
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1, {"a": 0}], [1, {"a": False}])])
+def test_a_change_of_type_is_a_change(api: Http, before: Any, after: Any) -> None:
+    """Python takes the two for equal; a driver that reads its parameters does not."""
+
+    def with_parameters(value: Any) -> dict[str, Any]:
+        opaque = {"driver": "d.example.com", "parameters": {"n": value}}
+        return device_class() | {"spec": {"config": [{"opaque": opaque}]}}
+
+    api.ok("POST", CLASSES, with_parameters(before))
+    for method, content in (("PUT", "application/json"), ("PATCH", MERGE), ("PATCH", APPLY)):
+        path = f"{CLASSES}/gpu?fieldManager=me{'&force=true' if content == APPLY else ''}"
+        one = api.ok(method, path, with_parameters(before), content=content)
+        other = api.ok(method, path, with_parameters(after), content=content)
+        assert json.dumps(other["spec"]) == json.dumps(with_parameters(after)["spec"])
+        assert other["metadata"]["generation"] == one["metadata"]["generation"] + 1
+    test = [{"op": "test", "path": "/spec/config/0/opaque/parameters/n", "value": before}]
+    refused = api.send("PATCH", f"{CLASSES}/gpu", test, content="application/json-patch+json")
+    assert refused.status == 422
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dryRun": "All"},
+        {"dryRun": [1]},
+        {"propagationPolicy": 1},
+        {"orphanDependents": "true"},
+        {"preconditions": "x"},
+        {"preconditions": {"uid": 1}},
+        {"gracePeriodSeconds": "0"},
+    ],
+)
+def test_delete_options_of_another_type_delete_nothing(api: Http, options: dict[str, Any]) -> None:
+    api.ok("POST", CLASSES, device_class())
+    refused = api.send("DELETE", f"{CLASSES}/gpu", options)
+    assert refused.status == 400
+    assert "cannot unmarshal" in refused.message
+    assert api.send("GET", f"{CLASSES}/gpu").status == 200
+
+
+def test_bindings(api: Http) -> None:
+    """A dry run binds nothing; neither does one that means another pod of the name."""
+    pods = "/api/v1/namespaces/default/pods"
+    containers = [{"name": "c", "image": "i"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
+    uid = api.ok("POST", pods, pod)["metadata"]["uid"]
+
+    def bind(uid: str, name: str = "p", **query: str) -> int:
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}}
+        return api.send("POST", f"{pods}/{name}/binding", binding | {"target": {"name": "n"}}, **query).status
+
+    assert bind(uid, dryRun="All") == 201
+    assert bind("other") == 409
+    assert "nodeName" not in api.ok("GET", f"{pods}/p")["spec"]
+    assert bind(uid) == 201
+    assert api.ok("GET", f"{pods}/p")["spec"]["nodeName"] == "n"
+    assert bind(uid) == 409
+    pod["metadata"] = {"name": "gated"}
+    pod["spec"] = {"containers": containers, "schedulingGates": [{"name": "g"}]}
+    assert bind(api.ok("POST", pods, pod)["metadata"]["uid"], "gated") == 409

@@ -1,0 +1,144 @@
+"""What one request can cost: it is refused, or done, and others are answered meanwhile."""
+
+import contextlib
+import http.client
+import json
+import select
+import urllib.parse
+from typing import Any
+
+import pytest
+
+from resourceapi.objects.json_value import MAX_DEPTH
+from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, Running, device_class
+from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+YAML = "application/yaml"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def config_map(name: str = "one", **members: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **members}
+
+
+def nested(value: dict[str, Any], depth: int) -> bytes:
+    """An object of a depth, as text: Python's writer of JSON would give up."""
+    before, after = json.dumps(value).encode().split(b'"HERE"')
+    inner = depth - sum(before.count(sign) for sign in (b"{", b"[")) + sum(before.count(sign) for sign in (b"}", b"]"))
+    return before + b'{"a":' * inner + b"1" + b"}" * inner + after
+
+
+def deep_class(depth: int, name: str = "deep") -> bytes:
+    config = [{"opaque": {"driver": "d.example.com", "parameters": "HERE"}}]
+    return nested(device_class(name) | {"spec": {"config": config}}, depth)
+
+
+@pytest.mark.parametrize("content", [YAML, APPLY])
+def test_yaml_of_a_hundred_thousand_brackets(api: Http, content: str) -> None:
+    method, path = ("POST", MAPS) if content == YAML else ("PATCH", f"{MAPS}/one?fieldManager=me")
+    answer = api.send(method, path, b"[" * 100_000, content=content)
+    assert answer.status == 400
+    assert "exceeded max depth" in answer.message
+
+
+def test_yaml_that_stands_for_gigabytes(api: Http) -> None:
+    levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    levels += [f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
+    answer = api.send("POST", MAPS, "\n".join(levels).encode(), content=YAML)
+    assert answer.status == 400
+    assert "excessive aliasing" in answer.message
+
+
+def test_depth(api: Http) -> None:
+    """What is taken can be written in every way; what is deeper is refused in every way."""
+    assert api.send("POST", CLASSES, deep_class(MAX_DEPTH)).status == 201
+    for depth, code in ((MAX_DEPTH, 200), (MAX_DEPTH + 1, 400), (100_000, 400)):
+        text = deep_class(depth)
+        assert api.send("PUT", f"{CLASSES}/deep", text).status == code
+        for content in (MERGE, STRATEGIC):
+            assert api.send("PATCH", f"{CLASSES}/deep", text, content=content).status == code
+        applied = api.send("PATCH", f"{CLASSES}/deep?fieldManager=me&force=true", text, content=APPLY)
+        assert applied.status == code
+        assert api.send("POST", MAPS, nested(config_map("m", x="HERE"), depth)).status == {200: 201}.get(code, code)
+        api.send("DELETE", f"{MAPS}/m")
+    assert api.send("GET", CLASSES, accept=YAML).status == 200
+    with_patch = [{"op": "copy", "from": "/spec/config/0", "path": "/spec/config/0/opaque/parameters/a/a"}]
+    assert api.send("PATCH", f"{CLASSES}/deep", with_patch, content=JSON_PATCH).status == 422
+
+
+def test_copies_in_a_json_patch(api: Http) -> None:
+    """Each doubles what is there; upstream counts what they add, too."""
+    api.ok("POST", MAPS, config_map(data={"a": "x"}))
+    doubling = [{"op": "copy", "from": "", "path": "/z"}, {"op": "copy", "from": "", "path": "/y"}] * 15
+    assert api.send("PATCH", f"{MAPS}/one", doubling, content=JSON_PATCH).status == 422
+    some = [{"op": "copy", "from": "/data/a", "path": f"/data/b{n}"} for n in range(20)]
+    assert len(api.ok("PATCH", f"{MAPS}/one", some, content=JSON_PATCH)["data"]) == 21
+
+
+@pytest.mark.parametrize("step", ["1_0", " 1", "\u0663", "1 ", "+", "9" * 5000])
+def test_indexes_of_a_json_patch_are_gos(api: Http, step: str) -> None:
+    api.ok("POST", MAPS, config_map(data={"a": "x"}))
+    patch = [{"op": "add", "path": "/metadata/finalizers", "value": ["e.x/a"] * 20}]
+    patch.append({"op": "replace", "path": f"/metadata/finalizers/{step}", "value": "e.x/b"})
+    assert api.send("PATCH", f"{MAPS}/one", patch, content=JSON_PATCH).status == 422
+
+
+@pytest.mark.parametrize("name", ["limit", "timeoutSeconds", "resourceVersion"])
+@pytest.mark.parametrize("number", ["-+5", "9" * 26, "9" * 5000])
+def test_numbers_of_a_query(api: Http, name: str, number: str) -> None:
+    assert api.send("GET", CLASSES, None, **{name: number}).status == 400
+
+
+def test_patterns_of_definitions(api: Http) -> None:
+    """They are RE2's: matched in linear time, refused where the kind is defined."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"spec": SPEC | {"properties": {}, "required": []}}}
+    made = definition()
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    schema["properties"]["spec"]["properties"] = {"p": {"type": "string", "pattern": "("}}
+    refused = api.send("POST", DEFINITIONS, made)
+    assert refused.status == 422
+    assert "must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`" in (
+        refused.message
+    )
+    schema["properties"]["spec"]["properties"] = {
+        "p": {"type": "string", "pattern": "^(a+)+$"},
+        "q": {"type": "string", "pattern": "^[a-z]+$"},
+        "tenths": {"type": "number", "multipleOf": 0.1},
+        "any": {"x-kubernetes-preserve-unknown-fields": True, "enum": [1, 2]},
+        "unique": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "number"}},
+    }
+    api.ok("POST", DEFINITIONS, made)
+
+    def create(**spec: Any) -> int:
+        value = {"apiVersion": "example.com/v1alpha1", "kind": "Driver", "metadata": {"name": "d"}, "spec": spec}
+        return api.send("POST", f"{DRIVERS}?dryRun=All", value).status
+
+    assert create(p="a" * 40 + "b") == 422
+    assert (create(q="abc"), create(q="abc\n")) == (201, 422)
+    assert (create(tenths=0.3), create(tenths=0.35)) == (201, 422)
+    assert (create(any=1), create(any=True), create(any=1.0)) == (201, 422, 422)
+    assert (create(unique=[0, 1]), create(unique=[1, 1])) == (201, 422)
+
+
+def test_long_bodies_do_not_stop_others(server: Running) -> None:
+    """Reading one is done apart."""
+    numbers = b",".join([b"1"] * 150_000)
+    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: long}\nx: [" + numbers + b"]\n"
+    headers = {"Authorization": "Bearer secret", "Content-Type": YAML}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=30)
+    with contextlib.closing(connection), server.http() as other:
+        connection.request("POST", f"{MAPS}?dryRun=All", text, headers)
+        assert other.send("GET", "/healthz").status == 200
+        assert not select.select([connection.sock], [], [], 0)[0], "the long one was answered first"
+        assert connection.getresponse().status == 201
+
+
+def test_many_fields_are_given_up(api: Http) -> None:
+    """Linear in what is there; the square of it took minutes."""
+    data = {f"k{number}": "x" for number in range(5000)}
+    path = f"{MAPS}/one?fieldManager=me"
+    api.ok("PATCH", path, config_map(data=data), content=APPLY)
+    fewer = dict(list(data.items())[:2500])
+    assert len(api.ok("PATCH", path, config_map(data=fewer), content=APPLY)["data"]) == 2500
