@@ -95,7 +95,7 @@ def test_a_pod_may_list_its_claims_in_an_annotation() -> None:
     del listed["spec"]["deviceClaims"]
     listed["metadata"]["annotations"] = {"devmgmtproto.k8s.io/device-claims": "[{name: gpu, claimName: x}]"}
     assert len(planned(CLASS, PAIR, claim("x", C), listed).claims) == 1
-    for text, reason in (("{", "expected the node content"), ("gpu", "must be a list")):
+    for text, reason in (("{", "did not find expected node content"), ("gpu", "must be a list")):
         listed["metadata"]["annotations"] = {"devmgmtproto.k8s.io/device-claims": text}
         with pytest.raises(K8srmError, match=reason):
             planned(CLASS, PAIR, claim("x", C), listed)

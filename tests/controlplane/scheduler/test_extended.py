@@ -110,7 +110,6 @@ async def test_init_containers_end_before_the_others_begin() -> None:
         await stand.until_bound("p")
 
 
-@scenario(225, 240)
 async def test_sidecars_run_beside_the_others() -> None:
     """A pod that the kubelet would refuse is not put on the node."""
     async with Stand() as stand:
@@ -120,6 +119,7 @@ async def test_sidecars_run_beside_the_others() -> None:
         await stand.until_refused("p", f"1 Insufficient {X}")
 
 
+@scenario(225, 240)
 async def test_a_device_plugin_goes_first() -> None:
     async with Stand() as stand:
         await stand.create(node("n1", example_com=1), named(), slice_("n1", "a"))
