@@ -1,7 +1,7 @@
 """A stand-in for kube-apiserver: resource.k8s.io, the core kinds around it, and custom resources, for real kubectl.
 
 async with Server(data=path) as server: ...     `server.url`, `server.token`
-write_kubeconfig(path, server.url, server.token)
+write_kubeconfig(path, server.url, server.token, server.ca)
 """
 
 from controlplane.apiserver.journal import JournalError

@@ -1,9 +1,10 @@
 """The kubeconfig that leads kubectl to the server.
 
-kubectl sends a token over TLS only, and there is none on loopback: so the token is in the address as well, from where
-Go's HTTP client takes it as a password.
+kubectl sends a token over TLS only: without TLS the token is in the address as well, from where Go's HTTP client takes
+it as a password.
 """
 
+import base64
 import os
 from pathlib import Path
 
@@ -12,15 +13,20 @@ import yaml
 NAME = "nodeplug"
 
 
-def write_kubeconfig(path: Path, url: str, token: str, name: str = NAME) -> None:
-    """Write a kubeconfig with one cluster, user and context; only the owner can read it. Raises OSError."""
+def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str = NAME) -> None:
+    """Write a kubeconfig with one cluster, user and context; only the owner can read it. Raises OSError.
+
+    `ca` is the certificate, as PEM text, of the authority that the server's certificate is of.
+    """
     user = {"token": token} if token else {}
     scheme, _, rest = url.partition("://")
-    address = f"{scheme}://{name}:{token}@{rest}" if token else url
+    cluster = {"server": f"{scheme}://{name}:{token}@{rest}" if token and scheme == "http" else url}
+    if ca:
+        cluster["certificate-authority-data"] = base64.b64encode(ca.encode()).decode()
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": address}}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.rest import NAMESPACES, Rest, Target
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.tls import Certificate, TlsError, make_certificate
 from resourceapi.objects import v1
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -35,9 +37,10 @@ class Server:
 
     `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
     besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
-    makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none.
+    makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none. With `tls` it
+    has a certificate of an authority of its own, whose certificate `ca` is once it runs.
 
-    async with Server(port=0) as server: server.url, server.token
+    async with Server(port=0) as server: server.url, server.token, server.ca
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class Server:
         data: Path | None = None,
         definitions: Iterable[Plain] = (),
         collect_after: float | None = 0.5,
+        tls: bool = False,
     ) -> None:
-        self._host, self._port = host, port
+        self._host, self._port, self._is_tls = host, port, tls
+        self.ca = ""
         self.token = secrets.token_urlsafe(24) if token is None else token
         self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
@@ -73,27 +78,25 @@ class Server:
     @property
     def url(self) -> str:
         """Where the server answers."""
-        return f"http://{self._host}:{self._port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._is_tls else 'http'}://{host}:{self._port}"
 
     async def __aenter__(self) -> "Server":
         """Start; returns when requests are answered. Raises ServerError."""
         await self.store.settle()
         self.store.forget()
-        try:
-            listener = self._listen()
-        except ServerError:
-            if self._journal is not None:
-                self._journal.close()
-            raise
-        config = uvicorn.Config(
-            self.application,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=2,
-            server_header=False,
-            h11_max_incomplete_event_size=256 * 1024,
-        )
+        with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
+            try:
+                certificate = (
+                    await asyncio.to_thread(make_certificate, Path(folder), self._host) if self._is_tls else None
+                )
+                listener = self._listen()
+            except (ServerError, TlsError) as error:
+                if self._journal is not None:
+                    self._journal.close()
+                raise ServerError(str(error)) from error
+            config = self._configuration(certificate)
+            config.load()  # reads the certificate
         self._http = _Http(config)
         self._tasks = [asyncio.create_task(self._http.serve([listener]))]
         if self._collector is not None:
@@ -103,6 +106,21 @@ class Server:
                 raise ServerError("the HTTP server did not start")
             await asyncio.sleep(0.001)  # uvicorn tells by this flag only
         return self
+
+    def _configuration(self, certificate: Certificate | None) -> uvicorn.Config:
+        if certificate is not None:
+            self.ca = certificate.authority
+        return uvicorn.Config(
+            self.application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            server_header=False,
+            h11_max_incomplete_event_size=256 * 1024,
+            ssl_certfile=certificate.path if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
+        )
 
     async def __aexit__(self, *_: object) -> None:
         """Stop: watches end, what was written is on disk."""
@@ -125,7 +143,7 @@ class Server:
         metadata = value.get("metadata") or {}
         namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
         target = Target(kind, api_version.rpartition("/")[2], namespace, metadata.get("name") or "")
-        if target.name and self.store.get(kind.id, target.key) is not None:
+        if target.name and self.store.get(kind.table, target.key) is not None:
             outcome = self.rest.update(target, dict(value), WriteOptions(), MANAGER)
         else:
             outcome = self.rest.create(target, dict(value), WriteOptions(), MANAGER)

@@ -26,6 +26,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
+@click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
 @click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
 @click.option("--no-prototype", is_flag=True, help="Leave out the kinds of the k8srm prototype, as a real server does.")
@@ -35,6 +36,7 @@ def apiserver(
     load: tuple[Path, ...],
     host: str,
     port: int,
+    tls: bool,
     no_token: bool,
     no_collector: bool,
     no_prototype: bool,
@@ -56,6 +58,7 @@ def apiserver(
             data=data,
             definitions=() if no_prototype else definitions(),
             collect_after=None if no_collector else 0.5,
+            tls=tls,
         )
         asyncio.run(serve(server, kubeconfig, load))
     except (JournalError, ServerError, OSError) as error:
@@ -73,7 +76,7 @@ async def serve(server: "Server", kubeconfig: Path | None, load: Iterable[Path])
     load_manifests(server, load)
     async with server:
         if kubeconfig is not None:
-            write_kubeconfig(kubeconfig, server.url, server.token)
+            write_kubeconfig(kubeconfig, server.url, server.token, server.ca)
         click.echo(f"serving on {server.url}")
         if kubeconfig is not None:
             click.echo(f"try: kubectl --kubeconfig {kubeconfig} get deviceclasses")

@@ -105,6 +105,7 @@ def kubelet() -> None:
 )
 @click.option("--kubeconfig", type=_FILE, help="Be a node of the cluster that this kubeconfig leads to, instead.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: a free one]")
+@click.option("--tls", is_flag=True, help="The API server serves with TLS.")
 @click.option(
     "--load",
     type=click.Path(exists=True, path_type=Path),
@@ -126,6 +127,7 @@ def run(
     with_server: bool | None,
     kubeconfig: Path | None,
     port: int,
+    tls: bool,
     load: tuple[Path, ...],
 ) -> None:
     """Keep a stand-in kubelet alive below a folder, and print what happens. Ends with SIGINT or SIGTERM.
@@ -135,16 +137,17 @@ def run(
     creates, claims included. `admit`, `remove`, `restart`, `hold`, `release` and `status` talk to the kubelet alone.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    if kubeconfig is not None and (with_server or load or port):
-        raise click.UsageError("--kubeconfig names another API server: it goes without --apiserver, --port and --load")
-    if with_server is False and (load or port):
-        raise click.UsageError("--load and --port are for the API server")
+    if kubeconfig is not None and (with_server or load or port or tls):
+        text = "--kubeconfig names another API server: it goes without --apiserver, --port, --tls and --load"
+        raise click.UsageError(text)
+    if with_server is False and (load or port or tls):
+        raise click.UsageError("--load, --port and --tls are for the API server")
     if kubeconfig is not None:
         cluster = found_by(kubeconfig)
     elif with_server is False:
         cluster = none()
     else:
-        cluster = brought_along(directory, port, load, is_wanted=bool(with_server or load or port))
+        cluster = brought_along(directory, port, load, is_wanted=bool(with_server or load or port or tls), tls=tls)
 
     def new_node(claims: Cluster | None) -> Node:
         return Node(

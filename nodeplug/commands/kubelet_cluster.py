@@ -44,6 +44,7 @@ async def brought_along(
     load: Iterable[Path] = (),
     *,
     is_wanted: bool = False,
+    tls: bool = False,
     tell: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
     """An API server and a scheduler in this process, found by `directory`/kubeconfig; `tell` is told where.
@@ -58,11 +59,11 @@ async def brought_along(
         yield None
         return
     try:
-        server = Server(port=port)
+        server = Server(port=port, tls=tls)
         load_manifests(server, load)
         async with server, scheduled(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
-            write_kubeconfig(directory / KUBECONFIG, server.url, server.token)
+            write_kubeconfig(directory / KUBECONFIG, server.url, server.token, server.ca)
             tell(f"serving {server.url}")
             tell(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
             yield client
@@ -97,7 +98,7 @@ async def scheduled(server: "Server") -> AsyncIterator[Client]:
     """A running server's pods are scheduled meanwhile; a client of it."""
     from controlplane.scheduler import Scheduler
 
-    credentials = Credentials(server=server.url, token=server.token)
+    credentials = Credentials(server=server.url, token=server.token, ca=server.ca)
     with _client(lambda: credentials) as client:
         async with Scheduler(client):
             yield client

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import subprocess
 import threading
 import urllib.parse
@@ -76,11 +77,11 @@ class Running:
 
     def http(self, token: str | None = None) -> "Http":
         """A client."""
-        return Http(self.url, self.server.token if token is None else token)
+        return Http(self.url, self.server.token if token is None else token, self.server.ca)
 
     def kubeconfig(self, path: Path) -> Path:
         """Writes a kubeconfig for the server."""
-        write_kubeconfig(path, self.url, self.server.token)
+        write_kubeconfig(path, self.url, self.server.token, self.server.ca)
         return path
 
     async def _clear(self) -> None:
@@ -144,8 +145,13 @@ class Answer(NamedTuple):
 class Http:
     """Requests over one connection."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, ca: str = "") -> None:
         self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=30)
+        if ca:
+            context = ssl.create_default_context(cadata=ca)
+            self._connection = http.client.HTTPSConnection(
+                urllib.parse.urlsplit(url).netloc, timeout=30, context=context
+            )
         self._token = token
 
     def __enter__(self) -> "Http":

@@ -1,0 +1,87 @@
+"""A certificate for the server, of an authority of its own that nobody else trusts; the openssl program makes both.
+
+They are made anew with each start. The authority's key is gone as soon as the certificate is signed.
+"""
+
+import ipaddress
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+_DAYS = ("-days", "365")
+_SECONDS = 30.0  # that a program on a busy machine may take
+_NAMES = (
+    "DNS:localhost",
+    "DNS:kubernetes",
+    "DNS:kubernetes.default",
+    "DNS:kubernetes.default.svc",
+    "IP:127.0.0.1",
+    "IP:::1",
+)
+_CONFIGURATION = """[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectAltName = {names}
+"""
+
+
+class TlsError(Exception):
+    """There is no certificate; says why."""
+
+
+class Certificate(NamedTuple):
+    """Files: the certificate and its key; and the authority's certificate, as PEM text."""
+
+    path: Path
+    key: Path
+    authority: str
+
+
+def make_certificate(folder: Path, host: str) -> Certificate:
+    """Make a certificate for loopback, for `host` and for the names that services in a cluster have. Raises TlsError.
+
+    `folder` must be readable by its owner only.
+    """
+    names = (*_NAMES, f"IP:{host}" if _is_address(host) else f"DNS:{host}")
+    configuration = folder / "openssl.cnf"
+    configuration.write_text(_CONFIGURATION.format(names=", ".join(dict.fromkeys(names))))
+    use = ("-config", configuration)
+    ca, ca_key, request = folder / "ca.crt", folder / "ca.key", folder / "server.csr"
+    made = folder / "server.crt", folder / "server.key"
+    subject = ("-subj", "/CN=nodeplug-ca")
+    _openssl("req", "-x509", *_CURVE, *_DAYS, *use, *subject, "-extensions", "authority", "-keyout", ca_key, "-out", ca)
+    _openssl("req", "-new", *_CURVE, *use, "-subj", "/CN=kube-apiserver", "-keyout", made[1], "-out", request)
+    extensions = ("-extfile", configuration, "-extensions", "server")
+    signer = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial")
+    _openssl("x509", "-req", "-in", request, *signer, *_DAYS, *extensions, "-out", made[0])
+    ca_key.unlink()
+    return Certificate(*made, ca.read_text())
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _openssl(*arguments: str | Path) -> None:
+    command: Sequence[str] = ["openssl", *map(str, arguments)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
+    except FileNotFoundError:
+        raise TlsError("TLS needs the openssl program, which makes the certificate; install it") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise TlsError(f"openssl {arguments[0]}: {' '.join(str(said).split())}") from error

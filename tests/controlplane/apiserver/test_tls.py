@@ -1,0 +1,65 @@
+"""TLS: the kubeconfig has the authority, and what it takes to be let in."""
+
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.apiserver import Server, ServerError
+from resourceapi.client import Client, Unreachable, from_kubeconfig
+from tests.controlplane.apiserver.running import CLASSES, Kubectl, Running, device_class
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[Running]:
+    """A server with TLS."""
+    with Running(tls=True, collect_after=None) as running:
+        yield running
+
+
+def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Path) -> None:
+    path = secure.kubeconfig(tmp_path / "kubeconfig")
+    document = yaml.safe_load(path.read_text())
+    cluster = document["clusters"][0]["cluster"]
+    assert cluster["server"] == secure.url
+    assert secure.url.startswith("https://127.0.0.1:")
+    assert document["users"][0]["user"] == {"token": "secret"}
+    with closing(Client(from_kubeconfig(path))) as client:
+        made = client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).create(device_class("tls"))
+    with secure.http() as api:
+        assert api.ok("GET", f"{CLASSES}/tls")["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_kubectl_sends_its_token(secure: Running, kubectl: str, tmp_path: Path) -> None:
+    told = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
+    assert "namespace/default" in told
+
+
+def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> None:
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(secure.url)
+    with Running(tls=True, collect_after=None) as another:
+        document = yaml.safe_load(another.kubeconfig(tmp_path / "kubeconfig").read_text())
+    document["clusters"][0]["cluster"]["server"] = secure.url
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
+    with (
+        closing(Client(from_kubeconfig(tmp_path / "kubeconfig"), wait=lambda _: None)) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).list()
+
+
+async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServerError, match="TLS needs the openssl program"):
+        async with Server(tls=True, data=tmp_path / "objects"):
+            pass
+    async with Server(data=tmp_path / "objects"):
+        pass  # the file has been given back
