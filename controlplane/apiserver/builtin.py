@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver import columns
+from controlplane.apiserver.auxiliary import auxiliary_kinds
 from controlplane.apiserver.definitions import definition_kind
+from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served
-from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
+from controlplane.apiserver.open_kinds import open_kind, open_schema
 from controlplane.apiserver.schemas import (
     ATOMIC_MAP,
-    TYPE_FIELDS,
     condition_schema,
     map_list,
-    metadata_schema,
     schema_of,
 )
 from controlplane.apiserver.typed_rules import TypedRules
@@ -49,7 +49,7 @@ _CONTAINER: Plain = {
 
 def install(registry: Registry, clock: Callable[[], datetime], has_admin_access: Callable[[str], bool]) -> None:
     """Add the built-in kinds. `has_admin_access` says whether a namespace may have claims with admin access."""
-    for kind in _core():
+    for kind in (*_core(), *auxiliary_kinds()):
         registry.add(kind)
     registry.add(definition_kind())
 
@@ -114,12 +114,6 @@ def install(registry: Registry, clock: Callable[[], datetime], has_admin_access:
     )
 
 
-def open_schema(description: str, **properties: Schema) -> Schema:
-    """The schema of a kind whose values are free: metadata, and what is said of the members."""
-    members = {**TYPE_FIELDS, "metadata": metadata_schema(), **properties}
-    return {"type": "object", "description": description, "properties": members, **OPEN}
-
-
 def _core() -> list[Kind]:
     conditions = {"type": "array", "items": condition_schema()} | map_list("type")
     status = {"type": "object", "properties": {"conditions": conditions}, **OPEN}
@@ -145,7 +139,7 @@ def _core() -> list[Kind]:
         "type": columns.at("type"),
     }
     return [
-        _kind(
+        open_kind(
             "Namespace",
             "namespaces",
             open_schema("A name space for objects.", spec=_OPEN_OBJECT, status=status),
@@ -158,7 +152,7 @@ def _core() -> list[Kind]:
             fill=_namespace,
             fields={"status.phase": columns.at("status", "phase")},
         ),
-        _kind(
+        open_kind(
             "Node",
             "nodes",
             open_schema("A machine of the cluster.", spec=_OPEN_OBJECT, status=status),
@@ -169,7 +163,7 @@ def _core() -> list[Kind]:
             blank={"spec": {}, "status": {}},
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
-        _kind(
+        open_kind(
             "Pod",
             "pods",
             open_schema("Containers that run together.", spec=pod_spec, status=status),
@@ -181,14 +175,14 @@ def _core() -> list[Kind]:
             fill=_pod,
             fields=pod_fields,
         ),
-        _kind(
+        open_kind(
             "ConfigMap",
             "configmaps",
             open_schema("Configuration for programs.", data=_TEXTS, binaryData=_TEXTS),
             columns.CONFIG_MAP,
             short=("cm",),
         ),
-        _kind(
+        open_kind(
             "Secret",
             "secrets",
             open_schema("Something confidential.", data=_TEXTS, stringData=_TEXTS, type={"type": "string"}),
@@ -196,7 +190,7 @@ def _core() -> list[Kind]:
             fill=_secret,
             fields={"type": columns.at("type")},
         ),
-        _kind(
+        open_kind(
             "Event",
             "events",
             open_schema("What happened to an object."),
@@ -205,41 +199,8 @@ def _core() -> list[Kind]:
             fields=event_fields,
             hides_name=True,
         ),
+        events_kind(columns.EVENT),
     ]
-
-
-def _kind(
-    kind: str,
-    plural: str,
-    schema: Schema,
-    shown: tuple[Column, ...],
-    *,
-    short: tuple[str, ...] = (),
-    namespaced: bool = True,
-    status: bool = False,
-    deletes: bool = False,
-    blank: Plain | None = None,
-    fill: Callable[[Plain], Plain] = lambda obj: obj,
-    fields: dict[str, Callable[[Plain], str]] | None = None,
-    hides_name: bool = False,
-) -> Kind:
-    rules = OpenRules("", kind, "v1", {"v1": schema}, namespaced=namespaced, status=status, blank=blank, fill=fill)
-    return Kind(
-        group="",
-        plural=plural,
-        kind=kind,
-        namespaced=namespaced,
-        versions=(Served("v1", schema),),
-        storage="v1",
-        rules=rules,
-        short_names=short,
-        categories=("all",) if kind == "Pod" else (),
-        status=status,
-        columns=shown,
-        fields=fields or {},
-        deletes_with_object=deletes,
-        hides_name=hides_name,
-    )
 
 
 def _namespace(obj: Plain) -> Plain:

@@ -74,7 +74,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
 
     `fields` lists what field selectors may ask for besides name and namespace. `generic` kinds are those that come
-    from a definition: they differ in details of answers. `hides_name` kinds show no name in tables.
+    from a definition: they differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
+    the kind of another group whose objects these are, too.
     """
 
     group: str
@@ -95,11 +96,17 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     deletes_with_object: bool = False
     generic: bool = False
     hides_name: bool = False
+    stored_as: str = ""
 
     @property
     def id(self) -> str:
-        """What the store files the objects under."""
+        """Plural and group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def table(self) -> str:
+        """What the store files the objects under."""
+        return self.stored_as or self.id
 
     def api_version(self, version: str) -> str:
         """Group and version as objects carry them."""

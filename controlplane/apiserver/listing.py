@@ -71,7 +71,7 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
             raise version_in_the_future(wanted, store.version)
         if options.match == "Exact" or (options.limit > 0 and wanted and not options.match):
             version, exact = wanted, True
-    kind_id, namespace = target.kind.id, target.namespace
+    kind_id, namespace = target.kind.table, target.namespace
     try:
         objects = (
             store.objects_at(kind_id, version, namespace, after) if exact else store.objects(kind_id, namespace, after)

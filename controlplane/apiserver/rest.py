@@ -98,7 +98,7 @@ class Rest:
                 raise internal(text) from None
             if wanted > self.store.version:
                 raise version_in_the_future(wanted, self.store.version)
-        found = self.store.get(target.kind.id, target.key)
+        found = self.store.get(target.kind.table, target.key)
         if found is None:
             raise not_found(target.kind.group, target.kind.plural, target.name)
         return found
@@ -176,7 +176,7 @@ class Rest:
         self._check_name(target, config)
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
-        old = self.store.get(target.kind.id, target.key)
+        old = self.store.get(target.kind.table, target.key)
         if old is None and target.subresource:
             raise not_found(target.kind.group, target.kind.plural, target.name)
         rules = target.kind.rules
@@ -222,7 +222,7 @@ class Rest:
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
         key = (target.namespace, name)
-        if self.store.get(kind.id, key) is not None:
+        if self.store.get(kind.table, key) is not None:
             raise already_exists(kind.group, kind.plural, name)
         told = (*problems, *kind.rules.warnings(new))
         if options.dry_run:
@@ -274,14 +274,14 @@ class Rest:
             self._put(kind, key, obj)
 
     def _put(self, kind: Kind, key: Key, obj: Plain) -> Plain:
-        stored = self.store.put(kind.id, key, obj)
+        stored = self.store.put(kind.table, key, obj)
         if kind.id == DEFINITIONS:
             self._definitions.changed(stored)
         return stored
 
     def remove(self, kind: Kind, key: Key, last: Plain | None = None) -> Plain:
         """Remove an object whatever holds it; returns its last state, `last` where that differs."""
-        gone = self.store.remove(kind.id, key, last)
+        gone = self.store.remove(kind.table, key, last)
         if kind.id == DEFINITIONS:
             self._definitions.removed(gone)
         return gone
@@ -383,7 +383,7 @@ class Rest:
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):
             name = prefix[:_MAX_PREFIX] + "".join(secrets.choice(_ALPHABET) for _ in range(5))
-            if self.store.get(kind.id, (namespace, name)) is None:
+            if self.store.get(kind.table, (namespace, name)) is None:
                 return name
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 

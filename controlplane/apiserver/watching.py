@@ -50,7 +50,7 @@ def _start(store: Store, options: ListOptions) -> int | None:
 async def _stream(
     store: Store, target: Target, options: ListOptions, selection: Selection, position: int | None
 ) -> AsyncIterator[Change]:
-    kind_id = target.kind.id
+    kind_id = target.kind.table
     loop = asyncio.get_running_loop()
     seconds = options.timeout or _SHORTEST + secrets.randbelow(_LONGEST - _SHORTEST)
     end = loop.time() + seconds

@@ -13,12 +13,20 @@ import (
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	discoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
@@ -37,7 +45,17 @@ var kinds = []struct {
 	{metav1beta1.SchemeGroupVersion, []string{"PartialObjectMetadata"}},
 	{discoveryv2.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
 	{discoveryv2beta1.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
-	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret"}},
+	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Event", "Namespace", "Node", "PersistentVolume",
+		"PersistentVolumeClaim", "Pod", "ReplicationController", "Secret", "Service", "ServiceAccount"}},
+	{appsv1.SchemeGroupVersion, []string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}},
+	{coordinationv1.SchemeGroupVersion, []string{"Lease"}},
+	{eventsv1.SchemeGroupVersion, []string{"Event"}},
+	{nodev1.SchemeGroupVersion, []string{"RuntimeClass"}},
+	{policyv1.SchemeGroupVersion, []string{"PodDisruptionBudget"}},
+	{rbacv1.SchemeGroupVersion, []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}},
+	{schedulingv1.SchemeGroupVersion, []string{"PriorityClass"}},
+	{storagev1.SchemeGroupVersion, []string{"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",
+		"VolumeAttachment"}},
 	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview"}},
 	{apiextensionsv1.SchemeGroupVersion, []string{"CustomResourceDefinition"}},
 	{resourcev1.SchemeGroupVersion, []string{"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}},
@@ -52,6 +70,8 @@ var scheme = runtime.NewScheme()
 
 func init() {
 	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, nodev1.AddToScheme,
+		policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
 		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,
 		resourcev1beta2.AddToScheme, apiextensionsv1.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -28,6 +29,9 @@ func printSamples() {
 	out := json.NewEncoder(os.Stdout)
 	out.SetEscapeHTML(false)
 	eachKind(func(kind schema.GroupVersionKind) {
+		if isListOfTemplates(kind) {
+			return
+		}
 		for _, fill := range []filler{{}, {pointers: true, values: true}, {pointers: true}} {
 			obj, err := scheme.New(kind)
 			if err != nil {
@@ -45,6 +49,11 @@ func printSamples() {
 			}
 		}
 	})
+}
+
+// isListOfTemplates says of what the kinds below have all samples: what pods are made from is long.
+func isListOfTemplates(kind schema.GroupVersionKind) bool {
+	return (kind.Group == "apps" && strings.HasSuffix(kind.Kind, "List")) || kind.Kind == "ReplicationControllerList"
 }
 
 // printEvent prints a watch's event as it goes over the wire, with its length before it.

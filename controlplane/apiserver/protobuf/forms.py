@@ -1,7 +1,6 @@
 """How a single value stands in a message: Go's plain types, and those that have a form of their own in JSON."""
 
 import base64
-import binascii
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -71,7 +70,7 @@ def _write_float(value: Any) -> bytes:
 def _write_bytes(value: Any) -> bytes:
     try:
         return sized(base64.b64decode(PLAIN[str].read(value), validate=True))
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one; so is a text that is not ASCII
         raise Mismatch(reason="illegal base64 data") from None
 
 

@@ -229,8 +229,13 @@ def test_core_kinds(kubernetes: Any, connection: Any, api: Http) -> None:
     assert core.patch_namespaced_pod_status("p", "work", status, _content_type=MERGE).status.phase == "Running"
     assert kubernetes.client.VersionApi(connection).get_code().major == "1"
     groups = [group.name for group in kubernetes.client.ApisApi(connection).get_api_versions().groups]
-    assert groups[0] == "apiextensions.k8s.io"
-    assert {"resource.k8s.io", "devmgmtproto.k8s.io", "foozer.example.com"} <= set(groups)
+    assert {
+        "apiextensions.k8s.io",
+        "events.k8s.io",
+        "resource.k8s.io",
+        "devmgmtproto.k8s.io",
+        "foozer.example.com",
+    } <= set(groups)
 
 
 def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:

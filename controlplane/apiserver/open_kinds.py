@@ -1,0 +1,64 @@
+"""Built-in kinds whose values are free: a schema for server-side apply, rules that check types and metadata only."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controlplane.apiserver.fieldsets import OPEN
+from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served
+from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.schemas import TYPE_FIELDS, metadata_schema
+
+
+def open_schema(description: str, **properties: Schema) -> Schema:
+    """The schema of a kind whose values are free: metadata, and what is said of the members."""
+    members = {**TYPE_FIELDS, "metadata": metadata_schema(), **properties}
+    return {"type": "object", "description": description, "properties": members, **OPEN}
+
+
+def open_kind(
+    kind: str,
+    plural: str,
+    schema: Schema,
+    shown: tuple[Column, ...],
+    *,
+    group: str = "",
+    short: tuple[str, ...] = (),
+    categories: tuple[str, ...] = (),
+    namespaced: bool = True,
+    status: bool = False,
+    counts_generations: bool = False,
+    deletes: bool = False,
+    blank: Plain | None = None,
+    fill: Callable[[Plain], Plain] = lambda obj: obj,
+    fields: Mapping[str, Callable[[Plain], Any]] | None = None,
+    hides_name: bool = False,
+) -> Kind:
+    """A kind of version v1; see `Kind` and `OpenRules` for the members. `deletes`: a delete answers with the object."""
+    rules = OpenRules(
+        group,
+        kind,
+        "v1",
+        {"v1": schema},
+        namespaced=namespaced,
+        status=status,
+        counts_generations=counts_generations,
+        blank=blank,
+        fill=fill,
+    )
+    return Kind(
+        group=group,
+        plural=plural,
+        kind=kind,
+        namespaced=namespaced,
+        versions=(Served("v1", schema),),
+        storage="v1",
+        rules=rules,
+        short_names=short,
+        categories=categories,
+        status=status,
+        columns=shown,
+        fields=fields or {},
+        counts_generations=counts_generations,
+        deletes_with_object=deletes,
+        hides_name=hides_name,
+    )
