@@ -258,7 +258,7 @@ def checkpoint(file: Path) -> None:
     try:
         raw = file.read_bytes().strip()
         is_claims = isinstance(json.loads(raw).get("Data"), str)
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise click.ClickException(f"{file}: {error}") from error
     try:
         problem = _show_claims(raw) if is_claims else _show_devices(raw)

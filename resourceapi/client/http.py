@@ -239,17 +239,18 @@ class AsyncClient:
         if self._connections is None or self._credentials is None or self._loop.time() >= self._reread_at:
             try:
                 found = self._read()
+                if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
+                    made = Connections(found)  # a certificate may be half written
+                    if found.is_insecure:
+                        log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
+                    if self._connections is not None:
+                        self._connections.close()
+                    self._connections = made
+                self._credentials = found
             except CredentialsError:
-                if self._credentials is None:
+                if self._connections is None or self._credentials is None:
                     raise
-                found = self._credentials
-            if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
-                if found.is_insecure:
-                    log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
-                if self._connections is not None:
-                    self._connections.close()
-                self._connections = Connections(found)
-            self._credentials, self._reread_at = found, self._loop.time() + REREAD_AFTER
+            self._reread_at = self._loop.time() + REREAD_AFTER
         return self._connections, self._credentials
 
     def _forget_credentials(self) -> None:

@@ -231,7 +231,7 @@ def test_reading_the_claims(folder: Path) -> None:
         assert part in shown.output
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "1", '{"Data":[]}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", "1", '{"Data":[]}', "[" * 100_000], ids=str.__len__)
 def test_what_is_no_state_file(folder: Path, content: str) -> None:
     (folder / "file").write_text(content)
     found = nodeplug("checkpoint", folder / "file")

@@ -164,6 +164,26 @@ async def test_a_server_that_nobody_vouches_for(pair: tuple[str, str], tmp_path:
         assert len(peer.asked) == 2
 
 
+async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[str, str], tmp_path: Path) -> None:
+    """What is there is used."""
+    certificates = ["", pair[0][:100]]
+
+    def read() -> Credentials:
+        return Credentials(server=peer.url, ca=pair[0], certificate=certificates.pop(0), key=pair[1])
+
+    async def script(request: Request) -> None:
+        if certificates:
+            await request.answer({"kind": "Status", "code": 401}, 401)
+        else:
+            await answer(request)
+
+    async with serving(script, tls=server_context(pair, tmp_path)) as peer:
+        client = AsyncClient(read, attempts=1, wait=no_wait)
+        assert await get(client) == "one"
+        client.close()
+    assert not certificates
+
+
 async def test_a_new_authority_is_read_at_once(pair: tuple[str, str], tmp_path: Path) -> None:
     authorities = ["", pair[0]]
     async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
