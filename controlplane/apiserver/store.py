@@ -71,14 +71,16 @@ class _Table:
 class Store:
     """See the module. `watchers` wait for `changed`."""
 
-    def __init__(self, journal: Journal | None = None, history: int = HISTORY) -> None:
+    def __init__(
+        self, journal: Journal | None = None, history: int = HISTORY, history_bytes: int = HISTORY_BYTES
+    ) -> None:
         self.version = 1
         self.published = 1
         self._oldest = 1
         self._forgotten: dict[str, int] = {}
         self._tables: dict[str, _Table] = {}
         self._journal = journal
-        self._history = history
+        self._history, self._history_bytes = history, history_bytes
         self._waiting: set[asyncio.Event] = set()
         self.is_closed = False
 
@@ -186,7 +188,7 @@ class Store:
         table.apply(event)
         table.events.append(event)
         table.weight += _weight(event)
-        if len(table.events) > 2 * self._history or table.weight > HISTORY_BYTES:
+        if len(table.events) > 2 * self._history or table.weight > self._history_bytes:
             half = len(table.events) // 2 or 1
             self._forgotten[kind_id] = table.events[half - 1].version
             table.weight -= sum(map(_weight, table.events[:half]))

@@ -9,6 +9,7 @@ from controlplane.apiserver.compare import compare
 from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields_v1, shown, to_fields_v1
 from controlplane.apiserver.kinds import version_rank
 from controlplane.apiserver.patch import merge_patch
+from controlplane.apiserver.store import Expired, Store
 from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList
@@ -170,3 +171,16 @@ def test_the_order_of_versions() -> None:
     """Stable ones first, the newest of each stage first, others last."""
     versions = ["foo", "v1alpha1", "v1", "v2", "v1beta2", "v2beta1", "v10"]
     assert sorted(versions, key=version_rank) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]
+
+
+def test_history_is_bounded_in_number_and_in_bytes() -> None:
+    """Who comes back for what is forgotten is told from when on there is history."""
+    for store, text in ((Store(history=5), "x"), (Store(history_bytes=5000), "x" * 1000)):
+        for number in range(30):
+            store.put("maps", ("", "one"), {"metadata": {"name": "one"}, "data": {"n": str(number), "text": text}})
+        with pytest.raises(Expired) as expired:
+            store.events_after("maps", 1)
+        kept = store.events_after("maps", expired.value.oldest)
+        assert 0 < len(kept) <= 10
+        assert kept[-1].last["data"]["n"] == "29"
+        assert [event.version for event in kept] == list(range(kept[0].version, store.version + 1))
