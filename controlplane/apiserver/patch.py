@@ -1,8 +1,9 @@
 """Patches that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
 
-import copy
 import re
 from typing import Any
+
+import msgspec
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.status import ApiError, bad_request, go_name, too_large
@@ -30,7 +31,7 @@ def json_patch(obj: Plain, operations: Any) -> Plain:
     if len(operations) > MAX_OPERATIONS:
         count = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}")
-    result: Any = copy.deepcopy(obj)
+    result: Any = msgspec.to_builtins(obj)
     copied = 0
     try:
         for operation in operations:
@@ -85,20 +86,20 @@ def _operate(root: Any, operation: Plain) -> Any:
     path = _steps(operation["path"])
     match operation["op"]:
         case "add":
-            return _add(root, path, copy.deepcopy(operation["value"]))
+            return _add(root, path, msgspec.to_builtins(operation["value"]))
         case "remove":
             return _remove(root, path)
         case "replace":
             if path:
                 _get(root, path)
-                return _replace(root, path, copy.deepcopy(operation["value"]))
-            return copy.deepcopy(operation["value"])
+                return _replace(root, path, msgspec.to_builtins(operation["value"]))
+            return msgspec.to_builtins(operation["value"])
         case "move":
             source = _steps(operation["from"])
             value = _get(root, source)
             return _add(_remove(root, source), path, value)
         case "copy":
-            return _add(root, path, copy.deepcopy(_get(root, _steps(operation["from"]))))
+            return _add(root, path, msgspec.to_builtins(_get(root, _steps(operation["from"]))))
         case "test":
             if not json_equal(_get(root, path, missing_is_null=operation.get("value") is None), operation.get("value")):
                 raise ValueError("test failed")
