@@ -5,7 +5,7 @@ witnesses -> Holdings -> Reconciler -> leases end or are restored
 """
 
 from checkpoint.database import SetAside
-from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.lease import Api, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 
@@ -17,6 +17,7 @@ __all__ = [
     "LeaseRefused",
     "Ledger",
     "LedgerUnavailable",
+    "ReleaseRefused",
     "SetAside",
     "StateLocked",
 ]

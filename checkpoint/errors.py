@@ -14,6 +14,10 @@ class LeaseRefused(CheckpointError):
         self.device = device
 
 
+class ReleaseRefused(CheckpointError):
+    """A lease is not ended by hand, because somebody says that it is held; the words say who."""
+
+
 class LedgerUnavailable(CheckpointError):
     """The disk takes no record now (full, read-only, broken): nothing was granted, the next request tries again."""
 

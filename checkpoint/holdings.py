@@ -154,7 +154,7 @@ class Holdings(Struct, frozen=True):
 
     def _of_claim(self, lease: Lease) -> Verdict:
         claim, pods = claim_of(lease), self.pods_of(lease)
-        if self._names(claim, lease) or not pods.isdisjoint(self.pods or ()):
+        if self.lists_claim(lease) or not pods.isdisjoint(self.pods or ()):
             return Verdict.HELD
         if self.listed is None or not self.listed.knows_its_pods:
             return Verdict.NOT_KNOWN
@@ -168,9 +168,11 @@ class Holdings(Struct, frozen=True):
             return Verdict.ASK_SERVER
         return Verdict.HELD if self.claims[claim.uid] else Verdict.ENDED
 
-    def _names(self, claim: "ClaimName", lease: Lease) -> bool:
+    def lists_claim(self, lease: Lease) -> bool:
+        """Tell whether pod-resources names the device of a lease for its claim."""
         if self.listed is None:
             return False
+        claim = claim_of(lease)
         unit = lease.unit.partition("@")[0]  # what follows tells an administrator's access apart
         if claim.name:
             return unit in self.listed.claims.get((claim.namespace, claim.name), ())

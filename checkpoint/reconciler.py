@@ -11,22 +11,27 @@ Rules:
 3. What ends is what was judged: a lease that was granted again, or answered with, since the pass began stays.
 4. What somebody holds without a lease is restored by its front, if it can be. While the ledger was lost and not all of
    it is restored, nothing is granted.
-5. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
+5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
+   force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
+6. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
+from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, UnitEntry, Verdict, claim_of
 from checkpoint.lease import Lease, LeaseKey, claim_owner
 from checkpoint.ledger import Ledger
+
+if TYPE_CHECKING:
+    from checkpoint.testimony import Statement
 
 log = logging.getLogger("nodeplug.leases")
 
@@ -138,7 +143,7 @@ class Reconciler:
         self._unleased_before: dict[str, str] = {}  # at the pass before
         self._unrestored: dict[str, None] = {}  # reasons for which something is not leased again yet
         self._is_idle = False  # nothing is looked after
-        self._asked: list[asyncio.Future[None]] = []
+        self._asked: list[asyncio.Future[_Pass | None]] = []
         self._has_ended = False  # there will be no pass any more
         self._wake = asyncio.Event()
         ledger.guard = self
@@ -146,17 +151,19 @@ class Reconciler:
 
     async def run(self) -> None:
         """Reconcile now, whenever somebody asks, and every `interval` while there are leases."""
-        asked: list[asyncio.Future[None]] = []
+        asked: list[asyncio.Future[_Pass | None]] = []
         try:
             while True:
                 self._wake.clear()
                 asked, self._asked = self._asked, []
+                found = None
                 try:
-                    await self._reconcile()
+                    found = await self._reconcile()
                 except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
                     log.exception("finding out who holds what failed")
                     self.problem = "nodeplug failed; its log says where"
-                _answer(asked)
+                _answer(asked, found)
+                del found
                 seconds = self._until_next()
                 self._is_idle = seconds is None
                 with contextlib.suppress(TimeoutError):
@@ -164,16 +171,72 @@ class Reconciler:
                         await self._wake.wait()
         finally:
             self._has_ended = True
-            _answer([*asked, *self._asked])
+            _answer([*asked, *self._asked], None)
 
     async def refresh(self) -> None:
         """Return after a pass that began after this moment; at once where there is none any more."""
+        await self._fresh_pass()
+
+    async def statements(self, lease: Lease) -> "tuple[Statement, ...]":
+        """Return what the witnesses say of a lease now; nothing where it ends with that, or they cannot be asked."""
+        from checkpoint.testimony import statements  # for whoever asks; a daemon that nobody asks does without
+
+        found = await self._fresh_pass()
+        now = self._ledger.get(lease.key)
+        return statements(await self._all_said(found, now), now) if found is not None and now is not None else ()
+
+    async def release(self, lease: Lease, *, force: bool = False) -> tuple[Lease, ...]:
+        """End a lease by hand, a claim's together with its other ones; return those that ended, with the pass or now.
+
+        Raises `ReleaseRefused` where a witness says that it is held, where the kubelet may still be about to record it,
+        and where the witnesses cannot be asked; with `force` only for the last. Raises `LedgerUnavailable`.
+        """
+        leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
+        found = await self._fresh_pass()
+        if found is None:
+            raise ReleaseRefused("nobody could be asked who holds it; the log says why")
+        over = tuple(x for x in leases if self._ledger.get(x.key) is None)
+        left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
+        if not left:
+            return over
+        if not force:
+            holdings = await self._all_said(found, left[0])
+            for each in left:
+                self._check_release(each, holdings, found.began)
+        extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
+        log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
+        since = asyncio.get_running_loop().time() if force else found.began
+        if lease.api != "dra":
+            return over + await self._ledger.end(left, unless_answered_since=since)
+        if self.claims is not None:
+            await self.claims.end_claim(claim_of(left[0]), since)
+        return tuple(x for x in leases if self._ledger.get(x.key) is None)
+
+    async def _all_said(self, found: _Pass, lease: Lease) -> Holdings:
+        """Return what was said in a pass, and of a claim what the API server says: a pass may not need its word."""
+        claim = claim_of(lease) if lease.api == "dra" else None
+        if claim is None or (found.holdings.claims is not None and claim.uid in found.holdings.claims):
+            return found.holdings
+        return replace(found.holdings, claims=await self._witnesses.wanted((claim,)))
+
+    def _check_release(self, lease: Lease, holdings: Holdings, began: float) -> None:
+        """Raise `ReleaseRefused` where the lease is held or young."""
+        from checkpoint.testimony import statements
+
+        if held := [x for x in statements(holdings, lease) if x.holds]:
+            said = "; ".join(f"{x.witness}: {x.says}" for x in held)
+            raise ReleaseRefused(f"{lease}, and it is held: {said}; delete the pod instead")
+        if self._is_recent(lease, began):
+            raise ReleaseRefused(f"{lease} less than {self._grace:g} s ago; the kubelet may not have recorded it yet")
+
+    async def _fresh_pass(self) -> _Pass | None:
+        """Return a pass that began after this moment; None where there is none any more, or where it failed."""
         if self._has_ended:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            return None
+        future: asyncio.Future[_Pass | None] = asyncio.get_running_loop().create_future()
         self._asked.append(future)
         self._wake.set()
-        await future
+        return await future
 
     async def before_refusing(self) -> None:
         """Have leases ended whose holders are gone, as far as a pass says so in time (`ledger.Guard`)."""
@@ -192,15 +255,16 @@ class Reconciler:
 
     # one pass
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self) -> _Pass | None:
         try:
             await self._ledger.load()
         except (LedgerUnavailable, StateLocked):
-            return  # each request says so
+            return None  # each request says so
         found = await self._ask_witnesses()
         await self._learn(found)
         await self._end(found)
         await self._restore(found)
+        return found
 
     async def _ask_witnesses(self) -> _Pass:
         """Ask everybody, and again those whose word was not enough."""
@@ -378,10 +442,10 @@ class Reconciler:
             self._wake.set()
 
 
-def _answer(asked: Iterable[asyncio.Future[None]]) -> None:
+def _answer(asked: Iterable["asyncio.Future[_Pass | None]"], found: _Pass | None) -> None:
     for future in asked:
         if not future.done():
-            future.set_result(None)
+            future.set_result(found)
 
 
 def _held_units(holdings: Holdings) -> dict[tuple[str, str], tuple[str, UnitEntry | None]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable, ReleaseRefused
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
 from checkpoint.reconciler import Reconciler
 from tests.checkpoint.build import claimed, lease, opened
@@ -154,6 +154,59 @@ async def test_whatever_the_configuration_names_leases_are_looked_after(node: No
     await node.ledger.grant([lease("gpu-0", "gone.com/resource", holder="pod/x/y/z")])
     await node.passes()
     assert not node.units
+
+
+async def test_a_lease_on_which_the_witnesses_are_silent_is_released_by_hand(node: Node) -> None:
+    unit, claim = lease("gpu-0", holder="pod/x/y/z"), claimed("gpu-1", "1")
+    await node.ledger.grant([unit, claim, claimed("gpu-2", "1")])
+    node.witnesses.list = node.witnesses.server = None
+    assert await node.reconciler.release(unit) == (unit,)
+    assert [x.unit for x in await node.reconciler.release(claim)] == ["gpu-1", "gpu-2"]
+    assert not node.units
+
+
+async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Node) -> None:
+    unit, claim = lease("gpu-0", pods="u1"), claimed("gpu-1", "1")
+    await node.ledger.grant([unit, claim])
+    node.witnesses.list = None
+    for said, words in (
+        ((None, DeviceFile({UNIT: UnitEntry("u1", "z")})), "kubelet's file: names it for z of pod u1"),
+        ((frozenset({"u1"}), DeviceFile()), "kernel: has a cgroup of pod u1"),
+    ):
+        node.witnesses.cgroups, node.witnesses.file = said
+        with pytest.raises(ReleaseRefused, match=words):
+            await node.reconciler.release(unit)
+    node.witnesses.server = {"1": True}  # a pass does not ask it where pod-resources is silent; a release does
+    with pytest.raises(ReleaseRefused, match="API server: wants it prepared"):
+        await node.reconciler.release(claim)
+    assert node.units == ["gpu-0", "gpu-1"]
+    await node.reconciler.release(unit, force=True)
+    await node.reconciler.release(claim, force=True)
+    assert not node.units
+
+
+async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, grace=60.0)
+    running = asyncio.ensure_future(node.reconciler.run())
+    young, over = lease("gpu-0"), lease("gpu-1", pods="u1")
+    await ledger.grant([young, over])
+    node.witnesses.list = None
+    with pytest.raises(ReleaseRefused, match="less than 60 s ago"):
+        await node.reconciler.release(young)
+    assert [x.says for x in await node.reconciler.statements(young)] == [
+        "does not answer",
+        "does not name it",
+        "cannot say, for its pod is not known",
+    ]
+    assert await node.reconciler.release(young, force=True) == (young,)
+    assert await node.reconciler.statements(young) == ()
+    running.cancel()
+    await asyncio.wait([running])
+    with pytest.raises(ReleaseRefused, match="nobody could be asked"):
+        await node.reconciler.release(over)
+    await ledger.close()
 
 
 async def test_holders_and_pods_are_learnt(node: Node) -> None:
