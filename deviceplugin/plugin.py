@@ -20,7 +20,7 @@ from checkpoint.holdings import UnitEntry
 from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
-from deviceplugin.resource_plugin import Registered, ResourcePlugin, ResourceStatus
+from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
 from deviceplugin.response import cdi_spec
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import RETRY, Specs
@@ -128,6 +128,10 @@ class DevicePlugins:
     def status(self) -> tuple[ResourceStatus, ...]:
         """Tell how every resource stands."""
         return tuple(plugin.status() for plugin in tuple(self._plugins.values()))
+
+    def devices(self) -> dict[str, tuple[DeviceStatus, ...]]:
+        """Tell how the devices of every resource stand."""
+        return {name: tuple(plugin.devices()) for name, plugin in self._plugins.items()}
 
     def serves(self, resource: str) -> bool:
         """Tell whether units of this name are ours (`checkpoint.reconciler.UnitFront`)."""

@@ -6,7 +6,7 @@ listed, as unhealthy, and their containers can start again.
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -38,6 +38,17 @@ class ResourceStatus(Struct, frozen=True):
     streaming: bool
     registrations: int
     last_error: str
+
+
+class DeviceStatus(Struct, frozen=True):
+    """How one device stands, or a unit that is gone and that a pod has; the reason is empty while it is healthy.
+
+    `unavailable` is one that is well, and that somebody has for whom this front does not count it.
+    """
+
+    id: str
+    health: Literal["healthy", "unhealthy", "unavailable"]
+    reason: str = ""
 
 
 class Registered(Protocol):
@@ -160,6 +171,18 @@ class ResourcePlugin:
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
         )
+
+    def devices(self) -> Iterator[DeviceStatus]:
+        """Yield how each device stands."""
+        for device in self.allocator.devices.values():
+            if not device.health.healthy:
+                yield DeviceStatus(device.id, "unhealthy", device.health.reason)
+            elif reason := self._unavailable.get(device.id, ""):
+                yield DeviceStatus(device.id, "unavailable", reason)
+            else:
+                yield DeviceStatus(device.id, "healthy")
+        for unit in self._gone:
+            yield DeviceStatus(unit, "unhealthy", "it is gone, or not offered any more, and a pod has it")
 
     def rebuild(self) -> None:
         """Make the list again, and send it if it is another one.

@@ -8,7 +8,7 @@ It also runs without any resource, for as long as claims hold what was offered b
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec import Struct
@@ -181,6 +181,11 @@ class DraPlugin:
                 filter(None, (registration.error if registration else "", *self._kubelet.errors, problem))
             ),
         )
+
+    def devices(self) -> Iterator[tuple[Offered, Lease | None]]:
+        """Yield what is offered, with the lease that keeps it from claims and of which the scheduler does not know."""
+        for offered in self._offers:
+            yield offered, self._offers.in_use(offered.name)
 
     async def _publish(self, slices: Controller) -> None:
         """Publish what the kubelet can be asked for: a pod that comes before waits 60 to 90 s for its second try."""

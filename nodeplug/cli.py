@@ -4,7 +4,22 @@ import importlib
 
 import click
 
-_COMMANDS = ("allocate", "apiserver", "capture", "check", "classes", "demo", "discover", "k8srm", "kubelet", "run")
+_COMMANDS = (
+    "allocate",
+    "apiserver",
+    "capture",
+    "check",
+    "classes",
+    "demo",
+    "discover",
+    "explain",
+    "k8srm",
+    "kubelet",
+    "leases",
+    "reload",
+    "run",
+    "status",
+)
 
 
 class _Lazy(click.Group):

@@ -1,6 +1,6 @@
 """The configuration's file while the daemon runs: read again when it was changed, and on SIGHUP.
 
-    changed, SIGHUP -> quiet? -> valid? -> other than now? -> the daemon
+    changed, SIGHUP, `nodeplug reload` -> quiet? -> valid? -> other than now? -> the daemon
 
 Rules:
 1. What is wrong is said, finding by finding, and the configuration of before stays: a file that is gone or half written
@@ -13,43 +13,72 @@ Rules:
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, structs
 
 from folderwatch import FolderWatcher
-from nodeplug.config import Config, ConfigError, load
+from nodeplug.config import Config, ConfigError, loads, read
 from resources.resource import Resource
 
 SETTLE = 0.5
 _CONFIG_MAP = "..data"
+_MOST_PROBLEMS = 20  # that are remembered of a wrong file
 log = logging.getLogger("nodeplug")
 
 
 class ConfigStatus(Struct, frozen=True):
-    """How the last reading of the file ended, and when one ended well, in seconds since the epoch."""
+    """How the last reading of the file ended, and when one ended well, in seconds since the epoch.
+
+    `problems` say why it is not good, the first of them where there are many.
+    """
 
     is_good: bool
     loaded_at: float
+    problems: tuple[str, ...] = ()
+
+
+class Reading(Struct, frozen=True):
+    """How one reading of the file ended: what is wrong with it, or what it changes. Neither: nothing has changed."""
+
+    problems: tuple[str, ...] = ()
+    before: Config | None = None  # where it changes something
+    starts_anew: bool = False  # the daemon does, because of what it changes
 
 
 class ConfigFile:
     """The file that the daemon was started with, and the last good configuration in it."""
 
-    def __init__(self, path: Path, config: Config) -> None:
-        """Begin with `config`, which was read from `path`."""
+    def __init__(self, path: Path, config: Config, content: bytes = b"") -> None:
+        """Begin with `config`, which is what `content` says, which was read from `path`."""
         self.path = path
         self.config = config
+        self.content = content
         self.status = ConfigStatus(True, time.time())
+        self._content_before = content
         self._asked = asyncio.Event()
+        self._waiting: list[asyncio.Future[Reading]] = []
 
     def request(self) -> None:
         """Have the file read again (SIGHUP)."""
         self._asked.set()
 
-    async def changes(self, watcher: FolderWatcher) -> AsyncIterator[Config]:
-        """Yield each new configuration that is sound and another one than before."""
+    async def reload(self) -> Reading:
+        """Have the file read again; return how that ended once the daemon has what it says. Needs `changes`."""
+        reading: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
+        self._waiting.append(reading)
+        self.request()
+        return await reading
+
+    async def changes(
+        self, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
+    ) -> AsyncIterator[Config]:
+        """Yield each new configuration that is sound and another one than before.
+
+        `starts_anew` says, for those who wait for it, whether the daemon does so with a configuration.
+        """
         names = (self.path.name, _CONFIG_MAP)
         watch = watcher.watch(self.path.absolute().parent, self.request, names.__contains__, contents=True)
         try:
@@ -58,51 +87,71 @@ class ConfigFile:
                 while self._asked.is_set():
                     self._asked.clear()
                     await asyncio.sleep(SETTLE)
+                asking, self._waiting = self._waiting, []
                 before = self.config
-                if await self._read() and self.config != before:
-                    log.info("configuration changed: %s", "; ".join(differences(before, self.config)))
-                    yield self.config
+                problems = await self._read()
+                if problems or self.config == before:
+                    _answer(asking, Reading(problems))
+                    continue
+                log.info("configuration changed: %s", "; ".join(differences(before, self.config)))
+                _answer(asking, Reading(before=before, starts_anew=starts_anew(self.config)))
+                yield self.config
         finally:
             watch.close()
 
     def refuse(self, config: Config, why: str) -> None:
         """Go back to `config`: what was read since is sound, and cannot be had here."""
-        self._stays(why)
-        self.config = config
+        self._stays([why])
+        self.config, self.content = config, self._content_before
 
-    async def _read(self) -> bool:
+    async def _read(self) -> tuple[str, ...]:
+        """Read the file; return what is wrong with it."""
         try:
-            self.config = await asyncio.to_thread(load, self.path)
+            content, config = await asyncio.to_thread(_loaded, self.path)
         except ConfigError as error:
-            for line in error.lines():
-                self._stays(line)
-            return False
+            problems = tuple(error.lines())
+            self._stays(problems)
+            return problems
+        self._content_before = self.content
+        self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
-        return True
+        return ()
 
-    def _stays(self, why: str) -> None:
-        log.error("the configuration stays as it was: %s", why)
-        self.status = structs.replace(self.status, is_good=False)
+    def _stays(self, problems: Sequence[str]) -> None:
+        for why in problems:
+            log.error("the configuration stays as it was: %s", why)
+        self.status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
+
+
+def _loaded(path: Path) -> tuple[bytes, Config]:
+    content = read(path)
+    return content, loads(content, str(path))
+
+
+def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
+    for future in asking:
+        if not future.done():  # nobody waits any more
+            future.set_result(reading)
 
 
 def differences(before: Config, now: Config) -> Iterator[str]:
     """Yield in words what another configuration changes: settings, resources, and the order of those in both."""
-    if names := _fields(before.settings, now.settings):
+    if names := changed_fields(before.settings, now.settings):
         yield f"settings ({', '.join(names)})"
     old, new = ({x.name: x for x in config.resources} for config in (before, now))
     yield from (f"{name} is new" for name in new if name not in old)
     yield from (f"{name} is not offered any more" for name in old if name not in new)
     for name in (x for x in new if x in old):
-        if names := _fields(old[name], new[name]):
+        if names := changed_fields(old[name], new[name]):
             yield f"{name} ({', '.join(names)})"
     if _order(before.resources, new) != _order(now.resources, old):
         yield "the order of resources"
 
 
-def _fields(one: Struct, other: Struct) -> list[str]:
-    """Return the fields in which two values differ, as they are written in the file."""
-    fields = structs.fields(one)
-    return [x.encode_name for x in fields if getattr(one, x.name) != getattr(other, x.name)]
+def changed_fields(before: Struct, now: Struct) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which two values differ, by the names that they have in the file, with both values."""
+    pairs = {x.encode_name: (getattr(before, x.name), getattr(now, x.name)) for x in structs.fields(now)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _order(resources: Sequence[Resource], common: dict[str, Resource]) -> list[str]:

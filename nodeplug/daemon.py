@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
 from folderwatch import FolderWatcher
-from hostdevices import Diff, Host, Scanner
+from hostdevices import Diff, Host, Inventory, Scanner
 from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
@@ -24,6 +24,8 @@ from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug import logs
 from nodeplug.config import Config
 from nodeplug.config_file import ConfigFile
+from nodeplug.control.running import Running
+from nodeplug.control.server import ControlServer
 from nodeplug.fronts import (
     CannotOffer,
     device_plugins,
@@ -69,6 +71,8 @@ class Daemon:
         self._config = config
         self._file = file
         self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
+        self._is_configured = asyncio.Event()  # what the configuration says is offered
+        self._inventory: Inventory | None = None
         self._host = host
         self._observer = observer
         self._presence = Presence(host)
@@ -103,6 +107,25 @@ class Daemon:
         plugins = device_plugins(config, self._host, self._presence, ledger, watcher)
         reconciler = Reconciler(ledger, witnesses(config, self._host, plugins, dra))
         reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
+
+        def starts_anew(new: Config) -> bool:
+            return new.settings != self._config.settings or (needs_dra(new, ledger) and dra is None)
+
+        running = Running(
+            host=self._host,
+            ledger=ledger,
+            reconciler=reconciler,
+            plugins=plugins,
+            dra=dra,
+            file=self._file,
+            config=lambda: self._config,
+            inventory=lambda: self._inventory,
+            scan=lambda: self._scan() if self._scan else None,
+            not_ready=lambda: self._not_ready(plugins, dra),
+            starts_anew=starts_anew,
+            configured=self._is_configured.wait,
+            began=asyncio.get_running_loop().time(),
+        )
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
@@ -110,11 +133,12 @@ class Daemon:
             "host": self._follow_the_host(ledger, plugins, dra),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
             "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
+            "control socket": _once_owned(ledger, ControlServer(Path(config.settings.state_directory), running).run),
         }
         if dra is not None:
             parts["DRA"] = dra.run()
         if self._file is not None:
-            parts["configuration"] = self._follow_the_file(self._file, watcher, ledger, has_dra=dra is not None)
+            parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
         if config.settings.metrics_address:
             parts["status page"] = self._status_server(plugins, dra).run()
         await _together(parts, may_end={"state"})
@@ -128,23 +152,24 @@ class Daemon:
             file = self._file.status if self._file else None
             return collect(plugins.status(), dra.status() if dra else None, self._scan() if self._scan else None, file)
 
-        def not_ready() -> list[str]:
-            if not (self._is_owner or self._serves_at_once):
-                return []
-            if self._offered is None:
-                return ["the devices of this node are not read yet"]
-            return why_not_ready(plugins.status(), dra.status() if dra else None)
+        return StatusServer(self._config.settings.metrics_address, metrics, lambda: self._not_ready(plugins, dra))
 
-        return StatusServer(self._config.settings.metrics_address, metrics, not_ready)
+    def _not_ready(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> list[str]:
+        if not (self._is_owner or self._serves_at_once):
+            return []
+        if self._offered is None:
+            return ["the devices of this node are not read yet"]
+        return why_not_ready(plugins.status(), dra.status() if dra else None)
 
     async def _follow_the_file(
-        self, file: ConfigFile, watcher: FolderWatcher, ledger: Ledger, *, has_dra: bool
+        self, file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool]
     ) -> None:
         """Offer what the file says from now on. What pods have stays theirs, as after a restart."""
-        async for config in file.changes(watcher):
-            if config.settings != self._config.settings or (needs_dra(config, ledger) and not has_dra):
+        async for config in file.changes(watcher, starts_anew):
+            if starts_anew(config):
                 raise NewConfiguration
             self._config = config
+            self._is_configured.clear()
             if self._until_configured is not None and not self._until_configured.expired():
                 self._until_configured.reschedule(0.0)
 
@@ -178,12 +203,13 @@ class Daemon:
                     plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)})
                     if dra is not None:
                         dra.update(assignment.devices)
-                    self._offered = assignment.owners.keys()
+                    self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._observer is not None:
                         self._observer(assignment, diff)
                     if is_first:
                         is_first = False
+                        self._is_configured.set()
                         log.info("offering %d resources", len(config.resources))
                         notify("READY=1")
             finally:

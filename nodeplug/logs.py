@@ -8,15 +8,18 @@ characters, and a traceback has at most 100 lines more.
 import logging
 import sys
 import time
+from collections import deque
 from typing import Literal, TextIO
 
 import msgspec
+from msgspec import Struct
 
 from hostdevices.shown import shown
 
 _FIELDS = ("resource", "device", "claim", "holder")
 _LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
 _TRACEBACK_LINES = 100
+_MOST_RECENT = 20  # warnings and errors that are kept
 LogFormat = Literal["auto", "text", "json"]
 
 
@@ -27,10 +30,41 @@ def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None =
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Text() if text else _Json())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, _recent_handler() or _Recent(logging.WARNING)]
     root.setLevel(level.upper())
     for library in ("grpc", "watchdog"):  # their debug lines are about themselves
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+class Logged(Struct, frozen=True, omit_defaults=True):
+    """An event of before: when, in seconds since the epoch, and what it said."""
+
+    time: float
+    level: str
+    message: str
+    fields: dict[str, str] = {}
+
+
+def recent() -> tuple[Logged, ...]:
+    """Return the latest warnings and errors, the oldest first; nothing where `setup` was not called."""
+    handler = _recent_handler()
+    return tuple(handler.events) if handler is not None else ()
+
+
+class _Recent(logging.Handler):
+    """Keeps the latest warnings and errors, for whoever asks the daemon how it stands."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.events: deque[Logged] = deque(maxlen=_MOST_RECENT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = shown(record.getMessage(), _LONGEST_FIELD)
+        self.events.append(Logged(record.created, record.levelname.lower(), text, dict(_extra(record))))
+
+
+def _recent_handler() -> _Recent | None:
+    return next((x for x in logging.getLogger().handlers if isinstance(x, _Recent)), None)
 
 
 class _Text(logging.Formatter):

@@ -14,10 +14,11 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
     defer_unused()
-    from nodeplug.config import ConfigError, load
+    from nodeplug.config import ConfigError, loads, read
 
     try:
-        config = load(path)
+        content = read(path)
+        config = loads(content, str(path))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return CONFIGURATION
@@ -33,7 +34,7 @@ def run(path: Path, root: Path) -> int:
 
     log = logging.getLogger("nodeplug")
     try:
-        asyncio.run(run_until_signalled(ConfigFile(path, config), Host(root)))
+        asyncio.run(run_until_signalled(ConfigFile(path, config, content), Host(root)))
     except StateLocked as error:
         log.error("%s", error)
         return LOCKED

@@ -1,15 +1,17 @@
 """`nodeplug check`: is a configuration right, and which device goes where.
 
-Exit codes: 0 it can be used, 1 the host cannot be read, 2 the configuration is wrong.
+Exit codes: 0 it can be used, 1 the host cannot be read, or the daemon does not answer that, 2 the configuration is
+wrong, 4 no daemon answers (`--against`).
 """
 
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
+import msgspec
 
 from checkpoint import CheckpointError
 from checkpoint.database import FILE_NAME, Database
@@ -17,15 +19,25 @@ from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
-from nodeplug.commands.check_leases import Prospect, prospects
-from nodeplug.config import Config, ConfigError, load, reference
+from nodeplug.commands.examples import examples
+from nodeplug.config import Config, ConfigError, load, read, reference
+from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
+
+if TYPE_CHECKING:
+    from nodeplug.control.changes import Changes
 
 Output: TypeAlias = Literal["text", "json"]
 CONFIGURATION = 2
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "nodeplug check config.yaml",
+        "nodeplug check config.yaml --against running",
+        "nodeplug check config.yaml --root there.gz",
+    )
+)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--root",
@@ -39,9 +51,16 @@ CONFIGURATION = 2
     type=click.Path(path_type=Path),
     help="A daemon's state directory: show also what FILE would mean for what is leased now.",
 )
+@click.option(
+    "--against",
+    metavar="running|DIR",
+    default="",
+    help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
+    " means for what is leased now.",
+)
 @click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
-def check(file: Path | None, root: Path, state: Path | None, output: Output, schema: bool) -> None:
+def check(file: Path | None, root: Path, state: Path | None, against: str, output: Output, schema: bool) -> None:
     """Check the configuration FILE; show which device goes to which resource and which to none, and why.
 
     Everything that is wrong is told at once, each with its line and column.
@@ -51,10 +70,13 @@ def check(file: Path | None, root: Path, state: Path | None, output: Output, sch
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
+    if against and state is not None:
+        raise click.UsageError("--state reads a directory, --against asks its daemon: give one of them")
     try:
         config = load(file)
         inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
+        changes = _changes(file, against) if against else None
     except ConfigError as error:
         _show_errors(error, output)
         sys.exit(CONFIGURATION)
@@ -66,17 +88,36 @@ def check(file: Path | None, root: Path, state: Path | None, output: Output, sch
         for x in config.resources
         if x.api != "dra" and (why := why_too_long(len(assignment.devices[x.name]), x.shares))
     }
-    found = prospects(config, assignment, leases)
+    found = prospects(config, assignment, leases) if changes is None else changes.leases
     if output == "json":
-        click.echo(json.dumps(_described(config, assignment, inventory, too_long, found), indent=2))
+        described = _described(config, assignment, inventory, too_long, found)
+        if changes is not None:
+            described["changes"] = {
+                name: value for name, value in msgspec.to_builtins(changes).items() if name != "leases"
+            }
+        click.echo(json.dumps(described, indent=2))
     else:
         from nodeplug.commands.check_table import show  # rich: for tables only
 
-        show(config, assignment, inventory.problems, None if state is None else found)
+        is_asked = state is not None or changes is not None
+        show(config, assignment, inventory.problems, found if is_asked else None)
+        if changes is not None:
+            from nodeplug.commands.changes import difference_lines
+
+            click.echo("\n".join(("", *difference_lines(changes))) if changes.differences else "\nnothing changes")
         for name, why in too_long.items():
             click.echo(f"{file}: {name}: {why}", err=True)
     if too_long:
         sys.exit(CONFIGURATION)
+
+
+def _changes(file: Path, against: str) -> "Changes":
+    """Return what the running daemon says that FILE would change; without an answer say why and exit."""
+    from nodeplug.commands.running_daemon import STATE_DIRECTORY, ask
+    from nodeplug.control.preview import Answer, Question
+
+    state = STATE_DIRECTORY if against == "running" else Path(against)
+    return ask(state, Question(read(file).decode(), str(file)), Answer)
 
 
 def _leases(state: Path) -> Book:
@@ -138,10 +179,10 @@ def _described(
         "unassigned": [{"id": x.device.id, "kind": x.device.kind, "reason": x.reason} for x in assignment.rest],
         "leases": [
             {
-                "resource": x.lease.resource,
-                "api": x.lease.api,
-                "unit": x.lease.unit,
-                "holder": x.lease.holder,
+                "resource": x.resource,
+                "api": x.api,
+                "unit": x.unit,
+                "holder": x.holder,
                 "change": x.change,
                 "blocks": [{"resource": each.resource, "device": each.device} for each in x.blocks],
             }

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from hostdevices import Device, Problem
 from hostdevices.shown import escaped
-from nodeplug.commands.check_leases import Prospect
 from nodeplug.config import Config
+from nodeplug.prospects import Prospect
 from resources.assignment import Assignment
 from resources.resource import Resource
 
@@ -83,11 +83,11 @@ def _for_pipes(
 
 
 def _leased(prospect: Prospect) -> str:
-    return f"{prospect.lease.resource} {prospect.lease.unit}"
+    return f"{prospect.resource} {prospect.unit}"
 
 
 def _prospect(prospect: Prospect) -> str:
-    holder = prospect.lease.holder or "a pod that the kubelet has not reported yet"
+    holder = prospect.holder or "a pod that the kubelet has not reported yet"
     return f"{holder}: {prospect}"
 
 

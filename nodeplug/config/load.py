@@ -35,13 +35,17 @@ class Config(Struct, frozen=True):
 
 def load(path: Path) -> Config:
     """Read a configuration file. Raises `ConfigError` with everything that is wrong with it."""
+    return loads(read(path), str(path))
+
+
+def read(path: Path) -> bytes:
+    """Return a configuration file's content, up to where it is too long. Raises `ConfigError` where that fails."""
     try:
         with path.open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
+            return file.read(SIZE_LIMIT + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(str(path), [Finding(1, 1, f"this file cannot be read: {reason}")]) from None
-    return loads(data, str(path))
 
 
 def loads(data: bytes, source: str = "configuration") -> Config:

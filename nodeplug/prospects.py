@@ -1,14 +1,14 @@
-"""What a configuration would mean for what is leased now: `nodeplug check --state`.
+"""What a configuration would mean for what is leased now: `nodeplug check --state` and `--against`, `nodeplug reload`.
 
 A pod keeps what it has, whatever the configuration says. What changes is what others can have until it ends.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from checkpoint import Lease
+from checkpoint import Api, Lease
 from checkpoint.lease import Book
 from deviceplugin.units import device_of, owner_of, units_of
 from nodeplug.config import Config
@@ -30,9 +30,15 @@ class Blocked(Struct, frozen=True):
 
 
 class Prospect(Struct, frozen=True):
-    """A lease, what the configuration changes about it (empty where nothing), and what it keeps from others then."""
+    """A lease, what the configuration changes about it (empty where nothing), and what it keeps from others then.
 
-    lease: Lease
+    The first four say which lease it is, as `Lease` does.
+    """
+
+    resource: str
+    api: Api
+    unit: str
+    holder: str
     change: str = ""
     blocks: tuple[Blocked, ...] = ()
 
@@ -40,14 +46,15 @@ class Prospect(Struct, frozen=True):
         """Say what would become of it."""
         if not self.change:
             return "unchanged"
-        is_claim = self.lease.api == "dra"
+        is_claim = self.api == "dra"
         keeps, end = ("its pods keep it", "they end") if is_claim else ("its pod keeps it", "it ends")
         nobody = f", and nobody gets {', '.join(map(str, self.blocks))} before {end}" if self.blocks else ""
         return f"{self.change}; {keeps}{nobody}"
 
 
-def prospects(config: Config, assignment: Assignment, leases: Book) -> list[Prospect]:
+def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[Prospect]:
     """Return for each lease what would become of it."""
+    leases = Book(held)
     offers = _offers(config, assignment)
     units = {
         resource.name: units_of(resource, assignment.devices[resource.name]).keys()
@@ -60,7 +67,8 @@ def prospects(config: Config, assignment: Assignment, leases: Book) -> list[Pros
     found = []
     for lease in leases:
         change = _of_unit(lease, config, units) if lease.api == "device-plugin" else _of_claim(lease, offers)
-        found.append(Prospect(lease, change, tuple(blocked.get(lease.owner, ())) if change else ()))
+        blocks = tuple(blocked.get(lease.owner, ())) if change else ()
+        found.append(Prospect(lease.resource, lease.api, lease.unit, lease.holder, change, blocks))
     return found
 
 

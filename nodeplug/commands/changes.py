@@ -1,0 +1,34 @@
+"""What another configuration changes, for people: `nodeplug reload` and `nodeplug check --against`."""
+
+from collections.abc import Iterator
+
+from hostdevices.shown import shown
+from nodeplug.commands.columns import aligned
+from nodeplug.control.changes import Changes
+
+_LONGEST = 60  # characters of a value; json has all
+
+
+def change_lines(found: Changes) -> Iterator[str]:
+    """Yield what it changes, and what becomes of the leases that it changes anything for."""
+    yield from difference_lines(found)
+    if changed := [x for x in found.leases if x.change]:
+        yield from aligned(
+            ("LEASED", "RESOURCE", "HOLDER", "WHAT BECOMES OF IT"),
+            ((x.unit, x.resource, x.holder or "not reported yet", str(x)) for x in changed),
+        )
+    elif found.leases:
+        yield "nothing changes for what is leased"
+
+
+def difference_lines(found: Changes) -> Iterator[str]:
+    """Yield what it changes, field by field."""
+    details = {(x.where, x.field) for x in found.fields}
+    for text in found.differences:
+        if not any(text.startswith(f"{where} (") for where, _ in details):
+            yield text
+    for x in found.fields:
+        before, after = (shown(text, _LONGEST) or "not set" for text in (x.before, x.after))
+        yield f"{x.where}: {x.field}: {before} -> {after}"
+    if found.starts_anew:
+        yield "the daemon starts anew with it, in the same process; pods keep what they have"

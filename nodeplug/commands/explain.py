@@ -1,0 +1,52 @@
+"""`nodeplug explain`: why a device is where it is, or a resource has what it has.
+
+Exit codes: 0 explained, 1 there is neither a device nor a resource of the name, 2 the command line is wrong, 4 no
+daemon answers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from nodeplug.commands.columns import aligned
+from nodeplug.commands.examples import examples
+from nodeplug.commands.leases import lease_lines
+from nodeplug.commands.running_daemon import Output, as_text, ask, output_option, state_option
+from nodeplug.control.explain import Answer, Question
+
+
+@click.command(
+    epilog=examples("nodeplug explain example.com/gpu", "nodeplug explain misc-kvm", "nodeplug explain /dev/kvm")
+)
+@state_option
+@output_option
+@click.argument("name", metavar="DEVICE|RESOURCE")
+def explain(state: Path, output: Output, name: str) -> None:
+    """Say why a device is offered or not, by which line of the configuration, and what is missing.
+
+    DEVICE is an id of `nodeplug discover`, a node or the kernel's name. Of a RESOURCE: whom it means, what it has, who
+    has it, and why devices of the same kind are not among it.
+    """
+    found = ask(state, Question(name), Answer)
+    if output in ("json", "yaml"):
+        click.echo(as_text(found, output), nl=False)
+    else:
+        click.echo("\n".join(_lines(found, is_wide=output == "wide")))
+
+
+def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
+    yield f"{found.name} {found.summary}"
+    yield from (f"missing: {each}" for each in found.missing)
+    if not found.missing:
+        yield "nothing is missing: a pod can get it" if not found.leases else "nothing is missing"
+    if found.rules:
+        rows = ((x.resource, x.place, x.means, x.outcome) for x in found.rules)
+        yield from ("", *aligned(("RESOURCE", "LINE", "MEANS", "THIS DEVICE"), rows))
+    if found.devices:
+        devices = ((x.id, x.api, x.health, str(x.leased), x.reason) for x in found.devices)
+        yield from ("", *aligned(("DEVICE", "API", "HEALTH", "LEASED", "REASON"), devices))
+    if found.near:
+        yield from ("", *aligned(("NOT AMONG IT", "WHY"), ((x.device, x.reason) for x in found.near)))
+    if found.leases:
+        yield from ("", *lease_lines(found.leases, is_wide=is_wide))

@@ -1,0 +1,138 @@
+"""`nodeplug leases`: who has what, why a lease stays, and ending one by hand.
+
+Exit codes: 0 done, 1 there is no such lease or it is not released, 2 the command line is wrong, 4 no daemon answers.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from nodeplug.commands.columns import aligned
+from nodeplug.commands.examples import examples
+from nodeplug.commands.running_daemon import REFUSED, Output, as_text, ask, clock, output_option, state_option
+from nodeplug.control import release as releasing
+from nodeplug.control import witnesses
+from nodeplug.control.leases import Answer, LeaseView, Question
+
+_NOT_REPORTED = "a pod that the kubelet has not reported yet"
+
+
+class _Shown(Struct, frozen=True):
+    leases: tuple[witnesses.Answer, ...]
+
+
+@click.group()
+def leases() -> None:
+    """Show who has which device, and end a lease that nobody gives back."""
+
+
+@leases.command(
+    "list", epilog="\b\nExamples:\n  nodeplug leases list\n  nodeplug leases list --resource example.com/gpu -o wide"
+)
+@state_option
+@output_option
+@click.option("--resource", default="", help="Only what was handed out of this resource.")
+def list_(state: Path, output: Output, resource: str) -> None:
+    """List the leases: resource, unit, and the pod and container, or the claim, that has it."""
+    found = tuple(x for x in ask(state, Question(), Answer).leases if resource in ("", x.resource))
+    if output in ("json", "yaml"):
+        click.echo(as_text(Answer(found), output), nl=False)
+    elif found:
+        click.echo("\n".join(lease_lines(found, is_wide=output == "wide")))
+    else:
+        click.echo("nothing is leased", err=True)
+
+
+@leases.command(epilog="\b\nExamples:\n  nodeplug leases show misc-kvm\n  nodeplug leases show default/train-0")
+@state_option
+@output_option
+@click.argument("name")
+def show(state: Path, output: Output, name: str) -> None:
+    """Show each lease of NAME, and what the witnesses say of it when they are asked now.
+
+    NAME is a unit, a device, or NAMESPACE/NAME of a pod or of a claim. Being looked at ends a lease that is over.
+    """
+    found = tuple(
+        ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer) for x in _meant(state, name)
+    )
+    if output in ("json", "yaml"):
+        click.echo(as_text(_Shown(found), output), nl=False)
+        return
+    for number, each in enumerate(found):
+        click.echo("\n".join((*([""] if number else []), *_details(each))))
+
+
+@leases.command(
+    epilog=examples("nodeplug leases release misc-kvm", "nodeplug leases release misc-kvm --resource example.com/kvm")
+)
+@state_option
+@click.option("--resource", default="", help="The resource, where several have a unit of this name.")
+@click.option(
+    "--force", is_flag=True, help="Although a witness says that it is held. The device can get a second user."
+)
+@click.argument("unit")
+def release(state: Path, resource: str, force: bool, unit: str) -> None:
+    """End the lease of UNIT by hand, of a claim all its leases; the log keeps who had it.
+
+    A lease ends by itself once the kubelet and the kernel say so. This is for one that stays because they cannot: the
+    kubelet never starts again, the API server is gone. It is refused while one of them says that the pod has the device
+    or runs; then delete the pod instead. What a pod that runs still has is leased to it again within 30 s.
+    """
+    meant = [x for x in ask(state, Question(), Answer).leases if x.unit == unit and resource in ("", x.resource)]
+    if not meant:
+        _no_such(unit)
+    if len({(x.resource, x.api) for x in meant}) > 1:
+        names = ", ".join(sorted({x.resource for x in meant}))
+        raise click.UsageError(f"several resources have a lease of {unit}; name one with --resource: {names}")
+    question = releasing.Question(meant[0].resource, meant[0].api, unit, force)
+    for x in ask(state, question, releasing.Answer).leases:
+        click.echo(f"released: {x.resource} {x.unit}, which {x.holder or _NOT_REPORTED} had")
+
+
+def lease_lines(found: Sequence[LeaseView], *, is_wide: bool) -> Iterator[str]:
+    """Yield the table of leases."""
+    header = ("LEASED", "RESOURCE", "API", "NAMESPACE", "POD OR CLAIM", "CONTAINER")
+    more = ("GRANTED", "PHASE", "DEVICES", "POD UIDS") if is_wide else ()
+    yield from aligned((*header, *more), (_row(x, is_wide=is_wide) for x in found))
+
+
+def _row(x: LeaseView, *, is_wide: bool) -> tuple[str, ...]:
+    who = x.pod or x.claim or x.claim_uid or "not reported yet"
+    row = (x.unit, x.resource, x.api, x.namespace, who, x.container)
+    devices = ",".join((*x.devices, *(f"part of {each}" for each in x.shared)))
+    return (*row, clock(x.granted_at), x.phase, devices, ",".join(x.pod_uids)) if is_wide else row
+
+
+def _meant(state: Path, name: str) -> list[LeaseView]:
+    def fits(x: LeaseView) -> bool:
+        names = (x.unit, x.unit.partition(".")[0], *x.devices, *x.pod_uids, x.claim_uid)
+        return name in names or name in (f"{x.namespace}/{x.pod}", f"{x.namespace}/{x.claim}")
+
+    return [x for x in ask(state, Question(), Answer).leases if fits(x)] or _no_such(name)
+
+
+def _no_such(name: str) -> Any:
+    click.echo(f"Error: there is no lease of {name}; nodeplug leases list shows all", err=True)
+    sys.exit(REFUSED)
+
+
+def _details(found: witnesses.Answer) -> Iterator[str]:
+    x = found.lease
+    facts = (
+        ("unit", x.unit),
+        ("resource", f"{x.resource} ({x.api})"),
+        ("holder", x.holder or _NOT_REPORTED),
+        ("pods", " ".join(x.pod_uids) or "not known"),
+        ("devices", " ".join(x.devices)),
+        ("part of", " ".join(x.shared)),
+        ("granted", clock(x.granted_at)),
+        ("phase", "half prepared" if x.phase == "intended" else ""),
+        *((each.witness, each.says + (" (holds it)" if each.holds else "")) for each in found.statements),
+        *(() if found.statements else (("now", "it has ended, or nobody could be asked"),)),
+    )
+    width = max(len(name) for name, _ in facts)
+    yield from (f"{name.ljust(width)}  {text}" for name, text in facts if text)

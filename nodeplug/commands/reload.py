@@ -1,0 +1,71 @@
+"""`nodeplug reload`: have the daemon read its configuration again, and see what that changed.
+
+Exit codes: 0 the file counts, changed or not; 1 it cannot be had here, and nothing has changed; 2 the file is wrong,
+and nothing has changed; 4 no daemon answers.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from nodeplug.commands.changes import change_lines
+from nodeplug.commands.running_daemon import (
+    REFUSED,
+    Output,
+    as_text,
+    ask,
+    clock,
+    not_running,
+    output_option,
+    state_option,
+)
+from nodeplug.control import client
+from nodeplug.control import status as asking
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.reload import Answer, Question
+
+_PATIENCE = 60.0  # seconds for a daemon that starts anew to answer
+_AGAIN = 0.1
+
+
+@click.command(epilog="\b\nExamples:\n  nodeplug check NEW.yaml --against running\n  nodeplug reload")
+@state_option
+@output_option
+def reload(state: Path, output: Output) -> None:
+    """Have the daemon read its configuration's file again; show what that changed, once it counts.
+
+    A file that is wrong changes nothing, and everything that is wrong with it is said. The daemon follows its file by
+    itself, too: this says how that ends, and reads a file behind a link of your own.
+    """
+    found = ask(state, Question(), Answer)
+    if output in ("json", "yaml"):
+        click.echo(as_text(found, output), nl=False)
+    elif not found.changes.differences:
+        click.echo(f"{found.file}: nothing has changed since {clock(found.loaded_at)}")
+    else:
+        click.echo("\n".join((f"{found.file}:", *change_lines(found.changes))))
+    if found.changes.starts_anew:
+        moved = (x.after for x in found.changes.fields if (x.where, x.field) == ("settings", "stateDirectory"))
+        _until_begun(Path(next(map(json.loads, moved), state)), found.file)
+
+
+def _until_begun(state: Path, file: str) -> None:
+    """Wait for the daemon that starts anew, and say if it did not take the configuration."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            now = client.ask(state, asking.Question(), asking.Answer)
+            break
+        except (NotRunning, Refusal) as error:
+            if time.monotonic() >= deadline:
+                not_running(NotRunning(f"the daemon does not answer since it starts anew: {error}"))
+        time.sleep(_AGAIN)
+    if not now.configuration.is_current:
+        for problem in now.configuration.problems:
+            click.echo(problem, err=True)
+        click.echo(f"Error: {file}: the configuration stays as it was", err=True)
+        sys.exit(REFUSED)

@@ -1,0 +1,99 @@
+"""What the commands that ask the running daemon have in common: where it is, how its answer is shown, exit codes.
+
+Exit codes: 0 it has answered, 1 it does not do that or something is wrong, 2 the configuration or the command line is
+wrong, 4 no daemon answers.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+
+import click
+import msgspec
+from msgspec import Struct
+
+from nodeplug.control import client
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+
+Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
+REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
+STATE_DIRECTORY = Path("/var/lib/nodeplug")
+"""The default of settings.stateDirectory."""
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def state_option(command: F) -> F:
+    """Add `--state`."""
+    return click.option(
+        "--state",
+        default=STATE_DIRECTORY,
+        show_default=True,
+        type=click.Path(path_type=Path),
+        help="The daemon's state directory, as settings.stateDirectory says.",
+    )(command)
+
+
+def output_option(command: F) -> F:
+    """Add `-o`."""
+    return click.option(
+        "-o",
+        "--output",
+        default="table",
+        show_default=True,
+        type=click.Choice(["table", "wide", "json", "yaml"]),
+        help="wide has more columns; json and yaml have everything, for scripts.",
+    )(command)
+
+
+def ask(state: Path, question: Struct, kind: type[T]) -> T:
+    """Return the daemon's answer; without one say why and exit."""
+    try:
+        return client.ask(state, question, kind)
+    except NotRunning as error:
+        not_running(error)
+    except Refusal as refusal:
+        refused(refusal)
+
+
+def not_running(error: NotRunning) -> NoReturn:
+    """Say why no daemon answers, and exit."""
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(NOT_RUNNING)
+
+
+def refused(refusal: Refusal) -> NoReturn:
+    """Say what the daemon says, each finding in a line as a compiler does, and exit."""
+    for finding in refusal.findings:
+        click.echo(finding, err=True)
+    click.echo(f"Error: {refusal}", err=True)
+    sys.exit(CONFIGURATION if refusal.findings else REFUSED)
+
+
+def as_text(answer: object, output: Output) -> str:
+    """Return an answer as JSON or YAML, with the line's end."""
+    plain = msgspec.to_builtins(answer)
+    if output == "json":
+        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    import yaml
+
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000)
+
+
+def clock(seconds: float) -> str:
+    """Return a time as people write it, in the time zone of whoever asks; empty for none."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+
+
+def duration(seconds: float) -> str:
+    """Return how long something takes or took, in its two largest units: 3d4h, 5m20s."""
+    parts: list[str] = []
+    rest = int(seconds)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts or unit == "s":
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])

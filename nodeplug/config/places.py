@@ -1,0 +1,35 @@
+"""Where a file says what: the lines of its resources, for whoever asks why something is as it is."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from nodeplug.config import tree
+
+
+class Place(Struct, frozen=True):
+    """The line at which a resource begins, and the one at which it says which devices it means; they count from 1."""
+
+    line: int
+    select_line: int
+
+
+def places(content: bytes) -> Mapping[str, Place]:
+    """Return the place of each resource in a file that can be read; nothing for one that cannot."""
+    try:
+        root, _ = tree.parse(content)
+    except tree.Unreadable:
+        return {}
+    resources = _entries(root).get("resources")
+    items = resources.items if isinstance(resources, tree.Sequence) else ()
+    return {name: place for name, place in map(_place, items) if name}
+
+
+def _place(item: tree.Node) -> tuple[str, Place]:
+    entries = _entries(item)
+    name, select = entries.get("name"), entries.get("select", entries.get("group", item))
+    return name.text if isinstance(name, tree.Scalar) else "", Place(item.line, select.line)
+
+
+def _entries(node: tree.Node | None) -> dict[str, tree.Node]:
+    return {key.text: value for key, value in node.entries} if isinstance(node, tree.Mapping) else {}

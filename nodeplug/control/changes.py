@@ -1,0 +1,62 @@
+"""What another configuration changes: fields with their values, and what becomes of the leases. For two questions."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from checkpoint import Lease
+from hostdevices import Inventory
+from nodeplug.config import Config
+from nodeplug.config_file import changed_fields, differences
+from nodeplug.prospects import Prospect, prospects
+from resources.assignment import assign
+from resources.resource import Resource
+
+
+class FieldChange(Struct, frozen=True):
+    """A setting, or a field of a resource, with what it was and what it becomes, as JSON."""
+
+    where: str  # the resource's name, or `settings`
+    field: str
+    before: str
+    after: str
+
+
+class Changes(Struct, frozen=True, rename="camel"):
+    """What another configuration changes: in words, field by field, and for what is leased.
+
+    `starts_anew`: the daemon begins anew with it, in the same process; pods keep what they have.
+    """
+
+    differences: tuple[str, ...] = ()
+    fields: tuple[FieldChange, ...] = ()
+    starts_anew: bool = False
+    leases: tuple[Prospect, ...] = ()
+
+
+def changes(before: Config, now: Config, inventory: Inventory, leases: Sequence[Lease], starts_anew: bool) -> Changes:
+    """Work out what `now` changes; `inventory` has what it looks at. It may take a second: call it in a thread."""
+    return Changes(
+        tuple(differences(before, now)),
+        tuple(_fields(before, now)),
+        starts_anew,
+        tuple(prospects(now, assign(inventory, now.resources), leases)),
+    )
+
+
+def _fields(before: Config, now: Config) -> Iterator[FieldChange]:
+    yield from _of("settings", before.settings, now.settings)
+    old = {x.name: x for x in before.resources}
+    for resource in now.resources:
+        if resource.name in old:
+            yield from _of(resource.name, old[resource.name], resource)
+
+
+def _of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterator[FieldChange]:
+    for field, (old, new) in changed_fields(before, now).items():
+        yield FieldChange(where, field, _text(old), _text(new))
+
+
+def _text(value: object) -> str:
+    return "" if value is UNSET else msgspec.json.encode(value).decode()

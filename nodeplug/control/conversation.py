@@ -1,0 +1,75 @@
+"""One connection of the control socket: who asks, the question, the answer. Loaded with the first connection."""
+
+import asyncio
+import importlib
+import logging
+import os
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Refusal, Reply
+from nodeplug.control.running import Running
+
+SECONDS_TO_ASK = 5.0
+SECONDS_TO_ANSWER = 60.0
+SECONDS_TO_READ = 10.0
+_CREDENTIALS = struct.Struct("3i")  # unix(7), struct ucred: pid, uid, gid
+_NOT_DECODED = (msgspec.MsgspecError, UnicodeDecodeError)
+log = logging.getLogger("nodeplug")
+
+
+async def converse(running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer what is asked on a connection. Raises OSError and TimeoutError where nobody waits, or reads."""
+    writer.write(msgspec.json.encode(await _reply(running, reader, writer)) + b"\n")
+    async with asyncio.timeout(SECONDS_TO_READ):
+        await writer.drain()
+        writer.write_eof()
+        await reader.read(1)  # the other end closes when it has read all
+
+
+async def _reply(running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reply:
+    if _uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
+        return Reply(error="only root may ask")
+    try:
+        async with asyncio.timeout(SECONDS_TO_ASK):
+            line = await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError:
+        return Reply(error="this is no question: a question is a line of JSON")
+    except asyncio.LimitOverrunError:
+        return Reply(error=f"a question has at most {MOST_BYTES} bytes")
+    except TimeoutError:
+        return Reply(error=f"no question came within {SECONDS_TO_ASK:g} s")
+    try:
+        async with asyncio.timeout(SECONDS_TO_ANSWER):
+            return Reply(await _answer(running, line))
+    except Refusal as refusal:
+        return Reply(error=str(refusal), findings=refusal.findings)
+    except TimeoutError:
+        return Reply(error=f"there was no answer within {SECONDS_TO_ANSWER:g} s; the daemon's log may say why")
+    except Exception as error:  # a defect of ours must not end the daemon
+        log.exception("a question could not be answered")
+        return Reply(error=f"nodeplug failed: {error!r}; the daemon's log says where")
+
+
+async def _answer(running: Running, line: bytes) -> Any:
+    """Return the answer to a question. Raises `Refusal`."""
+    try:
+        name = msgspec.json.decode(line, type=Head).question
+    except _NOT_DECODED as error:
+        raise Refusal(f"this is no question: {error}") from None
+    if name not in QUESTIONS:
+        raise Refusal(f"this daemon knows no question {name!r}; its version may be another one")
+    module = importlib.import_module(f"nodeplug.control.{name}")
+    try:
+        question = msgspec.json.decode(line, type=module.Question)
+    except _NOT_DECODED as error:
+        raise Refusal(f"the question {name} is not as it should be: {error}") from None
+    return await module.answer(running, question)
+
+
+def _uid(connection: socket.socket) -> int:
+    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(uid)

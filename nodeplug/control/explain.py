@@ -1,0 +1,215 @@
+"""`explain`: why a device is with the resource that it is with, or with none; what a resource has, and what is missing.
+
+Rules and reasons are those of the assignment, worked out again for whoever asks; each resource is named with its line
+in the file as the daemon read it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from msgspec import Struct
+
+from hostdevices import Device, Inventory
+from nodeplug.config import Config
+from nodeplug.config.document import suggestion
+from nodeplug.config.places import Place, places
+from nodeplug.control.leases import LeaseView, view
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+from nodeplug.control.status import DeviceView, ResourceView, devices, resources
+from resources.assignment import Assignment, assign
+from resources.resource import Resource
+from resources.selector import Selection, concerns, describe
+
+_MOST_NEAR = 20  # devices that a resource does not have and that are of its kinds
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="explain"):
+    """Why is it as it is with this device (its id, a node, the kernel's name) or resource."""
+
+    name: str
+
+
+class Rule(Struct, frozen=True):
+    """A resource that could have the device: where it stands, whom it means, and what that makes of the device."""
+
+    resource: str
+    place: str  # file:line
+    means: str
+    outcome: str
+    is_owner: bool = False
+
+
+class Near(Struct, frozen=True):
+    """A device that a resource does not have, though it is of a kind that the resource means."""
+
+    device: str
+    reason: str
+
+
+class Answer(Struct, frozen=True):
+    """What there is to say of a device or of a resource; `rules` of the first, `near` of the second.
+
+    `missing` says what keeps a pod from getting it now; nothing does where it is empty.
+    """
+
+    name: str
+    is_device: bool
+    summary: str
+    missing: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    near: tuple[Near, ...]
+    resources: tuple[ResourceView, ...]
+    devices: tuple[DeviceView, ...]
+    leases: tuple[LeaseView, ...]
+
+
+class _Facts(Struct):
+    """What an explanation draws on, at one moment."""
+
+    config: Config
+    inventory: Inventory
+    assignment: Assignment
+    places: Mapping[str, Place]
+    source: str
+
+    def place(self, resource: str) -> str:
+        """Return where a resource says which devices it means; empty where no file does."""
+        place = self.places.get(resource)
+        return f"{self.source}:{place.select_line}" if place else ""
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `explain`. Raises `Refusal` for what is neither a device nor a resource here."""
+    inventory, config = running.inventory(), running.config()
+    if inventory is None:
+        raise Refusal("the devices of this node are not read yet; ask again")
+    content = running.file.content if running.file is not None else b""
+    assignment, found = await asyncio.to_thread(lambda: (assign(inventory, config.resources), places(content)))
+    facts = _Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
+    resource = next((x for x in config.resources if x.name == question.name), None)
+    if resource is not None:
+        return _of_resource(running, facts, resource)
+    device = _find(facts, question.name)
+    if device is not None:
+        return _of_device(running, facts, device)
+    held = _leases(running, lambda x: x.resource == question.name)
+    if held:
+        summary = "is not in the configuration any more; it is served until the pods that have devices of it end"
+        return Answer(question.name, False, summary, (), (), (), (), _devices(running, question.name, None), held)
+    names = [*(x.name for x in config.resources), *inventory.devices]
+    hint = suggestion(question.name, names) or "nodeplug discover shows what is here"
+    raise Refusal(f"{question.name} is neither a device nor a resource here; {hint}")
+
+
+def _find(facts: _Facts, name: str) -> Device | None:
+    """Return the device of this id, as it is offered if it is; or the one with a node or the kernel's name."""
+    offered = {x.id: x for each in facts.assignment.devices.values() for x in each}
+    everything = {**facts.inventory.devices, **offered}
+    if name in everything:
+        return everything[name]
+    by_node = (x for x in everything.values() if any(name in (node.path, node.target) for node in x.devnodes))
+    by_name = (x for x in everything.values() if x.name == name)
+    return next(chain(by_node, by_name), None)
+
+
+def _of_device(running: Running, facts: _Facts, device: Device) -> Answer:
+    owner = facts.assignment.owners.get(device.id, "")
+    whole = next((x for x in facts.assignment.devices.get(owner, ()) if device.id in x.ids), None)
+    states = _devices(running, owner, whole.id if whole else device.id) if owner else ()
+    views = tuple(x for x in resources(running) if x.name == owner)
+    held = _leases(running, lambda x: bool({device.id, whole.id if whole else ""} & {*x.devices, *x.shared}))
+    missing: list[str] = []
+    if owner:
+        summary = f"is offered by {owner} ({facts.place(owner)})"
+        if whole is not None and whole.id != device.id:
+            summary += f", as a part of {whole.id}"
+        missing += [f"{x.api}: {x.health}: {x.reason}" for x in states if x.health != "healthy"]
+        missing += _unregistered(views)
+        missing += _all_leased(facts, owner, states)
+        missing += [] if states else ["it is not on the list yet"]
+    else:
+        rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
+        summary = "is not offered"
+        missing.append(rest.reason if rest else "it has no place of its own")
+    rules = tuple(_rules(facts, device, owner))
+    return Answer(device.id, True, summary, tuple(missing), rules, (), views, states, held)
+
+
+def _rules(facts: _Facts, device: Device, owner: str) -> Iterator[Rule]:
+    """Yield the resources that are about devices of this kind, in the order in which they are asked."""
+    seen = facts.inventory.devices.get(device.id, device)
+    comes_after = False
+    for resource in facts.config.resources:
+        is_owner = resource.name == owner
+        if not is_owner and not concerns(resource.selector, seen.kind):
+            continue
+        reason = resource.selector.why_not(seen)
+        if is_owner:
+            outcome = "means it, and is the first that may have it" if not reason else "has it, with another device"
+        elif reason:
+            outcome = f"does not mean it: {reason}"
+        elif comes_after:
+            outcome = f"means it, and {owner} comes before"
+        else:
+            outcome = "means it, and may not have it"
+        comes_after = comes_after or is_owner
+        yield Rule(resource.name, facts.place(resource.name), _means(resource), outcome, is_owner)
+
+
+def _of_resource(running: Running, facts: _Facts, resource: Resource) -> Answer:
+    states, views = (
+        _devices(running, resource.name, None),
+        tuple(x for x in resources(running) if x.name == resource.name),
+    )
+    missing = list(_unregistered(views))
+    if not facts.assignment.devices[resource.name]:
+        missing.append("no device here is meant by it")
+    elif states and all(x.health != "healthy" for x in states):
+        missing.append("none of its devices is healthy and free")
+    else:
+        missing += _all_leased(facts, resource.name, states)
+    summary = f"means {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
+    near = tuple(_near(facts, resource))
+    held = _leases(running, lambda x: x.resource == resource.name)
+    return Answer(resource.name, False, summary, tuple(missing), (), near, views, states, held)
+
+
+def _near(facts: _Facts, resource: Resource) -> Iterator[Near]:
+    """Yield devices of the kinds that a resource means and does not have: first those that nobody has."""
+    others = [x for x in facts.inventory.devices.values() if facts.assignment.owners.get(x.id) != resource.name]
+    others = [x for x in others if concerns(resource.selector, x.kind)]
+    others.sort(key=lambda x: (x.id in facts.assignment.owners, x.id))
+    refused = {x.device.id: x.reason for x in facts.assignment.rest}
+    for device in others[:_MOST_NEAR]:
+        owner = facts.assignment.owners.get(device.id)
+        reason = resource.selector.why_not(device) or (f"{owner} has it" if owner else refused.get(device.id, ""))
+        yield Near(device.id, reason)
+
+
+def _means(resource: Resource) -> str:
+    selector = resource.selector
+    return describe(selector) if isinstance(selector, Selection) else "devices of another kind"
+
+
+def _unregistered(views: Sequence[ResourceView]) -> Iterator[str]:
+    for x in views:
+        if not x.is_registered:
+            yield f"{x.name} is not registered with the kubelet ({x.api})" + (
+                f": {x.last_error}" if x.last_error else ""
+            )
+
+
+def _all_leased(facts: _Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
+    shares = next(x.shares for x in facts.config.resources if x.name == resource)
+    if states and all(x.leased >= shares for x in states):
+        yield "all of it is leased"
+
+
+def _devices(running: Running, resource: str, device: str | None) -> tuple[DeviceView, ...]:
+    return tuple(x for x in devices(running) if x.resource == resource and device in (None, x.id))
+
+
+def _leases(running: Running, is_meant: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
+    return tuple(x for x in map(view, running.ledger.leases()) if is_meant(x))

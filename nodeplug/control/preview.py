@@ -1,0 +1,50 @@
+"""`preview`: what a configuration would change here, if it were in the daemon's file. Nothing is changed."""
+
+import asyncio
+
+from msgspec import Struct
+
+from hostdevices import Host, HostDevicesError, Inventory, scan
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.config import Config, ConfigError, loads
+from nodeplug.control.changes import Changes, changes
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+
+Answer = Changes
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="preview"):
+    """What `content` would change; `source` is what its findings begin with."""
+
+    content: str
+    source: str = "configuration"
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `preview`. Raises `Refusal` with the findings of a configuration that is wrong."""
+    try:
+        now = await asyncio.to_thread(loads, question.content.encode(), question.source)
+    except ConfigError as error:
+        raise Refusal("the configuration is wrong", tuple(error.lines())) from None
+    return await of_running(running, running.config(), now)
+
+
+async def of_running(running: Running, before: Config, now: Config) -> Changes:
+    """Return what `now` changes here. Raises `Refusal` where the host cannot be read."""
+    inventory, leases = running.inventory(), running.ledger.leases()
+    starts_anew = before != now and running.starts_anew(now)
+    known = None if inventory is None or set(now.path_globs) - set(running.config().path_globs) else inventory
+
+    def work() -> Changes:
+        return changes(before, now, known or _scan(running.host, now), leases, starts_anew)
+
+    try:
+        return await asyncio.to_thread(work)
+    except HostDevicesError as error:
+        raise Refusal(str(error)) from None
+
+
+def _scan(host: Host, config: Config) -> Inventory:
+    """Return the devices that a configuration looks at which names other folders than the one that is in use."""
+    return scan(host, (*READERS, paths_reader(config.path_globs)))

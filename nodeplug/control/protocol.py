@@ -1,0 +1,40 @@
+"""What goes over the control socket: one question and one answer on each connection, each of them a line of JSON.
+
+    {"question": "status"}                               ->  {"answer": {"daemon": ..., "resources": ...}}
+    {"question": "release", "resource": "a/b", ...}      ->  {"error": "... is held: ...", "findings": []}
+
+A question is a module of this folder by its name: `Question` with what can be asked, `Answer`, and `answer`, which is
+called on the daemon's loop. It is imported with the first such question, so that a daemon that nobody asks carries none
+of it. What one side does not know of the other's fields it passes over: command and daemon can be of two versions.
+"""
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+QUESTIONS: Final = ("explain", "leases", "preview", "release", "reload", "status", "witnesses")
+MOST_BYTES: Final = 1 << 20
+"""Of a question; a configuration has half as many at the most."""
+
+
+class Head(Struct, frozen=True):
+    """What every question begins with."""
+
+    question: str
+
+
+class Reply(Struct, frozen=True, omit_defaults=True):
+    """The answer, or why there is none: `findings` has each thing that is wrong with a configuration."""
+
+    answer: Any = None
+    error: str = ""
+    findings: tuple[str, ...] = ()
+
+
+class Refusal(Exception):
+    """The daemon does not do what it is asked for; says why, and what to do."""
+
+    def __init__(self, message: str, findings: tuple[str, ...] = ()) -> None:
+        """Keep what is wrong with a configuration, if that is it."""
+        super().__init__(message)
+        self.findings = findings

@@ -1,0 +1,37 @@
+"""`release`: have the lease of a unit ended by hand, of a claim all of its leases (`checkpoint.Reconciler.release`)."""
+
+from msgspec import Struct
+
+from checkpoint import Api, LedgerUnavailable, ReleaseRefused
+from nodeplug.control.leases import LeaseView, view
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="release"):
+    """End the lease of this unit; with `force` although somebody says that it is held."""
+
+    resource: str
+    api: Api
+    unit: str
+    force: bool = False
+
+
+class Answer(Struct, frozen=True):
+    """What ended."""
+
+    leases: tuple[LeaseView, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `release`. Raises `Refusal`."""
+    lease = running.ledger.get((question.resource, question.api, question.unit))
+    if lease is None:
+        raise Refusal(f"{question.resource} ({question.api}) has no lease of {question.unit}")
+    try:
+        ended = await running.reconciler.release(lease, force=question.force)
+    except (ReleaseRefused, LedgerUnavailable) as error:
+        raise Refusal(str(error)) from None
+    if not ended:
+        raise Refusal(f"{lease}, and somebody works for it or was answered with it just now; try again")
+    return Answer(tuple(map(view, ended)))

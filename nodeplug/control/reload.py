@@ -1,0 +1,38 @@
+"""`reload`: have the daemon read its configuration's file again, and say what that changed."""
+
+from msgspec import Struct, structs
+
+from nodeplug.control.changes import Changes
+from nodeplug.control.preview import of_running
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="reload"):
+    """Read the file again."""
+
+
+class Answer(Struct, frozen=True, rename="camel"):
+    """The file, and what it changed; `loaded_at` is when what counts was read, in seconds since the epoch."""
+
+    file: str
+    loaded_at: float
+    changes: Changes
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `reload`, once the daemon offers what the file says. Raises `Refusal`: then nothing has changed."""
+    del question
+    if running.file is None:
+        raise Refusal("this daemon follows no file")
+    before = running.file.status
+    reading = await running.file.reload()
+    if reading.problems:
+        raise Refusal("the configuration stays as it was", reading.problems)
+    path = str(running.file.path)
+    if reading.before is None:
+        return Answer(path, before.loaded_at, Changes())
+    if not reading.starts_anew:
+        await running.configured()
+    found = await of_running(running, reading.before, running.file.config)
+    return Answer(path, running.file.status.loaded_at, structs.replace(found, starts_anew=reading.starts_anew))

@@ -1,0 +1,39 @@
+"""What a question may see of the daemon, and the little that it may ask of it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from checkpoint import Ledger
+    from checkpoint.reconciler import Reconciler
+    from deviceplugin import DevicePlugins
+    from dra_plugin import DraPlugin
+    from hostdevices import Host, Inventory
+    from nodeplug.config import Config
+    from nodeplug.config_file import ConfigFile
+    from nodeplug.metrics import ScanStatus
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """The daemon's parts. Everything belongs to its loop.
+
+    `file` is None where it follows none, `dra` where it has no DRA side, `inventory` before the host was first read.
+    `starts_anew` says whether it does with a configuration; `configured` returns once it offers what its configuration
+    says. `began` is when it did, by the loop's clock.
+    """
+
+    host: "Host"
+    ledger: "Ledger"
+    reconciler: "Reconciler"
+    plugins: "DevicePlugins"
+    dra: "DraPlugin | None"
+    file: "ConfigFile | None"
+    config: "Callable[[], Config]"
+    inventory: "Callable[[], Inventory | None]"
+    scan: "Callable[[], ScanStatus | None]"
+    not_ready: Callable[[], list[str]]
+    starts_anew: "Callable[[Config], bool]"
+    configured: Callable[[], Awaitable[object]]
+    began: float

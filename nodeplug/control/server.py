@@ -1,0 +1,84 @@
+"""The control socket: it lies in the state directory, and root alone can connect. On the loop, without a thread.
+
+Rules:
+1. Who has the state directory serves there: during an update the older instance, then the newer one. The socket has
+   mode 0600 in a folder of mode 0700, and the kernel says who connects: root, or the user that the daemon runs as.
+2. Everything has a limit: connections, the bytes of a question, the time for it, for its answer, and for reading that.
+3. What cannot be listened at is tried again: it is no reason for others to end.
+4. Answers that are under way when the daemon ends, or starts anew, have a moment to leave.
+5. A daemon that nobody asks carries this file and no more of it: what a connection needs is loaded with the first one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from pathlib import Path
+
+from nodeplug.control.running import Running
+from nodeplug.control.sockets import SOCKET_NAME, bound
+
+MOST_CONNECTIONS = 8
+_MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
+_SECONDS_TO_LEAVE = 3.0  # for answers that are under way at the end
+_AGAIN = 5.0  # seconds until the next try to listen
+log = logging.getLogger("nodeplug")
+
+
+class ControlServer:
+    """Answers questions while `run` runs."""
+
+    def __init__(self, directory: Path, running: Running) -> None:
+        """Prepare to listen in `directory`, which must be ours alone while `run` runs."""
+        self._path = directory / SOCKET_NAME
+        self._running = running
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        listening, identity = await self._bind()
+        # not start_server, which loads TLS to see that the socket has none
+        server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            server.close()
+            with contextlib.suppress(OSError):
+                if _identity(self._path) == identity:
+                    self._path.unlink()
+            if self._open:
+                await asyncio.wait(self._open, timeout=_SECONDS_TO_LEAVE)
+            for connection in self._open:
+                connection.cancel()
+
+    async def _bind(self) -> tuple[socket.socket, tuple[int, int]]:
+        level = logging.ERROR
+        while True:
+            try:
+                return bound(self._path.parent), _identity(self._path)
+            except OSError as error:
+                log.log(level, "cannot answer questions at %s: %s; it is tried again", self._path, error)
+                level = logging.DEBUG
+            await asyncio.sleep(_AGAIN)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        if len(self._open) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._open.add(this)
+        from nodeplug.control.conversation import converse
+
+        try:
+            await converse(self._running, reader, writer)
+        except (OSError, TimeoutError):
+            pass  # nobody waits any more, or reads
+        finally:
+            self._open.discard(this)
+            writer.transport.abort()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    stat = path.lstat()
+    return stat.st_dev, stat.st_ino

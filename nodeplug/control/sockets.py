@@ -1,0 +1,53 @@
+"""The control socket's file: bound and found through its folder, however long the folder's path is.
+
+A socket's path has 107 bytes at the most; through /proc/self/fd the folder needs a few of them.
+"""
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+SOCKET_NAME: Final = "control.sock"
+
+
+def bound(directory: Path) -> socket.socket:
+    """Return a socket that is bound in `directory`, in the place of one of before; nobody listens at it yet.
+
+    Only who runs as we do can connect to it. Raises OSError.
+    """
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX)
+    temporary = f".{SOCKET_NAME}.{os.urandom(4).hex()}.tmp"
+    try:
+        made.bind(_address(folder, temporary))
+        os.chmod(temporary, 0o600, dir_fd=folder)
+        os.rename(temporary, SOCKET_NAME, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        made.close()
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    finally:
+        os.close(folder)
+    return made
+
+
+def connect(directory: Path, seconds: float) -> socket.socket:
+    """Return a connection to the daemon whose state is in `directory`. Raises OSError."""
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(_address(folder, SOCKET_NAME))
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(folder)
+    return connection
+
+
+def _address(folder: int, name: str) -> str:
+    return f"/proc/self/fd/{folder}/{name}"

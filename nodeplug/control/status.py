@@ -1,0 +1,232 @@
+"""`status`: how the daemon and all that it offers stand.
+
+What is wrong is in `problems`, each in a line of words: where there is none, the kubelet has everything.
+"""
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from deviceplugin.units import API, device_of
+from nodeplug.control.leases import LeaseView, view
+from nodeplug.control.running import Running
+from nodeplug.logs import Logged, recent
+from nodeplug.version import VERSION
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="status"):
+    """How everything stands."""
+
+
+class DaemonView(Struct, frozen=True, rename="camel"):
+    """The process; `started_at` in seconds since the epoch, `uptime` in seconds, `scan_seconds` of the last scan."""
+
+    version: str
+    python: str
+    pid: int
+    started_at: float
+    uptime: float
+    state_directory: str
+    kubelet_root: str
+    scan_seconds: float
+    stuck_reads: int
+
+
+class ConfigurationView(Struct, frozen=True, rename="camel"):
+    """What counts: `sha256` is that of the file when it was read and good, `loaded_at` when that was.
+
+    `problems` say what is wrong with the file as it is now, if it is.
+    """
+
+    file: str
+    sha256: str
+    loaded_at: float
+    is_current: bool
+    problems: tuple[str, ...]
+
+
+class ResourceView(Struct, frozen=True, rename="camel"):
+    """A resource with one API: units and leased units of the device plugin API, devices and claims' devices of DRA.
+
+    `is_registered`: the kubelet has the list open, or has accepted the DRA driver.
+    """
+
+    name: str
+    api: Literal["device-plugin", "dra"]
+    units: int
+    healthy: int
+    leased: int
+    is_registered: bool
+    registrations: int
+    last_error: str
+
+
+class DeviceView(Struct, frozen=True):
+    """A device of a resource with one API; the reason says why it is not healthy, or who has it."""
+
+    resource: str
+    api: Literal["device-plugin", "dra"]
+    id: str
+    health: Literal["healthy", "unhealthy", "unavailable"]
+    reason: str
+    leased: int
+
+
+class DraView(Struct, frozen=True, rename="camel"):
+    """The DRA driver."""
+
+    driver: str
+    is_registered: bool
+    devices: int
+    healthy: int
+    claims: int
+    slice_writes: int
+    last_error: str
+
+
+class LedgerView(Struct, frozen=True, rename="camel"):
+    """The leases' database: whether nothing that pods have is missing in it, and files that were set aside."""
+
+    is_complete: bool
+    problem: str
+    commits: int
+    set_aside: tuple[str, ...]
+
+
+class Answer(Struct, frozen=True):
+    """Everything. `recent` are the latest warnings and errors of the log, the oldest first."""
+
+    daemon: DaemonView
+    configuration: ConfigurationView
+    problems: tuple[str, ...]
+    resources: tuple[ResourceView, ...]
+    devices: tuple[DeviceView, ...]
+    leases: tuple[LeaseView, ...]
+    ledger: LedgerView
+    dra: DraView | None
+    recent: tuple[Logged, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `status`."""
+    del question
+    settings = running.config().settings
+    scan = running.scan()
+    uptime = asyncio.get_running_loop().time() - running.began
+    leases = running.ledger.leases()
+    configuration = _configuration(running)
+    ledger = LedgerView(
+        running.ledger.is_complete,
+        "" if running.ledger.is_complete else running.reconciler.problem,
+        running.ledger.commits,
+        tuple(f"{x.path}: {x.reason}" for x in running.ledger.set_aside),
+    )
+    return Answer(
+        daemon=DaemonView(
+            version=VERSION,
+            python=sys.version.partition(" ")[0],
+            pid=os.getpid(),
+            started_at=time.time() - uptime,
+            uptime=uptime,
+            state_directory=settings.state_directory,
+            kubelet_root=settings.kubelet_root,
+            scan_seconds=scan.seconds if scan else 0.0,
+            stuck_reads=scan.stuck_reads if scan else 0,
+        ),
+        configuration=configuration,
+        problems=tuple(_problems(running, configuration, ledger)),
+        resources=resources(running),
+        devices=devices(running),
+        leases=tuple(map(view, leases)),
+        ledger=ledger,
+        dra=_dra(running),
+        recent=recent(),
+    )
+
+
+def _configuration(running: Running) -> ConfigurationView:
+    file = running.file
+    if file is None:
+        return ConfigurationView(running.config().source, "", 0.0, True, ())
+    status = file.status
+    return ConfigurationView(str(file.path), sha256(file.content), status.loaded_at, status.is_good, status.problems)
+
+
+def _problems(running: Running, configuration: ConfigurationView, ledger: LedgerView) -> Iterator[str]:
+    if not configuration.is_current:
+        yield f"{configuration.file} is wrong, and what it said before counts; nodeplug reload says what is wrong"
+    yield from running.not_ready()
+    if not ledger.is_complete:
+        yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
+    scan = running.scan()
+    if scan is not None and scan.stuck_reads:
+        yield f"{scan.stuck_reads} reads of /sys do not come back"
+
+
+def resources(running: Running) -> tuple[ResourceView, ...]:
+    """Return how every resource stands with each of its APIs."""
+    return tuple(_resources(running, _dra(running)))
+
+
+def _resources(running: Running, dra: DraView | None) -> Iterator[ResourceView]:
+    for x in running.plugins.status():
+        yield ResourceView(x.name, API, x.devices, x.healthy, x.leased, x.streaming, x.registrations, x.last_error)
+    if running.dra is None or dra is None:
+        return
+    found: dict[str, list[bool]] = {x.name: [] for x in running.config().resources if x.api != API}
+    for offered, _ in running.dra.devices():
+        found.setdefault(offered.resource.name, []).append(offered.device.health.healthy)
+    for name, healths in found.items():
+        leased = len(running.ledger.of_resource(name, "dra"))
+        yield ResourceView(name, "dra", len(healths), sum(healths), leased, dra.is_registered, 0, dra.last_error)
+
+
+def devices(running: Running) -> tuple[DeviceView, ...]:
+    """Return how every device stands, of each resource and API."""
+    return tuple(_devices(running, Counter((x.api, x.resource, _device_of(x)) for x in running.ledger.leases())))
+
+
+def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iterator[DeviceView]:
+    for name, devices in running.plugins.devices().items():
+        for x in devices:
+            yield DeviceView(name, API, x.id, x.health, x.reason, used.get((API, name, device_of(x.id)), 0))
+    for offered, lease in running.dra.devices() if running.dra is not None else ():
+        name, health = offered.resource.name, offered.device.health
+        leased = used.get(("dra", name, offered.name), 0)
+        if not health.healthy:
+            yield DeviceView(name, "dra", offered.name, "unhealthy", health.reason, leased)
+        elif lease is not None:
+            yield DeviceView(name, "dra", offered.name, "unavailable", str(lease), leased)
+        else:
+            yield DeviceView(name, "dra", offered.name, "healthy", "", leased)
+
+
+def _device_of(lease: Lease) -> str:
+    """Return the device, or DRA's name of it, of which the unit of a lease is a share or an administrator's access."""
+    return device_of(lease.unit) if lease.api == API else lease.unit.partition("@")[0].partition("/")[0]
+
+
+def _dra(running: Running) -> DraView | None:
+    if running.dra is None:
+        return None
+    x = running.dra.status()
+    driver = running.config().settings.driver_name
+    return DraView(driver, x.registered, x.devices, x.healthy, x.claims, x.slice_writes, x.last_error)
+
+
+def sha256(content: bytes) -> str:
+    """Return what sha256sum prints; through Python's own code, for hashlib would load OpenSSL into the daemon."""
+    try:
+        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
+    except ImportError:
+        module = importlib.import_module("hashlib")
+    digest: str = module.sha256(content).hexdigest()
+    return digest

@@ -1,0 +1,33 @@
+"""`witnesses`: one lease, and what each witness says of it when it is asked now."""
+
+from msgspec import Struct
+
+from checkpoint import Api
+from checkpoint.testimony import Statement
+from nodeplug.control.leases import LeaseView, view
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="witnesses"):
+    """Who says what of the lease of this unit."""
+
+    resource: str
+    api: Api
+    unit: str
+
+
+class Answer(Struct, frozen=True):
+    """The lease, and the words of its witnesses; none where it has ended with being looked at."""
+
+    lease: LeaseView
+    statements: tuple[Statement, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `witnesses`. Raises `Refusal` where there is no such lease."""
+    lease = running.ledger.get((question.resource, question.api, question.unit))
+    if lease is None:
+        raise Refusal(f"{question.resource} ({question.api}) has no lease of {question.unit}")
+    said = await running.reconciler.statements(lease)
+    return Answer(view(running.ledger.get(lease.key) or lease), said)

@@ -1,0 +1,97 @@
+"""A daemon on a made-up host, and commands that ask it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hostdevices import Host
+from kubelet.node import Node
+from nodeplug.cli import main
+from nodeplug.config import loads
+from nodeplug.config_file import ConfigFile
+from nodeplug.control.sockets import SOCKET_NAME
+from nodeplug.daemon import Daemon
+from tests.controlplane.scheduler.kit import Json
+from tests.deviceplugin.host import MadeUpHost
+from tests.running import running, until
+
+FUSE: Json = {"name": "example.com/fuse", "select": "fuse", "shares": 2}
+KVM: Json = {"name": "example.com/kvm", "select": "kvm"}
+
+
+class Asked:
+    """A daemon in this process, its file, and what it answers to commands."""
+
+    def __init__(self, folder: Path, kubelet: Path, host: MadeUpHost) -> None:
+        self.state = folder / "state"
+        self.root = host.root
+        self.path = folder / "config.yaml"
+        self.path.symlink_to(folder / "elsewhere.yaml")  # so that it is read when somebody asks for that
+        self._settings = {
+            "kubeletRoot": str(kubelet),
+            "stateDirectory": str(self.state),
+            "cdiDirectory": str(folder / "cdi"),
+            "rescanSeconds": 1,
+        }
+        self._stack = AsyncExitStack()
+
+    def write(self, *resources: Json, **settings: Any) -> None:
+        """Write the file, one resource to a line from the third line on."""
+        lines = ",\n".join(map(json.dumps, resources))
+        self.path.write_text(f'{{"settings": {json.dumps(self._settings | settings)},\n"resources": [\n{lines}]}}')
+
+    async def start(self, *resources: Json) -> None:
+        """Start the daemon, and return once it answers and has read the devices."""
+        self.write(*resources)
+        content = self.path.read_bytes()
+        config = loads(content, str(self.path))
+        offering = asyncio.Event()
+        file = ConfigFile(self.path, config, content)
+        daemon = Daemon(config, Host(self.root), lambda *_: offering.set(), file)
+        await self._stack.enter_async_context(running(daemon.run()))
+        await asyncio.wait_for(offering.wait(), 30)
+        await until((self.state / SOCKET_NAME).exists)
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def run(self, *words: str | Path) -> Result:
+        """Run a command that asks the daemon."""
+        given = [str(word) for word in words]
+        if "--against" not in given:
+            given += ["--state", str(self.state)]
+        return await asyncio.to_thread(CliRunner().invoke, main, given)
+
+    async def json(self, *words: str) -> Any:
+        """Run a command that must succeed; return what it prints as JSON."""
+        result = await self.run(*words, "-o", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+
+@pytest.fixture
+async def asked(
+    tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Asked]:
+    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.01)
+    made = Asked(tmp_path, socket_dir, made_up)
+    yield made
+    await made.stop()
+
+
+def cells(output: str) -> list[list[str]]:
+    """Return the words of each line."""
+    return [line.split() for line in output.splitlines()]
+
+
+@pytest.fixture
+async def node(socket_dir: Path) -> AsyncIterator[Node]:
+    """The kubelet of the daemon's node."""
+    async with Node(socket_dir) as node:
+        yield node

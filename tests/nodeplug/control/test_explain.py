@@ -1,0 +1,66 @@
+"""`nodeplug explain`: which rule, which line, what is missing."""
+
+from kubelet.node import Node
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
+
+ALL = {"name": "example.com/misc", "select": {"kind": "misc", "id": "*-kvm"}}
+GPS = {"name": "example.com/gps", "select": "usb-serial"}
+
+
+async def test_a_device_that_is_offered(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM, ALL)
+    await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+    for name in ("misc-kvm", "/dev/kvm", "kvm"):
+        shown = (await asked.run("explain", name)).stdout
+        assert shown.startswith(f"misc-kvm is offered by example.com/kvm ({asked.path}:4)\nnothing is missing")
+    found = await asked.json("explain", "misc-kvm")
+    assert [(x["resource"], x["place"], x["outcome"], x["is_owner"]) for x in found["rules"]] == [
+        ("example.com/fuse", f"{asked.path}:3", "does not mean it: its name is kvm, not fuse", False),
+        ("example.com/kvm", f"{asked.path}:4", "means it, and is the first that may have it", True),
+        ("example.com/misc", f"{asked.path}:5", "means it, and example.com/kvm comes before", False),
+    ]
+
+
+async def test_a_device_that_is_not_offered(asked: Asked, made_up: MadeUpHost) -> None:
+    made_up.add("tun", minor=9)
+    await asked.start(FUSE, {**KVM, "reset": True})
+    found = await asked.json("explain", "misc-tun")
+    assert (found["summary"], found["resources"], found["devices"]) == ("is not offered", [], [])
+    assert found["missing"] == [
+        "example.com/fuse: its name is tun, not fuse; example.com/kvm: its name is tun, not kvm"
+    ]
+    found = await asked.json("explain", "/dev/kvm")
+    assert found["missing"] == ["example.com/kvm: it is on no PCI bus and cannot be reset"]
+    assert found["rules"][1]["outcome"] == "means it, and may not have it"
+
+
+async def test_what_is_missing(asked: Asked, node: Node) -> None:
+    await asked.start({**FUSE, "shares": 1}, GPS)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    for name in ("misc-fuse", "example.com/fuse"):
+        found = await asked.json("explain", name)
+        assert found["missing"] == ["all of it is leased"]
+        assert [x["unit"] for x in found["leases"]] == ["misc-fuse"]
+    found = await asked.json("explain", "example.com/gps")
+    assert found["summary"] == f"means usb-serial ({asked.path}:4), through device-plugin"
+    assert found["missing"] == ["no device here is meant by it"]
+    await node.stop()
+    missing = (await asked.json("explain", "example.com/gps"))["missing"]
+    assert any(x.startswith("example.com/gps is not registered with the kubelet (device-plugin)") for x in missing)
+
+
+async def test_a_resource_and_what_is_not_among_it(asked: Asked) -> None:
+    await asked.start(FUSE)
+    assert ["misc-kvm", "its", "name", "is", "kvm,", "not", "fuse"] in cells(
+        (await asked.run("explain", "example.com/fuse")).stdout
+    )
+
+
+async def test_what_is_neither(asked: Asked) -> None:
+    await asked.start(FUSE)
+    result = await asked.run("explain", "misc-fusd")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: misc-fusd is neither a device nor a resource here; did you mean misc-fuse?\n"

@@ -1,0 +1,83 @@
+"""`nodeplug leases`: who has what, who says so, and the end of a lease by hand."""
+
+import json
+
+from kubelet.node import Node
+from tests.checkpoint.build import lease, opened
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
+
+POD = "pod/default/a/c"
+
+
+async def keep(asked: Asked) -> None:
+    """Start a daemon without a kubelet in whose ledger a pod and a claim have something."""
+    ledger = await opened(asked.state)
+    await ledger.grant([lease("misc-fuse.0", "example.com/fuse", shares=2, holder=POD, pods="u1")])
+    await ledger.grant([lease("misc-kvm", "example.com/other")])
+    await ledger.close()
+    await asked.start(FUSE, KVM)
+
+
+async def test_who_has_what(asked: Asked) -> None:
+    await keep(asked)
+    rows = cells((await asked.run("leases", "list")).stdout)
+    assert rows[1] == ["misc-fuse.0", "example.com/fuse", "device-plugin", "default", "a", "c"]
+    assert rows[2][-3:] == ["reported", "yet", "-"]
+    found = (await asked.json("leases", "list", "--resource", "example.com/fuse"))["leases"]
+    assert [(x["holder"], x["pod"], x["podUids"], x["devices"]) for x in found] == [(POD, "a", ["u1"], ["misc-fuse"])]
+    result = await asked.run("leases", "list", "--resource", "example.com/kvm")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "nothing is leased\n")
+    found = json.loads((await asked.run("status", "-o", "json")).stdout)["leases"]
+    assert [x["unit"] for x in found] == ["misc-fuse.0", "misc-kvm"]
+
+
+async def test_who_says_so(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    for name in ("misc-fuse", "misc-fuse.0"):
+        shown = (await asked.run("leases", "show", name)).stdout
+        assert "pod-resources   names it for pod/default/a/c (holds it)" in shown
+    said = (await asked.json("leases", "show", "misc-fuse"))["leases"][0]["statements"]
+    assert [(x["witness"], x["holds"]) for x in said[:2]] == [("pod-resources", True), ("kubelet's file", True)]
+    result = await asked.run("leases", "show", "misc-kvm")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: there is no lease of misc-kvm; nodeplug leases list shows all\n"
+
+
+async def test_silent_witnesses(asked: Asked) -> None:
+    await keep(asked)
+    shown = (await asked.run("leases", "show", "default/a")).stdout
+    assert "pod-resources   does not answer" in shown
+    assert "holds it" not in shown
+    result = await asked.run("leases", "release", "misc-fuse.0")
+    assert result.exit_code == 1  # the daemon has just begun: it may not know of an answer that left before
+    assert "less than 5 s ago" in result.stderr
+
+
+async def test_what_a_pod_has_is_released_by_force_alone(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    result = await asked.run("leases", "release", "misc-fuse.0")
+    assert result.exit_code == 1
+    assert "it is held: pod-resources: names it for pod/default/a/c" in result.stderr
+    assert result.stderr.endswith("; delete the pod instead\n")
+    result = await asked.run("leases", "release", "misc-fuse.0", "--force")
+    assert result.stdout.startswith("released: example.com/fuse misc-fuse.0, which ")
+    assert "there is no lease" in (await asked.run("leases", "release", "misc-fuse.0")).stderr
+
+
+async def test_a_unit_of_two_resources_has_to_be_named(asked: Asked) -> None:
+    ledger = await opened(asked.state)
+    for resource in ("example.com/a", "example.com/b"):
+        await ledger.grant([lease("misc-x.0", resource, exclusive=resource)])
+    await ledger.close()
+    await asked.start(FUSE)
+    result = await asked.run("leases", "release", "misc-x.0")
+    assert result.exit_code == 2
+    assert "name one with --resource: example.com/a, example.com/b" in result.stderr
+    result = await asked.run("leases", "release", "misc-x.0", "--resource", "example.com/b", "--force")
+    assert result.stdout.startswith("released: example.com/b misc-x.0, which ")
+    assert [x["resource"] for x in (await asked.json("leases", "list"))["leases"]] == ["example.com/a"]

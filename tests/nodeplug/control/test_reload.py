@@ -1,0 +1,92 @@
+"""`nodeplug reload`, and `nodeplug check --against`: what another configuration changes, before and after it counts."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from kubelet.node import Node
+from nodeplug.cli import main
+from tests.nodeplug.conftest import StartDaemon, pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+
+
+async def begin(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+
+
+async def test_what_changed_is_shown_once_it_counts(asked: Asked, node: Node) -> None:
+    await begin(asked, node)
+    asked.write({**FUSE, "shares": 3}, KVM)
+    result = await asked.run("reload")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{asked.path}:\nexample.com/kvm is new\nexample.com/fuse: shares: 2 -> 3\n"
+    found = json.loads((await asked.run("status", "-o", "json")).stdout)
+    assert [(x["name"], x["units"]) for x in found["resources"]] == [("example.com/fuse", 3), ("example.com/kvm", 1)]
+    assert (await asked.run("reload")).stdout.startswith(f"{asked.path}: nothing has changed since 20")
+
+
+async def test_a_wrong_file_changes_nothing_and_all_faults_are_said(asked: Asked, node: Node) -> None:
+    await begin(asked, node)
+    asked.path.write_text(
+        '{"resources": [{"name": "example.com/fuse", "selct": "fuse"}, {"name": "x", "select": "kvm"}]}'
+    )
+    result = await asked.run("reload")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert f"{asked.path}:1:45: unknown key selct; did you mean select?" in result.stderr
+    assert f"{asked.path}:1:72: " in result.stderr  # of the name x
+    assert result.stderr.endswith("Error: the configuration stays as it was\n")
+    assert node.allocatable()["example.com/fuse"] == 2
+
+
+async def test_what_it_means_for_pods(asked: Asked, node: Node) -> None:
+    await begin(asked, node)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    asked.write({"name": "example.com/renamed", "select": "fuse"})
+    before = await asked.run("check", asked.path, "--against", asked.state, "--root", asked.root)
+    assert before.exit_code == 0, before.output
+    words = "example.com/fuse is not offered any more; its pod keeps it, and nobody gets misc-fuse of"
+    assert words in before.stdout
+    assert before.stdout.endswith("\nexample.com/renamed is new\nexample.com/fuse is not offered any more\n")
+    assert words in (await asked.run("reload")).stdout
+
+
+async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> None:
+    await begin(asked, node)
+    new = asked.path.with_name("new.yaml")
+    new.write_text(json.dumps({"resources": [FUSE], "settings": {"stateDirectory": "/elsewhere"}}))
+    command = ("check", new, "--root", asked.root, "-o", "json", "--against")
+    result = await asked.run(*command, asked.state)
+    assert result.exit_code == 0, result.output
+    changes = json.loads(result.stdout)["changes"]
+    assert changes["startsAnew"] is True
+    assert {"where": "settings", "field": "stateDirectory", "before": f'"{asked.state}"', "after": '"/elsewhere"'} in (
+        changes["fields"]
+    )
+    assert (await asked.run(*command, asked.state.parent)).exit_code == 4
+    assert "nothing has changed" in (await asked.run("reload")).stdout
+
+
+async def test_a_daemon_that_starts_anew_is_waited_for(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path, node: Node
+) -> None:
+    await start()
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    path, state = tmp_path / "config0.yaml", tmp_path / "state"
+    content = json.loads(path.read_text())
+
+    async def reload(*resources: object, **settings: object) -> Result:
+        path.write_text(json.dumps({"settings": {**content["settings"], **settings}, "resources": resources}))
+        return await asyncio.to_thread(CliRunner().invoke, main, ["reload", "--state", str(state)])
+
+    result = await reload(FUSE, KVM, rescanSeconds=30)
+    assert result.exit_code == 0, result.output
+    assert "settings: rescanSeconds: 60 -> 30\nthe daemon starts anew with it" in result.stdout
+    await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
+    result = await reload(FUSE, {**KVM, "api": "dra"}, rescanSeconds=30)
+    assert result.exit_code == 1
+    assert "example.com/kvm: DRA needs the API server" in result.stderr
+    assert result.stderr.endswith(f"Error: {path}: the configuration stays as it was\n")

@@ -1,0 +1,163 @@
+"""The control socket: who may ask, and what it does with those who do not behave."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nodeplug.control.protocol import MOST_BYTES
+from nodeplug.control.server import MOST_CONNECTIONS
+from nodeplug.control.sockets import SOCKET_NAME, connect
+from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.running import until
+
+
+@pytest.fixture
+async def state(asked: Asked) -> Path:
+    await asked.start(FUSE)
+    return asked.state
+
+
+async def sent(state: Path, data: bytes) -> Any:
+    """Send bytes and return the reply; None where the connection just ends."""
+
+    def send() -> bytes:
+        with connect(state, 30) as connection:
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(data)
+            with contextlib.suppress(ConnectionError):
+                connection.shutdown(socket.SHUT_WR)
+                while piece := connection.recv(65536):
+                    received += piece
+            return received
+
+    received = await asyncio.to_thread(send)
+    return msgspec.json.decode(received) if received else None
+
+
+def test_only_root_can_open_it(state: Path) -> None:
+    found = os.lstat(state / SOCKET_NAME)
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+async def test_somebody_else_is_refused_even_where_the_files_would_let_him_in(state: Path) -> None:
+    for folder in (state, *state.parents[:3]):
+        folder.chmod(0o755)
+    (state / SOCKET_NAME).chmod(0o666)
+    code = """
+import os, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+os.chdir(sys.argv[1])
+os.setuid(65534)
+connection.connect("control.sock")
+connection.sendall(b'{"question": "status"}\\n')
+print(connection.makefile().read())
+"""
+    asking = (sys.executable, "-c", code, str(state))
+    done = await asyncio.to_thread(subprocess.run, asking, capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == '{"error":"only root may ask"}', done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "a question is a line of JSON"),
+        (b'{"question": "status"}', "a question is a line of JSON"),
+        (b"nonsense\n", "this is no question"),
+        (b"[]\n", "this is no question"),
+        (b'{"question": "../daemon"}\n', "knows no question '../daemon'"),
+        (b'{"question": "server"}\n', "knows no question 'server'"),
+        (b'{"question": "release", "unit": 3}\n', "the question release is not as it should be"),
+        (b'{"question": "explain", "name": "\xff"}\n', "is not as it should be"),
+    ],
+)
+async def test_what_is_no_question_is_said(state: Path, data: bytes, words: str) -> None:
+    assert words in (await sent(state, data))["error"]
+    assert "answer" in await sent(state, b'{"question": "leases", "of a later version": 1}\n')
+
+
+async def test_questions_have_a_limit(state: Path) -> None:
+    reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MOST_BYTES) + b'"}\n')
+    assert reply is None or "a question has at most" in reply["error"]  # what comes too late may take it away
+    assert "answer" in await sent(state, b'{"question": "leases"}\n')
+
+
+async def test_who_does_not_ask_is_given_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 0.1)
+
+    def wait() -> bytes:
+        with connect(state, 30) as connection:
+            connection.sendall(b'{"question":')
+            return connection.recv(1000)
+
+    assert b"no question came" in await asyncio.to_thread(wait)
+
+
+async def test_there_is_room_again_when_those_who_hold_it_go(state: Path) -> None:
+    idle = [await asyncio.to_thread(connect, state, 30) for _ in range(3 * MOST_CONNECTIONS)]
+    try:
+        idle[-1].setblocking(False)
+        over = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(idle[-1], 1), 30)
+        assert over == b""
+    finally:
+        for connection in idle:
+            connection.close()
+    async with asyncio.timeout(30):
+        while not await sent(state, b'{"question": "leases"}\n'):
+            pass
+
+
+async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced(asked: Asked) -> None:
+    asked.state.mkdir()
+    left = asked.state / SOCKET_NAME
+    with socket.socket(socket.AF_UNIX) as dead:
+        os.chdir(asked.state)
+        dead.bind(SOCKET_NAME)
+    result = await asked.run("status")
+    assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nobody listens at {left}")
+    await asked.start(FUSE)
+    async with asyncio.timeout(30):
+        while (await asked.run("leases", "list")).exit_code:
+            pass
+    await asked.stop()
+    assert sorted(x.name for x in asked.state.iterdir() if "sock" in x.name) == []
+    result = await asked.run("status")
+    assert result.exit_code == 4
+    assert f"there is no {left}: no daemon runs" in result.stderr
+
+
+async def test_where_it_cannot_listen_the_daemon_works_all_the_same(
+    asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeplug.control.server._AGAIN", 0.05)
+    (asked.state / SOCKET_NAME).mkdir(parents=True)
+    await asked.start(FUSE)
+    await until(lambda: "cannot answer questions" in caplog.text)
+    (asked.state / SOCKET_NAME).rmdir()
+    async with asyncio.timeout(30):
+        while (await asked.run("leases", "list")).exit_code:
+            pass
+
+
+async def test_a_defect_ends_the_question_alone(
+    state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr("nodeplug.control.leases.answer", fail)
+        assert "nodeplug failed" in (await sent(state, b'{"question": "leases"}\n'))["error"]
+    assert "a question could not be answered" in caplog.text
+    assert "answer" in await sent(state, b'{"question": "leases"}\n')

@@ -1,0 +1,118 @@
+"""`nodeplug status`, from a daemon that serves a kubelet, or waits for one."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import yaml
+from click.testing import CliRunner
+
+from kubelet.node import Node
+from nodeplug.cli import main
+from tests.controlplane.scheduler.kit import claim, request
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.cluster import using
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
+from tests.nodeplug.machine import Machine
+
+
+async def test_a_node_with_a_pod(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    found = await asked.json("status")
+    assert found["problems"] == []
+    assert [(x["name"], x["units"], x["healthy"], x["leased"], x["isRegistered"]) for x in found["resources"]] == [
+        ("example.com/fuse", 2, 2, 1, True),
+        ("example.com/kvm", 1, 1, 0, True),
+    ]
+    assert [(x["id"], x["health"], x["leased"]) for x in found["devices"]] == [
+        ("misc-fuse", "healthy", 1),
+        ("misc-kvm", "healthy", 0),
+    ]
+    assert [(x["unit"], x["resource"], x["devices"]) for x in found["leases"]] == [
+        ("misc-fuse.0", "example.com/fuse", ["misc-fuse"])
+    ]
+    assert found["configuration"]["sha256"] == hashlib.sha256(asked.path.read_bytes()).hexdigest()
+    assert found["configuration"]["isCurrent"]
+    assert found["daemon"]["stateDirectory"] == str(asked.state)
+    same = yaml.safe_load((await asked.run("status", "-o", "yaml")).stdout)
+    assert same["resources"] == found["resources"]
+
+
+async def test_tables(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    result = await asked.run("status")
+    assert result.exit_code == 0, result.output
+    rows = cells(result.stdout)
+    assert rows[0][:2] == ["nodeplug", "0.1.0"]
+    assert ["example.com/fuse", "device-plugin", "2", "2", "1", "registered", "-"] in rows
+    assert not any("misc-kvm" in row for row in rows)
+    assert ["misc-kvm", "example.com/kvm", "device-plugin", "healthy", "0", "-"] in cells(
+        (await asked.run("status", "-o", "wide")).stdout
+    )
+
+
+async def test_what_is_wrong_has_a_line_and_an_exit_code(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
+    await asked.start(FUSE, KVM)
+    await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+    made_up.remove_node("kvm")
+    await node.until(lambda: node.allocatable().get("example.com/kvm") == 0, 30)
+    await node.stop()
+    asked.path.write_text("resources: 3")
+    assert (await asked.run("reload")).exit_code == 2
+    result = await asked.run("status")
+    assert result.exit_code == 1
+    wrong = [line for line in result.stdout.splitlines() if line.startswith("wrong: ")]
+    assert (
+        wrong[0] == f"wrong: {asked.path} is wrong, and what it said before counts; nodeplug reload says what is wrong"
+    )
+    assert any("resource example.com/fuse is not registered with the kubelet" in line for line in wrong)
+    assert any(f"{asked.path}:1:12: this must be a list" in line for line in wrong)
+    found = json.loads((await asked.run("status", "-o", "json")).stdout)
+    assert [x["health"] for x in found["devices"] if x["id"] == "misc-kvm"] in (["unhealthy"], [])
+
+
+async def test_without_a_daemon_it_says_what_to_do(asked: Asked) -> None:
+    result = await asked.run("status")
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"Error: there is no {asked.state}/control.sock: no daemon runs")
+    assert "systemctl start nodeplug" in result.stderr
+
+
+async def test_a_claim(machine: Machine) -> None:
+    stand = machine.stand
+    await machine.classes()
+    await machine.start()
+    await machine.until_published()
+    wanted = request(deviceClassName="fuse.example.com")
+    await stand.create(claim("c", wanted), using("p", ["mine"], claims={"mine": "c"}))
+    await stand.until_phase("p", "Running")
+
+    async def ask(*words: str) -> Any:
+        given = [*words, "--state", str(machine.state), "-o", "json"]
+        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+
+    found = await ask("status")
+    assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
+    assert [(x["name"], x["api"], x["units"], x["leased"]) for x in found["resources"]] == [
+        ("example.com/fuse", "device-plugin", 1, 0),
+        ("example.com/fuse", "dra", 1, 1),
+        ("example.com/kvm", "dra", 1, 0),
+    ]
+    assert [(x["api"], x["health"], x["leased"]) for x in found["devices"] if x["id"] == "misc-fuse"] == [
+        ("device-plugin", "unavailable", 0),
+        ("dra", "healthy", 1),
+    ]
+    (leased,) = found["leases"]
+    assert (leased["claim"], leased["namespace"], leased["devices"]) == ("c", "default", ["misc-fuse"])
+    (shown,) = (await ask("leases", "show", "default/c"))["leases"]
+    assert {"witness": "API server", "says": "wants it prepared", "holds": True} in shown["statements"]
+    assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
