@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,18 +22,22 @@ _NOT_DECODED = (msgspec.MsgspecError, UnicodeDecodeError)
 log = logging.getLogger("nodeplug")
 
 
-async def converse(running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer what is asked on a connection. Raises OSError and TimeoutError where nobody waits, or reads."""
-    writer.write(msgspec.json.encode(await _reply(running, reader, writer)) + b"\n")
+async def converse(
+    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Callable[[], object]
+) -> None:
+    """Answer what is asked on a connection; `asked` is called when the question is there.
+
+    Raises OSError and TimeoutError where nobody waits, or reads.
+    """
+    writer.write(msgspec.json.encode(await _reply(running, reader, writer, asked)) + b"\n")
+    writer.close()
     async with asyncio.timeout(SECONDS_TO_READ):
-        await writer.drain()
-        writer.write_eof()
-        await reader.read(1)  # the other end closes when it has read all
+        await writer.wait_closed()
 
 
-async def _reply(running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reply:
-    if _uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
-        return Reply(error="only root may ask")
+async def _reply(
+    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Callable[[], object]
+) -> Reply:
     try:
         async with asyncio.timeout(SECONDS_TO_ASK):
             line = await reader.readuntil(b"\n")
@@ -42,6 +47,9 @@ async def _reply(running: Running, reader: asyncio.StreamReader, writer: asyncio
         return Reply(error=f"a question has at most {MOST_BYTES} bytes")
     except TimeoutError:
         return Reply(error=f"no question came within {SECONDS_TO_ASK:g} s")
+    if _uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
+        return Reply(error="only root may ask")
+    asked()
     try:
         async with asyncio.timeout(SECONDS_TO_ANSWER):
             return Reply(await _answer(running, line))

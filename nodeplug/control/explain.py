@@ -31,7 +31,7 @@ class Question(Struct, frozen=True, tag_field="question", tag="explain"):
     name: str
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, rename="camel"):
     """A resource that could have the device: where it stands, whom it means, and what that makes of the device."""
 
     resource: str
@@ -48,7 +48,7 @@ class Near(Struct, frozen=True):
     reason: str
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, rename="camel"):
     """What there is to say of a device or of a resource; `rules` of the first, `near` of the second.
 
     `missing` says what keeps a pod from getting it now; nothing does where it is empty.

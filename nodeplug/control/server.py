@@ -12,11 +12,10 @@ Rules:
 import asyncio
 import contextlib
 import logging
-import socket
 from pathlib import Path
 
 from nodeplug.control.running import Running
-from nodeplug.control.sockets import SOCKET_NAME, bound
+from nodeplug.control.sockets import SOCKET_NAME, bound, opened
 
 MOST_CONNECTIONS = 8
 _MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
@@ -33,12 +32,11 @@ class ControlServer:
         self._path = directory / SOCKET_NAME
         self._running = running
         self._open: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()  # those that have asked
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        listening, identity = await self._bind()
-        # not start_server, which loads TLS to see that the socket has none
-        server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
+        server, identity = await self._listen()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -46,16 +44,24 @@ class ControlServer:
             with contextlib.suppress(OSError):
                 if _identity(self._path) == identity:
                     self._path.unlink()
+            for idle in self._open - self._answering:
+                idle.cancel()
+            if self._answering:
+                await asyncio.wait(self._answering, timeout=_SECONDS_TO_LEAVE)
+            for late in self._answering:
+                late.cancel()
             if self._open:
-                await asyncio.wait(self._open, timeout=_SECONDS_TO_LEAVE)
-            for connection in self._open:
-                connection.cancel()
+                await asyncio.wait(self._open)
 
-    async def _bind(self) -> tuple[socket.socket, tuple[int, int]]:
+    async def _listen(self) -> tuple[asyncio.Server, tuple[int, int]]:
         level = logging.ERROR
         while True:
             try:
-                return bound(self._path.parent), _identity(self._path)
+                with opened(self._path.parent) as folder:  # asyncio looks once more where the socket was bound
+                    listening = bound(folder)
+                    # not start_server, which loads TLS to see that the socket has none
+                    server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
+                    return server, _identity(self._path)
             except OSError as error:
                 log.log(level, "cannot answer questions at %s: %s; it is tried again", self._path, error)
                 level = logging.DEBUG
@@ -71,11 +77,12 @@ class ControlServer:
         from nodeplug.control.conversation import converse
 
         try:
-            await converse(self._running, reader, writer)
+            await converse(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
             pass  # nobody waits any more, or reads
         finally:
             self._open.discard(this)
+            self._answering.discard(this)
             writer.transport.abort()
 
 

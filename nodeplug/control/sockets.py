@@ -6,18 +6,28 @@ A socket's path has 107 bytes at the most; through /proc/self/fd the folder need
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "control.sock"
 
 
-def bound(directory: Path) -> socket.socket:
-    """Return a socket that is bound in `directory`, in the place of one of before; nobody listens at it yet.
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[int]:
+    """Have a folder open meanwhile. Raises OSError."""
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def bound(folder: int) -> socket.socket:
+    """Return a socket that is bound in an open folder, in the place of one of before; nobody listens at it yet.
 
     Only who runs as we do can connect to it. Raises OSError.
     """
-    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     made = socket.socket(socket.AF_UNIX)
     temporary = f".{SOCKET_NAME}.{os.urandom(4).hex()}.tmp"
     try:
@@ -29,23 +39,19 @@ def bound(directory: Path) -> socket.socket:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    finally:
-        os.close(folder)
     return made
 
 
 def connect(directory: Path, seconds: float) -> socket.socket:
     """Return a connection to the daemon whose state is in `directory`. Raises OSError."""
-    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(seconds)
-        connection.connect(_address(folder, SOCKET_NAME))
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        os.close(folder)
+    with opened(directory) as folder:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(seconds)
+            connection.connect(_address(folder, SOCKET_NAME))
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 

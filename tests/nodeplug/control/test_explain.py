@@ -16,7 +16,7 @@ async def test_a_device_that_is_offered(asked: Asked, node: Node) -> None:
         shown = (await asked.run("explain", name)).stdout
         assert shown.startswith(f"misc-kvm is offered by example.com/kvm ({asked.path}:4)\nnothing is missing")
     found = await asked.json("explain", "misc-kvm")
-    assert [(x["resource"], x["place"], x["outcome"], x["is_owner"]) for x in found["rules"]] == [
+    assert [(x["resource"], x["place"], x["outcome"], x["isOwner"]) for x in found["rules"]] == [
         ("example.com/fuse", f"{asked.path}:3", "does not mean it: its name is kvm, not fuse", False),
         ("example.com/kvm", f"{asked.path}:4", "means it, and is the first that may have it", True),
         ("example.com/misc", f"{asked.path}:5", "means it, and example.com/kvm comes before", False),

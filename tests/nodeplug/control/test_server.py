@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ async def sent(state: Path, data: bytes) -> Any:
 
     received = await asyncio.to_thread(send)
     return msgspec.json.decode(received) if received else None
+
+
+def connections() -> list[asyncio.Task[Any]]:
+    """Return what serves a connection at this moment."""
+    return [x for x in asyncio.all_tasks() if "ControlServer._serve" in repr(x)]
 
 
 def test_only_root_can_open_it(state: Path) -> None:
@@ -102,6 +108,37 @@ async def test_who_does_not_ask_is_given_up(state: Path, monkeypatch: pytest.Mon
             return connection.recv(1000)
 
     assert b"no question came" in await asyncio.to_thread(wait)
+
+
+async def test_readers_that_do_not_read_are_given_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_READ", 0.1)
+    monkeypatch.setattr("nodeplug.control.leases.Answer", lambda _: "a" * 10_000_000)
+
+    def read_late() -> bytes:
+        with connect(state, 30) as connection:
+            connection.sendall(b'{"question": "leases"}\n')
+            received = connection.recv(1)
+            late.wait(30)
+            with contextlib.suppress(ConnectionError):
+                while piece := connection.recv(1 << 20):
+                    received += piece
+            return received
+
+    late = threading.Event()
+    reading = asyncio.create_task(asyncio.to_thread(read_late))
+    await until(connections)
+    await until(lambda: not connections())
+    late.set()
+    assert 0 < len(await reading) < 10_000_000
+
+
+async def test_who_asks_nothing_does_not_hold_up_the_end(asked: Asked) -> None:
+    await asked.start(FUSE)
+    idle = await asyncio.to_thread(connect, asked.state, 30)
+    with idle:
+        await until(connections)
+        async with asyncio.timeout(2.5):  # less than an answer that is under way has
+            await asked.stop()
 
 
 async def test_there_is_room_again_when_those_who_hold_it_go(state: Path) -> None:
