@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
 from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
+from nodeplug.commands.examples import examples
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
@@ -25,7 +26,13 @@ Output: TypeAlias = Literal["table", "yaml", "json"]
 BAD_INPUT = 2
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "nodeplug allocate claims.yaml nodes/",
+        "nodeplug allocate --kubeconfig ~/.kube/config --claim default/gpus",
+        "nodeplug allocate cluster/ --what-if +node/worker-9~worker-1",
+    )
+)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Read what this server has; FILES come on top.")
 @click.option("--claim", "claims", multiple=True, metavar="[NS/]NAME", help="Allocate this claim; repeatable.")

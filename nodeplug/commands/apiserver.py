@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from nodeplug.commands.examples import examples
+
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(epilog=examples("nodeplug apiserver --kubeconfig kubeconfig --load manifests/"))
 @click.option("--data", type=_FILE, help="Keep the objects in this file; without it they are gone with the server.")
 @click.option("--kubeconfig", type=_FILE, help="Write a kubeconfig with the server's address and token here.")
 @click.option(

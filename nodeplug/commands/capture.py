@@ -8,9 +8,10 @@ import click
 from hostdevices import Host, HostDevicesError
 from hostdevices.capture import capture as entries_of
 from hostdevices.recording import save
+from nodeplug.commands.examples import examples
 
 
-@click.command()
+@click.command(epilog=examples("nodeplug capture --mask node.gz"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--mask", is_flag=True, help="Replace serial numbers, MAC addresses and UUIDs, consistently.")
 @click.option(

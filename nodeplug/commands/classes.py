@@ -10,6 +10,7 @@ import click
 import yaml
 
 from dra_plugin.publishing.device_class import device_class
+from nodeplug.commands.examples import examples
 from nodeplug.config import ConfigError, load
 from resourceapi.objects import v1, write_object
 
@@ -18,7 +19,7 @@ _VERSIONS = ("v1", "v1beta2", "v1beta1")
 _WIDTH = 1000  # of a line: expressions stay in one piece
 
 
-@click.command()
+@click.command(epilog=examples("nodeplug classes config.yaml | kubectl apply -f -"))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--api-version",

@@ -29,6 +29,7 @@ from kubelet.node import Node
 from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from nodeplug import config, logs
 from nodeplug.commands.demo_claim import ms, show_claim, step
+from nodeplug.commands.examples import examples
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, brought_along
 from nodeplug.daemon import Daemon
@@ -40,7 +41,7 @@ _CLAIMED = ("nodeplug.dev/fuse", "nodeplug.dev/kvm")  # through DRA
 _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices that most machines have
 
 
-@click.command()
+@click.command(epilog=examples("nodeplug demo --watch"))
 @click.option("--watch", is_flag=True, help="Stay, and print every hotplug, health change and allocation.")
 @click.option("--root", default="/", type=click.Path(path_type=Path), help="Another tree, or a capture file.")
 def demo(watch: bool, root: Path) -> None:

@@ -10,11 +10,16 @@ import click
 
 from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
 from hostdevices.readers import READERS
+from nodeplug.commands.examples import examples
 
 Output: TypeAlias = Literal["table", "json", "yaml"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "nodeplug discover", "nodeplug discover --kind nic --kind gpu -o json", "nodeplug discover --id misc-kvm"
+    )
+)
 @click.option(
     "--root",
     default="/",

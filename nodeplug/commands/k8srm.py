@@ -13,6 +13,7 @@ from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.gen import SHAPES, generate
 from controlplane.k8srm.report import as_yaml, reasons, report
 from controlplane.k8srm.types import write
+from nodeplug.commands.examples import examples
 
 Output: TypeAlias = Literal["list", "manifests"]
 
@@ -25,7 +26,7 @@ def k8srm() -> None:
     """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
 
 
-@k8srm.command()
+@k8srm.command(epilog=examples("nodeplug k8srm schedule --kubeconfig kubeconfig default/train"))
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @click.option(
     "--kubeconfig",
@@ -61,7 +62,7 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
         sys.exit(1)
 
 
-@k8srm.command()
+@k8srm.command(epilog=examples("nodeplug k8srm apiserver"))
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="On loopback; 0: any.")
 @click.option(
     "--kubeconfig",
@@ -92,7 +93,7 @@ def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, 
         raise click.ClickException(str(error)) from error
 
 
-@k8srm.command()
+@k8srm.command(epilog=examples("nodeplug k8srm gen shape-one -n 3"))
 @click.argument("shape", type=click.Choice(list(SHAPES)))
 @click.option("-n", "nodes", default=2, show_default=True, type=click.IntRange(0, 10_000), help="How many nodes.")
 @click.option(
@@ -112,7 +113,7 @@ def gen(shape: str, nodes: int, output: Output) -> None:
         click.echo(yaml.safe_dump_all(pools, sort_keys=True), nl=False)
 
 
-@k8srm.command("definitions")
+@k8srm.command("definitions", epilog=examples("nodeplug k8srm definitions | kubectl apply -f -"))
 def print_definitions() -> None:
     """Print the kinds as CustomResourceDefinitions, to serve them from any other API server."""
     try:

@@ -30,6 +30,7 @@ from kubelet.node import check_folder
 from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from nodeplug.commands.examples import examples
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import (
     ClusterUnavailable,
@@ -61,7 +62,7 @@ def kubelet() -> None:
     """A kubelet for devices, without Kubernetes: run plugins against it, and read what a real one wrote."""
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet run --dir /tmp/node"))
 @_directory
 @click.option(
     "--numa-nodes", type=click.IntRange(1, 64), default=1, show_default=True, help="NUMA nodes of the machine."
@@ -172,7 +173,7 @@ def run(
         raise click.ClickException(str(error)) from error
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet admit --dir /tmp/node pod.yaml"))
 @_directory
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 def admit(directory: Path, files: tuple[Path, ...]) -> None:
@@ -188,7 +189,7 @@ def admit(directory: Path, files: tuple[Path, ...]) -> None:
     sys.exit(int(rejected))
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet remove --dir /tmp/node default/train"))
 @_directory
 @click.argument("pod")
 def remove(directory: Path, pod: str) -> None:
@@ -196,7 +197,7 @@ def remove(directory: Path, pod: str) -> None:
     _ask(directory, Request("remove", pod=pod))
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet restart --dir /tmp/node --kill"))
 @_directory
 @click.option("--kill", is_flag=True, help="Let it crash: nothing more is written to its state files.")
 def restart(directory: Path, kill: bool) -> None:
@@ -204,21 +205,21 @@ def restart(directory: Path, kill: bool) -> None:
     _ask(directory, Request("kill" if kill else "restart"))
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet hold --dir /tmp/node"))
 @_directory
 def hold(directory: Path) -> None:
     """Let the API server be away: a kubelet that starts now lists no pods but static ones, until `release`."""
     _ask(directory, Request("hold"))
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet release --dir /tmp/node"))
 @_directory
 def release(directory: Path) -> None:
     """Let the API server be back: the kubelet hears of all its pods."""
     _ask(directory, Request("release"))
 
 
-@kubelet.command()
+@kubelet.command(epilog=examples("nodeplug kubelet status --dir /tmp/node"))
 @_directory
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(directory: Path, as_json: bool) -> None:
@@ -248,7 +249,9 @@ def status(directory: Path, as_json: bool) -> None:
     console.print(pods)
 
 
-@kubelet.command()
+@kubelet.command(
+    epilog=examples("nodeplug kubelet checkpoint /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+)
 @click.argument("file", type=_FILE)
 def checkpoint(file: Path) -> None:
     """Show what a kubelet remembers: FILE is a kubelet_internal_checkpoint or a dra_manager_state.

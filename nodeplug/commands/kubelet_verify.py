@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
+from nodeplug.commands.examples import examples
 from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
 from resourceapi.client import ClientError
 
@@ -27,7 +28,14 @@ class _NotRun(click.ClickException):
     exit_code = 2
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "nodeplug kubelet verify -- ./my-plugin --folder {dir}",
+        "nodeplug kubelet verify -o junit -- ./my-plugin --folder {dir} > report.xml",
+        "nodeplug kubelet verify --dra -- ./my-driver {kubelet} {kubeconfig} {node}",
+    ),
+)
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long anything may take."
 )
@@ -70,8 +78,6 @@ def verify(
 
     Exits with 0 if it behaves, with 1 if something was seen that a kubelet or a user would suffer from, with 2 if it
     could not be run.
-
-    Example: nodeplug kubelet verify -o junit -- ./my-plugin --folder {dir} > report.xml
     """
     tell = _Told(failures_only) if form == "text" else lambda _: None
     conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, is_driver=is_driver))

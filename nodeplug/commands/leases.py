@@ -31,7 +31,7 @@ def leases() -> None:
 
 
 @leases.command(
-    "list", epilog="\b\nExamples:\n  nodeplug leases list\n  nodeplug leases list --resource example.com/gpu -o wide"
+    "list", epilog=examples("nodeplug leases list", "nodeplug leases list --resource example.com/gpu -o wide")
 )
 @state_option
 @output_option
@@ -47,7 +47,7 @@ def list_(state: Path, output: Output, resource: str) -> None:
         click.echo("nothing is leased", err=True)
 
 
-@leases.command(epilog="\b\nExamples:\n  nodeplug leases show misc-kvm\n  nodeplug leases show default/train-0")
+@leases.command(epilog=examples("nodeplug leases show misc-kvm", "nodeplug leases show default/train-0"))
 @state_option
 @output_option
 @click.argument("name")

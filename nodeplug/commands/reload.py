@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from nodeplug.commands.changes import change_lines
+from nodeplug.commands.examples import examples
 from nodeplug.commands.running_daemon import (
     REFUSED,
     Output,
@@ -32,7 +33,7 @@ _PATIENCE = 60.0  # seconds for a daemon that starts anew to answer
 _AGAIN = 0.1
 
 
-@click.command(epilog="\b\nExamples:\n  nodeplug check NEW.yaml --against running\n  nodeplug reload")
+@click.command(epilog=examples("nodeplug check NEW.yaml --against running", "nodeplug reload"))
 @state_option
 @output_option
 def reload(state: Path, output: Output) -> None:

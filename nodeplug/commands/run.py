@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from nodeplug import process
+from nodeplug.commands.examples import examples
 
 
-@click.command()
+@click.command(epilog=examples("nodeplug run --config /etc/nodeplug/config.yaml"))
 @click.option("--config", "path", required=True, type=click.Path(path_type=Path), help="The configuration, YAML.")
 @click.option("--root", default="/", type=click.Path(path_type=Path), help="Where the host's sys/, proc/ and dev/ are.")
 def run(path: Path, root: Path) -> None:

@@ -74,6 +74,25 @@ def commands(group: Group, prefix: str = "nodeplug") -> Iterator[str]:
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def found(line: str) -> Command:
+    """Return the command that a line begins with."""
+    group: Command = main
+    for word in line.split()[1:]:
+        assert isinstance(group, Group)
+        command = group.get_command(Context(group), word)
+        assert command is not None, line
+        group = command
+    return group
+
+
+@pytest.mark.parametrize("line", list(commands(main)))
+def test_the_help_of_every_command_has_examples_that_can_be_typed(line: str) -> None:
+    lines = (found(line).epilog or "").splitlines()
+    assert lines[:2] == ["\b", "Examples:"]
+    assert any(each.startswith(f"  {line}") for each in lines)
+    check_commands("\n".join(("```sh", *lines[2:], "```")))
+
+
 def test_every_command_is_documented() -> None:
     pages = " ".join(path.read_text() for path in PAGES)
     missing = [command for command in commands(main) if command not in pages and command != "nodeplug demo"]
@@ -93,13 +112,17 @@ def shown(text: str) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_on_pages_are_there_with_the_options_that_they_are_shown_with(page: Path) -> None:
-    for words in shown(page.read_text()):
+    check_commands(page.read_text())
+
+
+def check_commands(text: str) -> None:
+    for words in shown(text):
         line = f"nodeplug {' '.join(words)}"
         command: Command = main
         while words and isinstance(command, Group):
-            found = command.get_command(Context(command), words.pop(0))
-            assert found is not None, line
-            command = found
+            inner = command.get_command(Context(command), words.pop(0))
+            assert inner is not None, line
+            command = inner
         options = {
             "--help",
             *(option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)),
