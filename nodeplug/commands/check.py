@@ -114,10 +114,11 @@ def check(file: Path | None, root: Path, state: Path | None, against: str, outpu
 def _changes(file: Path, against: str) -> "Changes":
     """Return what the running daemon says that FILE would change; without an answer say why and exit."""
     from nodeplug.commands.running_daemon import STATE_DIRECTORY, ask
+    from nodeplug.control.client import LONG
     from nodeplug.control.preview import Answer, Question
 
     state = STATE_DIRECTORY if against == "running" else Path(against)
-    return ask(state, Question(read(file).decode(), str(file)), Answer)
+    return ask(state, Question(read(file).decode(), str(file)), Answer, LONG)
 
 
 def _leases(state: Path) -> Book:

@@ -16,6 +16,7 @@ from nodeplug.commands.examples import examples
 from nodeplug.commands.running_daemon import REFUSED, Output, as_text, ask, clock, output_option, state_option
 from nodeplug.control import release as releasing
 from nodeplug.control import witnesses
+from nodeplug.control.client import LONG
 from nodeplug.control.leases import Answer, LeaseView, Question
 
 _NOT_REPORTED = "a pod that the kubelet has not reported yet"
@@ -57,7 +58,7 @@ def show(state: Path, output: Output, name: str) -> None:
     NAME is a unit, a device, or NAMESPACE/NAME of a pod or of a claim. Being looked at ends a lease that is over.
     """
     found = tuple(
-        ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer) for x in _meant(state, name)
+        ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG) for x in _meant(state, name)
     )
     if output in ("json", "yaml"):
         click.echo(as_text(_Shown(found), output), nl=False)
@@ -89,7 +90,7 @@ def release(state: Path, resource: str, force: bool, unit: str) -> None:
         names = ", ".join(sorted({x.resource for x in meant}))
         raise click.UsageError(f"several resources have a lease of {unit}; name one with --resource: {names}")
     question = releasing.Question(meant[0].resource, meant[0].api, unit, force)
-    for x in ask(state, question, releasing.Answer).leases:
+    for x in ask(state, question, releasing.Answer, LONG).leases:
         click.echo(f"released: {x.resource} {x.unit}, which {x.holder or _NOT_REPORTED} had")
 
 

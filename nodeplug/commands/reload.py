@@ -25,7 +25,7 @@ from nodeplug.commands.running_daemon import (
 )
 from nodeplug.control import client
 from nodeplug.control import status as asking
-from nodeplug.control.client import NotRunning
+from nodeplug.control.client import LONG, NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.reload import Answer, Question
 
@@ -42,7 +42,7 @@ def reload(state: Path, output: Output) -> None:
     A file that is wrong changes nothing, and everything that is wrong with it is said. The daemon follows its file by
     itself, too: this says how that ends, and reads a file behind a link of your own.
     """
-    found = ask(state, Question(), Answer)
+    found = ask(state, Question(), Answer, LONG)
     if output in ("json", "yaml"):
         click.echo(as_text(found, output), nl=False)
     elif not found.changes.differences:

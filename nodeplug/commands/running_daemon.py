@@ -32,7 +32,7 @@ def state_option(command: F) -> F:
         "--state",
         default=STATE_DIRECTORY,
         show_default=True,
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),  # whoever may not look there is told who may
         help="The daemon's state directory, as settings.stateDirectory says.",
     )(command)
 
@@ -49,10 +49,10 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def ask(state: Path, question: Struct, kind: type[T]) -> T:
-    """Return the daemon's answer; without one say why and exit."""
+def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
+    """Return the daemon's answer; without one, within so many seconds, say why and exit."""
     try:
-        return client.ask(state, question, kind)
+        return client.ask(state, question, kind, seconds)
     except NotRunning as error:
         not_running(error)
     except Refusal as refusal:

@@ -9,8 +9,10 @@ from msgspec import Struct
 from nodeplug.control.protocol import Refusal, Reply
 from nodeplug.control.sockets import SOCKET_NAME, connect
 
-SECONDS = 75.0
-"""To wait for an answer; the daemon gives up before."""
+SECONDS = 15.0
+"""To wait for an answer that needs nobody but the daemon."""
+LONG = 75.0
+"""To wait for others, too: the kubelet, the host, the API server. The daemon gives up before."""
 _PIECE = 1 << 18  # bytes
 T = TypeVar("T")
 

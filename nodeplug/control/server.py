@@ -80,6 +80,8 @@ class ControlServer:
             await converse(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
             pass  # nobody waits any more, or reads
+        except asyncio.CancelledError:
+            pass  # by `run`, which ends; asyncio's streams would report it as a failure
         finally:
             self._open.discard(this)
             self._answering.discard(this)

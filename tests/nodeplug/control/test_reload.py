@@ -8,6 +8,8 @@ from click.testing import CliRunner, Result
 
 from kubelet.node import Node
 from nodeplug.cli import main
+from nodeplug.control import client
+from nodeplug.control import reload as asking
 from tests.nodeplug.conftest import StartDaemon, pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 
@@ -90,3 +92,15 @@ async def test_a_daemon_that_starts_anew_is_waited_for(
     assert result.exit_code == 1
     assert "example.com/kvm: DRA needs the API server" in result.stderr
     assert result.stderr.endswith(f"Error: {path}: the configuration stays as it was\n")
+
+
+async def test_several_ask_at_once_and_each_has_an_answer(asked: Asked) -> None:
+    await asked.start(FUSE)
+    asked.write(FUSE, KVM)
+
+    def ask() -> asking.Answer:
+        return client.ask(asked.state, asking.Question(), asking.Answer)
+
+    found = await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(4)))
+    assert {x.changes.differences for x in found} <= {("example.com/kvm is new",), ()}
+    assert any(x.changes.differences for x in found)

@@ -116,3 +116,30 @@ async def test_a_claim(machine: Machine) -> None:
     (shown,) = (await ask("leases", "show", "default/c"))["leases"]
     assert {"witness": "API server", "says": "wants it prepared", "holds": True} in shown["statements"]
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
+
+
+async def test_it_agrees_with_the_kubelet_on_every_step_of_a_day(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
+    async def agree(**allocatable: int) -> None:
+        """Wait until the kubelet has these, and status says the same."""
+        wanted = {f"example.com/{name}": count for name, count in allocatable.items()}
+        await node.until(lambda: node.allocatable() == wanted, 30)
+        async with asyncio.timeout(30):
+            while True:  # the kubelet has what the daemon sent a moment ago: both must come to the same
+                found = json.loads((await asked.run("status", "-o", "json")).stdout)
+                if {x["name"]: x["healthy"] for x in found["resources"] if x["isRegistered"]} == wanted:
+                    return
+
+    await asked.start(FUSE, KVM)
+    await agree(fuse=2, kvm=1)
+    made_up.remove_node("kvm")
+    await agree(fuse=2, kvm=0)
+    made_up.renumber("kvm", 1)
+    await agree(fuse=2, kvm=1)
+    await node.restart()
+    await agree(fuse=2, kvm=1)
+    asked.write({**FUSE, "shares": 3}, KVM)
+    assert (await asked.run("reload")).exit_code == 0
+    await agree(fuse=3, kvm=1)
+    asked.path.write_text("nonsense")
+    assert (await asked.run("reload")).exit_code == 2
+    await agree(fuse=3, kvm=1)
