@@ -12,6 +12,7 @@ _COMMANDS = (
     "classes",
     "demo",
     "discover",
+    "doctor",
     "explain",
     "k8srm",
     "kubelet",

@@ -1,0 +1,19 @@
+"""The configuration: is there one, and is it right."""
+
+from pathlib import Path
+
+from nodeplug.config import Config, ConfigError, load
+from nodeplug.doctor.finding import Finding
+
+_SUBJECT = "configuration"
+
+
+def examine(path: Path) -> tuple[Config | None, list[Finding]]:
+    """Return the configuration, if it can be used, and what there is to say of it."""
+    if not path.exists():
+        return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
+    try:
+        config = load(path)
+    except ConfigError as error:
+        return None, [Finding("wrong", _SUBJECT, line, "a daemon would not start with it") for line in error.lines()]
+    return config, [Finding("ok", _SUBJECT, f"{path} can be used, with {len(config.resources)} resources")]

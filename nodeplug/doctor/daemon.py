@@ -1,0 +1,31 @@
+"""The daemon: does it run, does it say that something is wrong, has it the file that is there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nodeplug.config import ConfigError, Settings, read
+from nodeplug.control import client
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.status import Answer, Question, sha256
+from nodeplug.doctor.finding import Finding
+
+_SUBJECT = "daemon"
+
+
+def examine(settings: Settings, path: Path) -> Iterator[Finding]:
+    """Ask the daemon, and compare what it has loaded with the file at `path`."""
+    try:
+        found = client.ask(Path(settings.state_directory), Question(), Answer)
+    except (NotRunning, Refusal) as error:
+        yield Finding("wrong", _SUBJECT, str(error))
+        return
+    yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")
+    for problem in found.problems:
+        yield Finding("wrong", _SUBJECT, problem, "nodeplug status says more")
+    try:
+        content = read(path) if path.exists() else b""
+    except ConfigError:
+        return  # it was said of the configuration
+    if content and found.configuration.sha256 not in ("", sha256(content)):
+        yield Finding("note", _SUBJECT, f"what it has loaded is not what stands in {path}", "nodeplug reload")

@@ -1,0 +1,48 @@
+"""The host: what can be read of its devices, which resources have none, and what the kernel lets us watch."""
+
+import errno
+from collections.abc import Iterator
+
+from inotify_simple import INotify
+
+from hostdevices import Host, HostDevicesError, scan
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.config import Config
+from nodeplug.doctor.finding import Finding
+from resources.assignment import assign
+
+_SUBJECT = "host"
+_SHOWN = 3
+
+
+def examine(host: Host, config: Config | None) -> Iterator[Finding]:
+    """Look at the devices of `host`, and at what the configuration makes of them."""
+    try:
+        inventory = scan(host, (*READERS, paths_reader(config.path_globs if config else ())))
+    except HostDevicesError as error:
+        yield Finding("wrong", _SUBJECT, str(error))
+        return
+    yield Finding("ok", _SUBJECT, f"{len(inventory.devices)} devices can be read")
+    for problem in inventory.problems[:_SHOWN]:
+        yield Finding("note", _SUBJECT, f"{problem.where}: {problem.reason}", "nodeplug discover shows all of these")
+    unknown = [x.id for x in inventory.devices.values() if x.attributes.get("uplinkUnknown")]
+    if unknown:
+        says = f"it cannot be told which card carries the node: {', '.join(unknown[:_SHOWN])}"
+        yield Finding("note", _SUBJECT, says, "none is offered but with `dangerous: true`; a pod needs hostNetwork")
+    if config is not None:
+        assigned = assign(inventory, config.resources).devices
+        for name in (x.name for x in config.resources if not assigned[x.name]):
+            yield Finding("note", _SUBJECT, f"there is no device for {name}", f"nodeplug explain {name}")
+    yield from _watching(host)
+
+
+def _watching(host: Host) -> Iterator[Finding]:
+    try:
+        INotify().close()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        do = "raise fs.inotify.max_user_instances; until then folders are looked at every 5 s"
+        yield Finding("note", _SUBJECT, "the kernel has no inotify instance left", do)
+    if host.is_live() and not host.exists("/run/udev/control"):
+        yield Finding("note", _SUBJECT, "no udevd runs here", "the kernel's own events are enough, names may differ")

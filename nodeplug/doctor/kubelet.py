@@ -1,0 +1,36 @@
+"""The kubelet: its folders, and who listens there."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from grpcunix import is_live
+from nodeplug.config import Settings
+from nodeplug.doctor.finding import Finding
+
+_SUBJECT = "kubelet"
+_ROOT = "settings.kubeletRoot must be the kubelet's --root-dir"
+
+
+def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
+    """Look at the kubelet's folders; `needs_registry`: something registers through its plugin watcher."""
+    root = Path(settings.kubelet_root)
+    plugins, registry = root / "device-plugins", root / "plugins_registry"
+    if not root.is_dir():
+        yield Finding("wrong", _SUBJECT, f"there is no {root}: no kubelet has run here", _ROOT)
+        return
+    yield _socket(plugins / "kubelet.sock", "devices cannot be registered; start the kubelet")
+    yield _socket(root / "pod-resources/kubelet.sock", "leases of ended pods stay until it answers")
+    for folder in (plugins, *((registry,) if needs_registry else ())):
+        if not folder.is_dir():
+            yield Finding("wrong", _SUBJECT, f"there is no {folder}", f"a kubelet makes it when it starts; {_ROOT}")
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding("wrong", _SUBJECT, f"{folder} cannot be written to", "the daemon has to be root")
+
+
+def _socket(path: Path, without: str) -> Finding:
+    if not path.exists():
+        return Finding("wrong", _SUBJECT, f"there is no {path}", without)
+    if not is_live(path):
+        return Finding("wrong", _SUBJECT, f"nobody listens at {path}", without)
+    return Finding("ok", _SUBJECT, f"it listens at {path}")

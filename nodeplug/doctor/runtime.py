@@ -1,0 +1,64 @@
+"""The container runtime: does it know CDI, without which claims and `cdi: true` start containers without their devices.
+
+containerd has CDI on since 2.0; before that `enable_cdi` of its CRI plugin says so. CRI-O has it on. Nothing but the
+files tells: a runtime that ignores the names reports nothing.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hostdevices import Host, HostDevicesError
+from nodeplug.config import Config, Settings
+from nodeplug.doctor.finding import Finding, Outcome
+
+_SUBJECT = "runtime"
+_CONTAINERD = (
+    "/etc/containerd/config.toml",
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+)
+_SINCE_2 = 3  # version of the files that containerd writes since 2.0
+
+
+def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[Finding]:
+    """Look at the runtime's files on `host`, for what the configuration needs of it."""
+    needing = [x.name for x in config.resources if x.cdi is True or x.api != "device-plugin"] if config else []
+    needed = f"{', '.join(needing)} cannot do without CDI" if needing else "nothing that is offered needs it"
+    is_known = False
+    for path in _CONTAINERD:
+        try:
+            text = host.read(path)
+        except HostDevicesError:
+            text = None
+        if text is None:
+            continue
+        is_known = True
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            yield Finding("note", _SUBJECT, f"{path} cannot be read: {error}")
+            continue
+        said = _said(document)
+        if said is False:
+            outcome: Outcome = "wrong" if needing else "note"
+            yield Finding(outcome, _SUBJECT, f"{path} switches CDI off; {needed}", "set enable_cdi = true in it")
+        elif said is True or document.get("version", 1) >= _SINCE_2:
+            yield Finding("ok", _SUBJECT, f"containerd has CDI on ({path})")
+        else:
+            hint = "with containerd before 2.0 set enable_cdi = true"
+            yield Finding("note", _SUBJECT, f"{path} does not say whether CDI is on; {needed}", hint)
+    if needing and not is_known:
+        hint = "CRI-O and containerd since 2.0 have it on; before that set enable_cdi = true"
+        yield Finding("note", _SUBJECT, f"no file here tells whether it has CDI on; {needed}", hint)
+    folder = Path(settings.cdi_directory)
+    if folder not in (Path("/var/run/cdi"), Path("/run/cdi"), Path("/etc/cdi")):
+        hint = f"add {folder} to the runtime's cdi_spec_dirs"
+        yield Finding("note", _SUBJECT, f"CDI specs are written to {folder}, where no runtime looks by itself", hint)
+
+
+def _said(document: dict[str, Any]) -> bool | None:
+    """Return what a containerd configuration says of CDI in any of its plugins; None where nothing."""
+    plugins = document.get("plugins", {})
+    found = [x["enable_cdi"] for x in plugins.values() if isinstance(x, dict) and "enable_cdi" in x]
+    return bool(found[0]) if found else None

@@ -1,0 +1,103 @@
+"""`nodeplug doctor`, on made-up machines that have what is needed, and on some that have not."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kubelet.node import Node
+from nodeplug.cli import main
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.nodeplug.machine import Machine
+
+CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
+
+
+async def examined(config: Path, root: Path) -> tuple[int, list[tuple[str, str, str]]]:
+    """Return the exit code, and of each finding outcome, subject and words."""
+    words = ["doctor", "--config", str(config), "--root", str(root), "-o", "json"]
+    result = await asyncio.to_thread(CliRunner().invoke, main, words)
+    found = json.loads(result.stdout)["findings"]
+    assert all(x["do"] for x in found if x["outcome"] == "wrong" and x["subject"] != "daemon")
+    return result.exit_code, [(x["outcome"], x["subject"], x["says"]) for x in found]
+
+
+async def test_a_machine_that_has_all(asked: Asked, node: Node) -> None:
+    (asked.root / "etc/containerd").mkdir(parents=True)
+    (asked.root / "etc/containerd/config.toml").write_text("version = 3\n")
+    await asked.start(FUSE)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    assert (await node.admit(pod("a"))).phase == "Running"
+    code, found = await examined(asked.path, asked.root)
+    assert code == 0, found
+    assert {subject for outcome, subject, _ in found if outcome == "ok"} == {
+        *("configuration", "daemon", "kubelet", "runtime", "host")
+    }
+    asked.write(FUSE, {"name": "example.com/gps", "select": "usb-serial"})
+    code, found = await examined(asked.path, asked.root)
+    assert code == 0
+    assert ("note", "daemon", f"what it has loaded is not what stands in {asked.path}") in found
+    assert ("note", "host", "there is no device for example.com/gps") in found
+
+
+async def test_a_machine_that_has_nothing(tmp_path: Path, socket_dir: Path, made_up: MadeUpHost) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"settings": {"kubeletRoot": f"{socket_dir}/none"}, "resources": [KVM]}))
+    code, found = await examined(path, made_up.root)
+    assert code == 1
+    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
+    assert [x[0] for x in found if x[1] == "daemon"] == ["wrong"]
+    path.write_text("resources: 3")
+    assert (await examined(path, made_up.root))[1][0][:2] == ("wrong", "configuration")
+    path.unlink()
+    assert (await examined(path, made_up.root))[1][0] == ("note", "configuration", f"there is no {path}")
+
+
+async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
+    asked.write(FUSE)
+    await node.stop(kill=True)
+    code, found = await examined(asked.path, asked.root)
+    assert code == 1
+    assert [x[2].startswith(("nobody listens at ", "there is no ")) for x in found if x[1] == "kubelet"] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "cdi", "outcome", "words"),
+    [
+        (
+            'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n',
+            True,
+            "wrong",
+            "cannot do without",
+        ),
+        (f"{CRI}enable_cdi = false\n", "auto", "note", "nothing"),
+        (f"{CRI}enable_cdi = true\n", True, "ok", "has CDI on"),
+        ("version = 2\n", True, "note", "does not say"),
+        ("version = \n", True, "note", "cannot be read"),
+        (None, True, "note", "no file here tells"),
+    ],
+)
+async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: str, words: str) -> None:
+    asked.write({**FUSE, "cdi": cdi}, cdiDirectory="/var/run/cdi")
+    if said is not None:
+        (asked.root / "etc/containerd").mkdir(parents=True)
+        (asked.root / "etc/containerd/config.toml").write_text(said)
+    _, found = await examined(asked.path, asked.root)
+    ((judged, _, says),) = [x for x in found if x[1] == "runtime"]
+    assert judged == outcome
+    assert words in says
+
+
+async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
+    await machine.classes()
+    await machine.start()
+    await machine.until_published()
+    _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
+    assert any(x[:2] == ("ok", "API server") and "1 slices of nodeplug.dev" in x[2] for x in found), found
+    machine.kubeconfig.unlink()
+    _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
+    assert [x[0] for x in found if x[1] == "API server"] == ["wrong"]
