@@ -26,10 +26,11 @@ from deviceplugin.peers import check_peers
 from deviceplugin.response import cdi_device, container_response
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, device_of, owner_of
-from hostdevices import Device
+from hostdevices import Device, HostDevicesError
 from hostdevices.presence import Presence
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.container_view import two_at_one_path
 from resources.resource import Resource
 
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
@@ -85,11 +86,18 @@ class Allocator:
         for device in devices.values():
             if not device.health.healthy:
                 raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
+            if device.unavailable:
+                raise DeviceNotReady(f"device {device.id} cannot be had: {device.unavailable}")
             if changed := self._presence.why_changed(device):
                 raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
             if self.resource.cdi is True and device.devnodes and not self.is_described(device):
                 problem = self._specs.problem or "its CDI spec is not written yet"
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
+        if path := two_at_one_path([*devices.values()]):
+            raise InvalidRequest(
+                f"{name}: two of {', '.join(sorted(devices))} would be at {path} in one container; ask for one, or name"
+                " something in its containerPath that tells them apart"
+            )
         return units
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> list[api.ContainerAllocateResponse]:
@@ -102,7 +110,10 @@ class Allocator:
             units = self.check(unit_ids)
             devices = list({unit.device.id: unit.device for unit in units}.values())
             named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
-            responses.append(container_response(self.resource, units, named=named))
+            try:
+                responses.append(container_response(self.resource, units, named=named))
+            except HostDevicesError as error:
+                raise DeviceNotReady(f"{self.resource.name}: {error}") from error
             record = self._record(responses[-1], devices)
             given += devices
             wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]

@@ -22,7 +22,7 @@ from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, device_of, owner_of, units_of
 from hostdevices import Device, Host
-from hostdevices.presence import Presence
+from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
 
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -91,6 +91,7 @@ class ResourcePlugin:
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be had although it is well
         self._held: dict[str, cdi.Device | None] = {}  # what is described as it was leased
         self._gone: dict[str, None] = {}  # units that pods have and that are not there, or not offered any more
+        self._is_other = True  # something may be leased at other paths in its container than it is offered at
         self._too_long = ""
         self.servicer = DevicePluginServicer(
             host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed()
@@ -110,6 +111,7 @@ class ResourcePlugin:
             if self.servicer.options_of(resource) != self.servicer.options():
                 return False
             self.resource = self.allocator.resource = resource
+            self._is_other = True
         return True
 
     def update(self, devices: tuple[Device, ...]) -> None:
@@ -144,16 +146,20 @@ class ResourcePlugin:
     def _described_as_leased(self) -> dict[str, cdi.Device | None]:
         """Return how devices are described that containers have, by id, where that is not as they are offered.
 
-        They are not offered any more, or are groups that have other members today. None: they are not there.
+        They are not offered any more, are groups that have other members today, or are offered at other paths. None:
+        they are not there.
         """
         offered = self.allocator.devices if self.resource.cdi is not False else {}
         found: dict[str, cdi.Device | None] = {}
-        is_needed = self._gone or self.resource.cdi is False or self.resource.group is not None
+        is_needed = bool(self._gone) or self.resource.cdi is False or self.resource.group is not None or self._is_other
         leases = self._ledger.of_resource(self.resource.name, API) if is_needed else ()
+        self._is_other = is_needed and not leases  # which may not be read yet
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):
             for seen in record.devices if record.is_named else ():
                 device = offered.get(seen.device.id)
-                if device is None or device.ids != seen.device.ids:
+                is_elsewhere = device is not None and not are_given_alike(device.devnodes, seen.device.devnodes)
+                self._is_other |= is_elsewhere
+                if device is None or is_elsewhere or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
                     described = cdi_device(held, record.permissions, record.access) if held and held.devnodes else None
                     found.setdefault(seen.device.id, described)
@@ -223,7 +229,8 @@ class ResourcePlugin:
             if device.id in self._held:
                 return "a pod has it from before other devices came to it"
             return "its CDI spec is not written yet"
-        return ""
+        is_leased = self.resource.shares == 1 and self._ledger.get((self.resource.name, API, device.id)) is not None
+        return "" if is_leased else device.unavailable  # nobody else can get what a pod has
 
     def _units(self, device: Device) -> list[str]:
         if self.resource.shares == 1:
@@ -234,7 +241,7 @@ class ResourcePlugin:
         """Say in one line what became of a device and all its shares."""
         if reason := self._unavailable.get(device.id) or device.health.reason:
             log.log(
-                logging.INFO if device.health.healthy else logging.WARNING,
+                logging.WARNING if device.unavailable or not device.health.healthy else logging.INFO,
                 "device is unhealthy: %s",
                 reason,
                 extra=self._extra(device.id),

@@ -17,15 +17,18 @@ from resources.template import render
 
 
 def container_response(resource: Resource, units: Sequence[Unit], *, named: bool) -> api.ContainerAllocateResponse:
-    """Build the answer for one container; `named` says whether the runtime can be given CDI names."""
+    """Build the answer for one container; `named` says whether the runtime can be given CDI names.
+
+    Raises `FieldMissing` or `ValueTooLong`.
+    """
     devices = list({unit.device.id: unit.device for unit in units}.values())
     ids = [unit.id for unit in units]
     response = api.ContainerAllocateResponse()
     response.envs[env_name(resource.name)] = ",".join(ids)
     for key, value in resource.env.items():
-        response.envs[key] = render(value, ids, devices)
+        response.envs[key] = render(value, ids, devices, of=f"variable {key}")
     for key, value in resource.annotations.items():
-        response.annotations[key] = render(value, ids, devices)
+        response.annotations[key] = render(value, ids, devices, of=f"annotation {key}")
     for mount in resource.mounts:
         response.mounts.add(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
     if named:

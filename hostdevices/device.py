@@ -63,6 +63,8 @@ class Device(Struct, frozen=True):
     `functions` are the addresses of the PCI functions that it sits on, where they are more than the one that
     `resource.kubernetes.io/pciBusID` names.
     `numa_nodes` is empty where the host does not say.
+    `unavailable` is why nobody new is given it although it is well, in words: whoever has it keeps it. Only assignments
+    fill it in.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
     """
@@ -81,6 +83,7 @@ class Device(Struct, frozen=True):
     functions: tuple[str, ...] = ()
     enumeration: str = ""
     health: Health = HEALTHY
+    unavailable: str = ""
 
     @property
     def ids(self) -> frozenset[str]:

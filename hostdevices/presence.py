@@ -4,6 +4,7 @@ What was handed out long ago is found again by its identity, wherever its nodes 
 any more (a group that the configuration does not have today) is there as long as nothing about it has changed.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
@@ -64,14 +65,15 @@ class Presence:
     def find(self, seen: Seen) -> Device | None:
         """Return the device that was seen, as it is now; None where it is not there.
 
-        A group has the members of then, as far as they are there, whatever belongs to it today.
+        A group has the members of then, as far as they are there, whatever belongs to it today. Nodes are at the paths
+        in the container at which they were given, whatever the configuration says today.
         """
         found = self._devices.get(seen.device.id)
         if found is None:
             return seen.device if self.is_same(seen) else None
-        if found.kind != "group" or found.ids == seen.device.ids:
-            return found
-        return self._with_members(found, seen.device.children)
+        if found.kind == "group" and found.ids != seen.device.ids:
+            found = self._with_members(found, seen.device.children)
+        return found if are_given_alike(found.devnodes, seen.device.devnodes) else _as_given(found, seen.device)
 
     def _with_members(self, group: Device, ids: Iterable[str]) -> Device:
         """Return a group as it would be with these members. What is in it today keeps its paths in containers."""
@@ -80,6 +82,47 @@ class Presence:
         others = (x for i in members if i not in group.children for x in self._devices[i].devnodes)
         nodes = {_number(x): x for x in (*others, *(x for x in group.devnodes if _number(x) in own))}
         return structs.replace(group, children=members, devnodes=tuple(sorted(nodes.values())))
+
+
+def are_given_alike(now: Iterable[Devnode], before: Iterable[Devnode]) -> bool:
+    """Tell whether nodes are at the same paths in a container: mostly none has another than on the host."""
+    return _paths_inside(now) == _paths_inside(before)
+
+
+def _paths_inside(nodes: Iterable[Devnode]) -> set[tuple[str, str]]:
+    return {(_form(node), node.container_path) for node in nodes if node.container_path}
+
+
+def _as_given(found: Device, given: Device) -> Device | None:
+    """Return `found` with the nodes that were given, at their paths in the container; None where none is there.
+
+    A node is known by its path but for the numbers that the kernel counts up, in their order; an only one in any case.
+    Where there are more or fewer of one form, only those at the path of then are meant for certain.
+    """
+    pairs: list[tuple[Devnode, Devnode]] = []
+    if len(found.devnodes) == len(given.devnodes) == 1:
+        pairs.append((found.devnodes[0], given.devnodes[0]))
+    else:
+        now, before = _by_form(found.devnodes), _by_form(given.devnodes)
+        for form, nodes in before.items():
+            there = now.get(form, [])
+            if len(there) == len(nodes):
+                pairs += zip(there, nodes, strict=True)
+            else:
+                pairs += [(x, y) for x in there for y in nodes if x.path == y.path]
+    placed = (structs.replace(node, container_path=old.container_path) for node, old in pairs)
+    return structs.replace(found, devnodes=tuple(sorted(placed))) if pairs else None
+
+
+def _form(node: Devnode) -> str:
+    return re.sub("[0-9]+", "#", node.path)
+
+
+def _by_form(nodes: Iterable[Devnode]) -> dict[str, list[Devnode]]:
+    found: dict[str, list[Devnode]] = {}
+    for node in sorted(nodes, key=lambda x: (len(x.path), x.path)):
+        found.setdefault(_form(node), []).append(node)
+    return found
 
 
 def _number(node: Devnode) -> tuple[str, int, int]:

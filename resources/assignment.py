@@ -8,7 +8,8 @@ Rules:
    resource that says `dangerous: true`.
 4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
 5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
-6. Every device that nobody owns has a reason in words.
+6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
+7. Every device that nobody owns has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +20,9 @@ from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.globs import path_pattern
 from hostdevices.identity import device_id
 from hostdevices.inventory import Inventory
+from resources.container_view import as_given
 from resources.danger import why_dangerous
-from resources.groups import Bundle, Grouping, PathSet, combine, group, united_devnodes
+from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
 from resources.resource import Resource
 from resources.selector import concerns
@@ -146,7 +148,7 @@ def _with_parts(resource: Resource, bundle: Bundle, hierarchy: Hierarchy) -> Bun
     for device in bundle.devices:
         everything.update((part.id, part) for part in hierarchy.descendants(device.id))
     devices = tuple(everything.values())
-    devnodes = bundle.devnodes if isinstance(resource.group, PathSet) else united_devnodes(devices)
+    devnodes = bundle.devnodes if isinstance(resource.group, PathSet | Folder) else united_devnodes(devices)
     return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
 
 
@@ -166,6 +168,7 @@ def _offered(resource: Resource, bundle: Bundle) -> Device:
         )
     else:
         device = structs.replace(first, devnodes=bundle.devnodes)
+    device = as_given(resource, device)
     return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
 
 

@@ -46,7 +46,18 @@ class PathSet(Struct, frozen=True, tag="paths"):
     members: tuple[PathMember, ...]
 
 
-Group: TypeAlias = Within | SameAttribute | Functions | PathSet
+class Folder(Struct, frozen=True, tag="folder"):
+    """All nodes in a folder below /dev and in its folders, whoever has them: /dev/snd."""
+
+    path: str
+
+    @property
+    def glob(self) -> str:
+        """Return what the paths of its nodes fit."""
+        return f"{self.path}/**/*"
+
+
+Group: TypeAlias = Within | SameAttribute | Functions | PathSet | Folder
 
 
 class Bundle(Struct, frozen=True):
@@ -68,6 +79,8 @@ def group(rule: Group, devices: Sequence[Device], ancestors: Callable[[str], Seq
     """Put `devices` together by `rule`; `ancestors` are what the device with an id is a part of, the nearest first."""
     if isinstance(rule, PathSet):
         return _by_paths(rule, devices)
+    if isinstance(rule, Folder):
+        return _in_folder(rule, devices)
     found: dict[str, list[Device]] = {}
     for device in devices:
         found.setdefault(_key(rule, device, ancestors), []).append(device)
@@ -143,6 +156,20 @@ def _by_paths(rule: PathSet, devices: Sequence[Device]) -> Grouping:
         bundles.append(Bundle(parts[0], tuple(by_id[part] for part in parts), nodes))
     taken = {device.id for bundle in bundles for device in bundle.devices}
     return Grouping(tuple(bundles), {i: reason for i, reason in left_out.items() if i not in taken})
+
+
+def _in_folder(rule: Folder, devices: Sequence[Device]) -> Grouping:
+    inside = path_pattern(rule.glob)
+    nodes = {x.id: [n for n in united_devnodes([x]) if inside.fullmatch(n.path)] for x in devices}
+    members = tuple(device for device in sorted(devices, key=_is_link) if nodes[device.id])
+    left_out = {device.id: f"it has no node in {rule.path}" for device in devices if not nodes[device.id]}
+    given = united_devnodes(structs.replace(device, devnodes=tuple(nodes[device.id])) for device in members)
+    return Grouping((Bundle(rule.path, members, given),) if members else (), left_out)
+
+
+def _is_link(device: Device) -> bool:
+    """Tell whether a device is another name for a node, which comes after the node itself."""
+    return any(node.target for node in device.devnodes)
 
 
 def _fitting(rule: PathSet, device: Device) -> Iterator[tuple[PathMember, Devnode, tuple[str, ...]]]:

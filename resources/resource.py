@@ -93,7 +93,8 @@ class Resource(Struct, frozen=True):
 
     `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once.
     `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
-    are handed out (all of them without).
+    are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
+    of a folder; it may name facts of the device.
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
@@ -106,6 +107,7 @@ class Resource(Struct, frozen=True):
     selector: Selector
     group: Group | None = None
     nodes: tuple[str, ...] = ()
+    container_path: str = ""
     shares: int = 1
     permissions: str = "rw"
     env: Mapping[str, str] = {}

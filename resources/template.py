@@ -14,7 +14,7 @@ Which variables nobody may set, and which not even a claim, which anybody can wr
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from msgspec import Struct
@@ -28,6 +28,7 @@ FIELDS = ("ids", "devnodes")
 MOST_BYTES = 32 * 1024
 """Of a value when it is filled."""
 
+_SHORT = {full: short for short, full in STANDARD.items()}
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _BRACES = re.compile(r"(\{\{|\}\})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -46,6 +47,10 @@ _NOT_FOR_CLAIMS = re.compile(
 
 class ValueTooLong(HostDevicesError):
     """A template that has more than MOST_BYTES when it is filled; says for what it was meant."""
+
+
+class FieldMissing(HostDevicesError):
+    """A template names a fact that one of the devices does not have; says for what it was meant."""
 
 
 class Template(Struct, frozen=True):
@@ -75,7 +80,8 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
     """Fill a template (`Template.text`) with the facts of different `devices`; `ids` are the names they go by.
 
     Control characters are dropped: names and serial numbers come from the hardware, and the container's environment is
-    no place for what somebody's stick calls itself. `of` says in errors what the value is for. Raises `ValueTooLong`.
+    no place for what somebody's stick calls itself. `of` says in errors what the value is for. Raises `ValueTooLong`,
+    and `FieldMissing` rather than to leave out what a device does not have: nobody could tell whose value is whose.
     """
 
     @cache
@@ -84,7 +90,9 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
             return ",".join(ids)
         if field == "devnodes":
             return ",".join(node.container_path or node.path for device in devices for node in device.devnodes)
-        return ",".join(_text(device.attributes.get(field, "")) for device in devices)
+        if (lacking := next((x.id for x in devices if field not in x.attributes), None)) is not None:
+            raise FieldMissing(f"{of}: device {lacking} has no {short_name(field)}")
+        return ",".join(_text(device.attributes[field]) for device in devices)
 
     def pieces() -> Iterator[str]:
         for part in _BRACES.split(template):
@@ -101,6 +109,28 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
         if size > MOST_BYTES:  # before there is too much of it
             raise ValueTooLong(f"{of}: more than {MOST_BYTES} bytes with the facts of {len(ids)} device(s); name fewer")
     return "".join(filled)
+
+
+def named(template: str) -> dict[str, None]:
+    """Return the attributes that a template (`Template.text`) names, in order."""
+    fields = (name for part in _BRACES.split(template) for name in _FIELD.findall(part))
+    return dict.fromkeys(name for name in fields if name not in FIELDS)
+
+
+def missing(template: str, device: Device) -> str:
+    """Return the short name of an attribute that a template names and `device` does not have; empty for none."""
+    return next((short_name(name) for name in named(template) if name not in device.attributes), "")
+
+
+def facts(templates: Iterable[str], device: Device) -> dict[str, str]:
+    """Return the attributes of a device that templates name, as text."""
+    names = (name for text in templates for name in named(text))
+    return {name: _text(device.attributes[name]) for name in names if name in device.attributes}
+
+
+def short_name(attribute: str) -> str:
+    """Return the name under which a configuration may speak of an attribute."""
+    return _SHORT.get(attribute, attribute)
 
 
 def is_variable(name: str) -> bool:

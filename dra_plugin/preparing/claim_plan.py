@@ -24,6 +24,8 @@ from dra_plugin.publishing.offers import Offered
 from hostdevices import Device
 from hostdevices.presence import Presence
 from resourceapi.objects import Quantity, v1
+from resources.container_view import two_at_one_path
+from resources.template import facts, missing
 
 Find: TypeAlias = Callable[[str], Offered | None]
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
@@ -133,6 +135,8 @@ class Planner:
         for result in results:
             offered = self._offered(result, in_use)
             choices.append(_Choice(result, offered, configs.settings(offered.resource, result)))
+        if not in_use:
+            _check_edits(choices)
         units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
         return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
@@ -144,6 +148,8 @@ class Planner:
             raise ClaimRefused(f"{where} is not offered on this node any more; delete the pod to get another one")
         if not (result.admin_access or in_use) and not offered.device.health.healthy:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
+        if not (result.admin_access or in_use) and offered.device.unavailable:
+            raise ClaimRefused(f"{where} cannot be had: {offered.device.unavailable}")
         if changed := self._presence.why_changed(offered.device):
             raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
@@ -191,6 +197,7 @@ class Planner:
             share_id=choice.result.share_id,
             is_admin=choice.is_admin,
             consumed={name: str(amount) for name, amount in choice.result.consumed_capacity.items()},
+            facts=facts(choice.settings.env.values(), choice.offered.device),
         )
 
     def _entry(self, choice: _Choice) -> DeviceEntry:
@@ -261,6 +268,24 @@ def _sum(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
     """Add quantities by their names."""
     both = {name: str(Quantity.parse(one[name]) + Quantity.parse(other[name])) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
+
+
+def _check_edits(choices: Sequence[_Choice]) -> None:
+    """Refuse what a container could not be told apart, or told at all. Raises `ClaimRefused`."""
+    requests: dict[str, list[Device]] = {}
+    for choice in choices:
+        request, device = choice.result.request, choice.offered.device
+        requests.setdefault(base_request(request), []).append(device)
+        for name, text in choice.settings.env.items():
+            if field := missing(text, device):
+                raise ClaimRefused(
+                    f"request {request}: device {choice.result.device} has no {field}, which the variable {name} names"
+                )
+    for request, devices in requests.items():
+        if path := two_at_one_path(devices):
+            raise ClaimRefused(
+                f"request {request}: two of its devices would be at {path} in one container; ask for one"
+            )
 
 
 def _resets(choices: Sequence[_Choice]) -> list[Device]:

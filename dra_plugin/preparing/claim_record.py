@@ -23,7 +23,8 @@ class AllocatedDevice(Struct, frozen=True):
     """A device that a claim got, under the `name` that slices give it, as it was then, and what holds for it.
 
     `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
-    capacities. An administrator's access is beside whoever has the device, and never changes it.
+    capacities, `facts` the attributes that its variables name, as text. An administrator's access is beside whoever has
+    the device, and never changes it.
     """
 
     request: str
@@ -36,6 +37,7 @@ class AllocatedDevice(Struct, frozen=True):
     share_id: str | None = None
     is_admin: bool = False
     consumed: Mapping[str, str] = {}
+    facts: Mapping[str, str] = {}
 
 
 class Holding(Struct, frozen=True):

@@ -17,7 +17,7 @@ Source: DRA specification 6.1, 6.4, 6.5.
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import cdi
 from dra_plugin.driver import ClaimRef
@@ -28,7 +28,7 @@ from dra_plugin.preparing.metadata_files import base_request
 from hostdevices import Device
 from hostdevices.presence import Presence
 from resources.resource import Mount
-from resources.template import render
+from resources.template import named, render
 
 MOST_ENVIRONMENT = 256 * 1024
 """Bytes of all variables that a claim's devices bring: an eighth of what a program can be started with (ARG_MAX)."""
@@ -66,7 +66,7 @@ def claim_spec(driver: str, record: Record, presence: Presence) -> cdi.Spec | No
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
     whatever has taken its place. Raises `ValueTooLong` for a variable, `TooManyVariables` for all of them together.
     """
-    devices = [ClaimDevice(each, presence.find(each.seen)) for each in record.allocated]
+    devices = [ClaimDevice(each, _there(each, presence)) for each in record.allocated]
     edits: dict[str, cdi.Device] = {}
     described: set[str] = set()
     for each in devices:
@@ -89,6 +89,20 @@ def claim_spec(driver: str, record: Record, presence: Presence) -> cdi.Spec | No
         )
     with_edits = [x for x in edits.values() if x.container_edits != cdi.ContainerEdits()]
     return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None
+
+
+def _there(allocated: AllocatedDevice, presence: Presence) -> Device | None:
+    """Return a device as it is now; None where it is not there.
+
+    What its variables name and it does not say any more is as it was when the claim got it.
+    """
+    if (device := presence.find(allocated.seen)) is None:
+        return None
+    before = {
+        **dict.fromkeys((x for text in allocated.settings.env.values() for x in named(text)), ""),
+        **allocated.facts,
+    }
+    return structs.replace(device, attributes={**before, **device.attributes}) if before else device
 
 
 def variable(claim: str, request: str) -> str:

@@ -1,8 +1,9 @@
 """The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
 
 One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
-driver's name: `unhealthy` with the effect that the resource wants, `in-use` while somebody has the device whom the
-scheduler does not know: the other API, or a claim of another configuration.
+driver's name: `unhealthy` with the effect that the resource wants, `unavailable` where the configuration says of a
+device what it has not, `in-use` while somebody has the device whom the scheduler does not know: the other API, or a
+claim of another configuration.
 """
 
 import re
@@ -48,6 +49,8 @@ def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTai
     if not health.healthy and (policy != "none" or offers.is_gone(offered.name)):
         effect = v1.NO_SCHEDULE if policy == "none" else policy
         taints.append(v1.DeviceTaint(key=f"{driver}/unhealthy", value=label_value(health.reason), effect=effect))
+    if reason := offered.device.unavailable:
+        taints.append(v1.DeviceTaint(key=f"{driver}/unavailable", value=label_value(reason), effect=v1.NO_SCHEDULE))
     if (held := offers.in_use(offered.name)) is not None:
         taints.append(v1.DeviceTaint(key=f"{driver}/in-use", value=held.api, effect=v1.NO_SCHEDULE))
     return tuple(taints)

@@ -170,6 +170,7 @@ def _described(
                         ],
                         "numaNodes": list(device.numa_nodes),
                         "health": {"healthy": device.health.healthy, "reason": device.health.reason},
+                        "unavailable": device.unavailable,
                     }
                     for device in assignment.devices[resource.name]
                 ],

@@ -39,7 +39,7 @@ def _for_people(
     for resource in config.resources:
         if devices := assignment.devices[resource.name]:
             console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource)}", "dim")))
-            console.print(_table((x.id, _about(x), "" if x.health.healthy else "bold red") for x in devices))
+            console.print(_table((x.id, _about(x), "bold red" if _is_out(x) else "") for x in devices))
     if empty := [resource.name for resource in config.resources if not assignment.devices[resource.name]]:
         console.print(Text.assemble("\n", ("no device here", "bold yellow"), (f"  {len(empty)}", "dim")))
         console.print(Padding(Text("  ".join(empty)), (0, 0, 0, 2)))
@@ -102,6 +102,11 @@ def _count(devices: Sequence[Device], resource: Resource) -> str:
     return ", ".join(parts)
 
 
+def _is_out(device: Device) -> bool:
+    """Tell whether nobody new gets the device."""
+    return not device.health.healthy or bool(device.unavailable)
+
+
 def _about(device: Device) -> str:
     paths = [f"{x.path} as {x.container_path}" if x.container_path else x.path for x in device.devnodes]
     more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
@@ -112,4 +117,6 @@ def _about(device: Device) -> str:
         parts.append(f"with {', '.join(device.children)}")
     if not device.health.healthy:
         parts.append(f"unhealthy: {device.health.reason}")
+    if device.unavailable:
+        parts.append(f"unavailable: {device.unavailable}")
     return "; ".join(parts)

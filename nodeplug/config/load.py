@@ -10,7 +10,7 @@ from nodeplug.config.errors import ConfigError, Finding
 from nodeplug.config.resources import check_settings, check_together, resource
 from nodeplug.config.schema import File, ResourceEntry, Settings
 from nodeplug.config.tree import SIZE_LIMIT, Unreadable, parse
-from resources.groups import PathSet
+from resources.groups import Folder, PathSet
 from resources.resource import Resource
 from resources.selector import path_globs
 
@@ -77,5 +77,9 @@ def builtin() -> Config:
 
 
 def _globs(item: Resource) -> tuple[str, ...]:
-    in_group = tuple(member.glob for member in item.group.members) if isinstance(item.group, PathSet) else ()
+    in_group: tuple[str, ...] = ()
+    if isinstance(item.group, PathSet):
+        in_group = tuple(member.glob for member in item.group.members)
+    elif isinstance(item.group, Folder):
+        in_group = (item.group.glob,)
     return (*path_globs(item.selector), *in_group)

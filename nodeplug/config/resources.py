@@ -14,7 +14,7 @@ from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
 from resources import template
-from resources.groups import Group, PathSet
+from resources.groups import Folder, Group, PathSet
 from resources.mounts import NEVER_BELOW, is_below, is_taken
 from resources.resource import DraOptions, Mount, NodeAccess, Resource
 from resources.selector import Paths, Selection
@@ -83,6 +83,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
         document.at((*path, "name"), message)
+    container_path = _container_path(document, (*path, "containerPath"), entry.container_path, group)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
@@ -94,6 +95,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         selector=selector,
         group=group,
         nodes=nodes,
+        container_path=container_path,
         shares=entry.shares,
         permissions=entry.permissions,
         env=env,
@@ -114,6 +116,7 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
     """Add findings about resources (by their place in the list) that do not go together."""
     names: dict[str, int] = {}
     env: dict[str, tuple[str, str]] = {}
+    paths: dict[str, str] = {}
     for i, entry in entries.items():
         if names.setdefault(entry.name, i) != i:
             message = f"{entry.name} is the name of two resources"
@@ -123,6 +126,9 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
             if owner != entry.name and (first != value or "{" in value):
                 message = f"{name} is also set by {owner}; a container with both would see one of them"
                 document.at(("resources", i, "env", name), message, "choose another name", key=True)
+        if (path := entry.container_path) and (owner := paths.setdefault(path, entry.name)) != entry.name:
+            message = f"{owner} has its devices at {path}, too; a container with both would see one of them"
+            document.at(("resources", i, "containerPath"), message, "choose another path")
     if any(entry.api != "device-plugin" for entry in entries.values()):
         from nodeplug.config.dra import check_classes  # see `_dra`
 
@@ -163,9 +169,25 @@ def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group
         return selection(document, (*path, "select"), entry.select)
     if isinstance(group, PathSet):
         return Paths(tuple(member.glob for member in group.members))
+    if isinstance(group, Folder):
+        return Paths((group.glob,))
     if entry.group is UNSET or group is not None:
         document.at(path, "the key select is missing", "it says which devices are meant")
     return None
+
+
+def _container_path(document: Document, path: Path, text: str, group: Group | None) -> str:
+    """Check where containers see a device and return it with full attribute names."""
+    if not text:
+        return ""
+    filled = _template(document, path, text)
+    if bad := [name for name in template.FIELDS if f"{{{name}}}" in text]:
+        document.at(path, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
+    if check_path(document, path, text) and (text == "/" or any(is_below(text, x) for x in ("/proc", "/sys"))):
+        document.at(path, f"no device can be at {text}", "name a path below /dev")
+    if isinstance(group, PathSet):
+        document.at(path, "`group.paths` say where each node is", "leave it out", key=True)
+    return filled
 
 
 def _env(document: Document, path: Path, env: Mapping[str, str]) -> dict[str, str]:

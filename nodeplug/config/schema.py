@@ -144,6 +144,10 @@ class GroupEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         tuple[PathEntry, ...] | UnsetType,
         Meta(description="Nodes that go together, each with its own path in the container."),
     ] = UNSET
+    folder: Annotated[
+        str | UnsetType,
+        Meta(description="A folder below /dev: all nodes in it and in its folders are handed out as one, `/dev/snd`."),
+    ] = UNSET
 
 
 class MountEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -254,7 +258,10 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     name: Annotated[str, Meta(description="The extended resource that pods ask for: `example.com/gpu`.")]
     select: Annotated[
         str | Select | UnsetType,
-        Meta(description="Which devices are meant: a preset's name, or a selector. `group.paths` can stand for it."),
+        Meta(
+            description="Which devices are meant: a preset's name, or a selector. `group.paths` and `group.folder` "
+            "can stand for it."
+        ),
     ] = UNSET
     group: Annotated[
         Literal["parent", "functions"] | GroupEntry | UnsetType,
@@ -266,6 +273,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     nodes: Annotated[
         Texts, Meta(description="Globs below /dev: only these of a device's nodes are handed out. Without: all.")
     ] = ()
+    container_path: Annotated[
+        str,
+        Meta(
+            description="Where the container sees a device's one node, `/dev/zigbee`, or the nodes of `group.folder`. "
+            "It may name attributes: `/dev/zigbee-{serial}`. Empty: at the same path."
+        ),
+    ] = ""
     shares: Annotated[int, Meta(ge=1, description="How many containers may use one device at once.")] = 1
     permissions: Annotated[
         str,

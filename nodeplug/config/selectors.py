@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from msgspec import UNSET
 
 from hostdevices.attributes import ATTRIBUTES, STANDARD
-from hostdevices.globs import path_pattern
+from hostdevices.globs import is_glob, path_pattern
 from hostdevices.readers import READERS
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.schema import GroupEntry, Select, Texts, Value
-from resources.groups import Functions, Group, PathMember, PathSet, SameAttribute, Within
+from resources.groups import Folder, Functions, Group, PathMember, PathSet, SameAttribute, Within
 from resources.mounts import is_plain
 from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
@@ -68,15 +68,20 @@ def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group |
         return Within()
     if isinstance(entry, str):
         return Functions()
-    given = [name for name in ("within", "attribute", "paths") if getattr(entry, name) is not UNSET]
+    given = [name for name in ("within", "attribute", "paths", "folder") if getattr(entry, name) is not UNSET]
     if len(given) != 1:
-        document.at(path, "a group has exactly one of within, attribute and paths")
+        document.at(path, "a group has exactly one of within, attribute, paths and folder")
         return None
     if entry.within is not UNSET:
         _known_kind(document, (*path, "within"), entry.within)
         return Within(entry.within)
     if entry.attribute is not UNSET:
         return SameAttribute(known_attribute(document, (*path, "attribute"), entry.attribute))
+    if entry.folder is not UNSET:
+        folder = entry.folder.rstrip("/")
+        if check_glob(document, (*path, "folder"), folder) and is_glob(folder):
+            document.at((*path, "folder"), f"{folder} has wildcards", "name one folder")
+        return Folder(folder)
     assert entry.paths is not UNSET
     members = tuple(PathMember(x.path, x.container_path, x.optional) for x in entry.paths)
     wildcards: set[int] = set()

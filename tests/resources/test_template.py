@@ -3,7 +3,17 @@
 import pytest
 
 from hostdevices import Device, Devnode
-from resources.template import MOST_BYTES, Template, ValueTooLong, is_reserved, is_variable, read, render
+from resources.template import (
+    MOST_BYTES,
+    FieldMissing,
+    Template,
+    ValueTooLong,
+    is_reserved,
+    is_variable,
+    missing,
+    read,
+    render,
+)
 
 STICK = Device(
     id="usb-1",
@@ -18,7 +28,7 @@ STICK = Device(
     ("written", "filled"),
     [
         ("{ids} at {devnodes}", "usb-1.0,usb-1.1 at /dev/a,/dev/inside"),
-        ("{serial}/{removable}/{numaNode}/{model}", "AB/true/0/"),
+        ("{serial}/{removable}/{numaNode}", "AB/true/0"),
         ("{{ids}}", "{ids}"),
         ("plain", "plain"),
     ],
@@ -27,6 +37,15 @@ def test_facts_take_the_place_of_fields(written: str, filled: str) -> None:
     template = read(written)
     assert (template.unknown, template.is_unbalanced) == ((), False)
     assert render(template.text, ["usb-1.0", "usb-1.1"], [STICK]) == filled
+
+
+def test_what_a_device_lacks_is_refused_by_its_name() -> None:
+    """For nobody could tell whose value is whose."""
+    other = Device("usb-2", "usb", "1-3")
+    with pytest.raises(FieldMissing, match=r"^variable A: device usb-2 has no numaNode$"):
+        render(read("{numaNode}").text, ["a", "b"], [STICK, other], of="variable A")
+    assert missing(read("{{serial}} {ids} {numaNode} {serial}").text, other) == "numaNode"
+    assert missing("{serial}", STICK) == ""
 
 
 def test_what_is_wrong_with_a_template_is_said() -> None:

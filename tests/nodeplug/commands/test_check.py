@@ -82,6 +82,7 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
                 "devnodes": [{"path": "/dev/fuse", "containerPath": "/dev/fuse"}],
                 "numaNodes": [],
                 "health": {"healthy": True, "reason": ""},
+                "unavailable": "",
             }
         ],
         "error": "",

@@ -58,6 +58,7 @@ def test_a_resource_with_everything() -> None:
           - name: example.com/gps
             select: usb-serial
             nodes: /dev/ttyUSB*
+            containerPath: "/dev/gps-{pciBusID}"
             permissions: rwm
             env: {GPS: "{devnodes}", PLACE: "{{ {pciBusID} }} {serial}"}
             mounts:
@@ -73,6 +74,7 @@ def test_a_resource_with_everything() -> None:
     """)
     (gps,) = config.resources
     assert (gps.nodes, gps.shares, gps.permissions) == (("/dev/ttyUSB*",), 1, "rwm")
+    assert gps.container_path == "/dev/gps-{resource.kubernetes.io/pciBusID}"
     assert gps.env == {"GPS": "{devnodes}", "PLACE": "{{ {resource.kubernetes.io/pciBusID} }} {serial}"}
     assert gps.mounts == (
         Mount("/usr/lib/firmware/a", "/usr/lib/firmware/a", False),
@@ -120,6 +122,14 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
         ('env: {A: "{device}{serail}"}', "unknown field {serail}; did you mean serial?"),
         ('env: {A: "{ids"}', "a brace without its other; write {{ or }} for a brace"),
         ('env: {A: "}"}', "a brace without its other; write {{ or }} for a brace"),
+        ("containerPath: zigbee", "zigbee is not an absolute path without empty, `.` or `..` components"),
+        ("containerPath: /sys/x", "no device can be at /sys/x; name a path below /dev"),
+        ('containerPath: "/dev/{ids}"', "{ids} is not a fact of one device; name an attribute"),
+        ('containerPath: "/dev/{serail}"', "unknown field {serail}; did you mean serial?"),
+        (
+            "containerPath: /dev/a\ngroup: {paths: [{path: /dev/a}]}",
+            "`group.paths` say where each node is; leave it out",
+        ),
         ("annotations: {-x: z}", "-x cannot be the name of an annotation"),
         ("annotations: {A_/x: z}", "A_/x cannot be the name of an annotation"),
         ('annotations: {a: "{x}"}', "unknown field {x}"),
@@ -181,6 +191,16 @@ def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None
     """) == [
         "7:7: OTHER is also set by x/a; a container with both would see one of them; choose another name",
         "8:7: ID is also set by x/a; a container with both would see one of them; choose another name",
+    ]
+
+
+def test_devices_that_would_hide_each_other_in_a_container_with_both() -> None:
+    assert wrong("""
+        resources:
+          - {name: x/a, select: kvm, containerPath: /dev/mine}
+          - {name: x/b, select: tun, containerPath: /dev/mine}
+    """) == [
+        "3:45: x/a has its devices at /dev/mine, too; a container with both would see one of them; choose another path",
     ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nodeplug.config import loads
-from resources.groups import Functions, PathMember, PathSet, SameAttribute, Within
+from resources.groups import Folder, Functions, PathMember, PathSet, SameAttribute, Within
 from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
 from tests.nodeplug.config.text import one, wrong, wrong_with
@@ -133,16 +133,24 @@ def test_a_group_of_paths_selects_by_them() -> None:
     assert found.selector == Paths(("/dev/snd/controlC*", "/dev/snd/pcmC*D0c"))
 
 
+def test_a_folder_selects_all_nodes_in_it() -> None:
+    found = one("group: {folder: /dev/snd/}\ncontainerPath: /dev/audio")
+    assert (found.group, found.selector) == (Folder("/dev/snd"), Paths(("/dev/snd/**/*",)))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "a group has exactly one of within, attribute and paths"),
-        ("{within: usb, attribute: serial}", "a group has exactly one of within, attribute and paths"),
+        ("{}", "a group has exactly one of within, attribute, paths and folder"),
+        ("{within: usb, attribute: serial}", "a group has exactly one of within, attribute, paths and folder"),
         ("{within: usbs}", "unknown kind usbs; did you mean usb?"),
         ("{attribute: serail}", "unknown attribute serail; did you mean serial?"),
         ("{paths: [{path: /dev/a*}, {path: /dev/b}]}", "the paths of a group must have equally many wildcards"),
         ("{paths: [{path: /dev/a}, {path: /dev/b, containerPath: /dev/a}]}", "two nodes of a group have the same path"),
         ("{paths: [{path: /dev/a, optional: true}]}", "at least one path of a group must not be optional"),
+        ("{folder: /srv}", "/srv is not below /dev; device nodes are"),
+        ("{folder: /dev}", "/dev is not below /dev"),
+        ("{folder: /dev/snd*}", "/dev/snd* has wildcards; name one folder"),
         ("{paths: []}", "at least one path of a group must not be optional"),
         ("{paths: [{path: /dev/a, containerPath: b}]}", "b is not an absolute path"),
         ("{paths: [{}]}", "the key path is missing"),
@@ -160,5 +168,6 @@ def test_the_globs_to_watch_are_all_those_below_dev() -> None:
           - {name: x/a, select: {any: [kvm, {path: [/dev/ttyUSB*, /dev/x]}]}}
           - {name: x/b, group: {paths: [{path: /dev/snd/c*}, {path: /dev/x*, containerPath: /dev/y}]}}
           - {name: x/c, select: {path: /dev/x}}
+          - {name: x/d, group: {folder: /dev/input}}
     """)
-    assert config.path_globs == ("/dev/ttyUSB*", "/dev/x", "/dev/snd/c*", "/dev/x*")
+    assert config.path_globs == ("/dev/ttyUSB*", "/dev/x", "/dev/snd/c*", "/dev/x*", "/dev/input/**/*")

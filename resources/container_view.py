@@ -1,0 +1,81 @@
+"""What a container sees of a device: its nodes at the paths that the resource gives them.
+
+A device of which the resource says what it has not (a serial number in a variable, one path for three nodes) stays the
+resource's, and nobody new gets it: `Device.unavailable` has the reason. Whoever has it keeps it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from hostdevices.device import Device, Devnode
+from resources import template
+from resources.groups import Folder
+from resources.mounts import is_plain
+from resources.resource import Resource
+
+_NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
+
+
+def as_given(resource: Resource, device: Device) -> Device:
+    """Return a device of `resource` as a container sees it, or as unavailable, with the reason."""
+    if reason := _lacking(resource, device):
+        return structs.replace(device, unavailable=reason)
+    if not resource.container_path:
+        return device
+    inside = _filled(resource.container_path, device)
+    if not is_plain(inside):
+        return structs.replace(device, unavailable=f"containerPath of {resource.name} would be {inside} for it")
+    if isinstance(resource.group, Folder):
+        folder = resource.group.path
+        return _with_paths(device, [f"{inside}{node.path.removeprefix(folder)}" for node in device.devnodes])
+    if len(device.devnodes) > 1:
+        reason = (
+            f"it has {len(device.devnodes)} nodes, and containerPath of {resource.name} is for one; choose it with"
+            " `nodes`, or say where each is with `group.paths`"
+        )
+        return structs.replace(device, unavailable=reason)
+    return _with_paths(device, [inside] * len(device.devnodes))
+
+
+def two_at_one_path(devices: Sequence[Device]) -> str:
+    """Return the path at which a container with all of these would see one node of two; empty where there is none."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for device in devices:
+        for node in device.devnodes:
+            inside, number = node.container_path or node.path, (node.kind, node.major, node.minor)
+            if found.setdefault(inside, number) != number:
+                return inside
+    return ""
+
+
+def _lacking(resource: Resource, device: Device) -> str:
+    for place, text in _templates(resource):
+        if field := template.missing(text, device):
+            in_common = " in which all its members agree" if device.kind == "group" else ""
+            return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+    return ""
+
+
+def _templates(resource: Resource) -> Iterator[tuple[str, str]]:
+    """Yield what may name facts of a device, each with its place in the configuration."""
+    yield "containerPath", resource.container_path
+    yield from ((f"env.{name}", text) for name, text in resource.env.items())
+    yield from ((f"annotations.{name}", text) for name, text in resource.annotations.items())
+
+
+def _filled(path: str, device: Device) -> str:
+    """Fill the fields of a path; what stands for them is one name, whatever somebody's stick calls itself."""
+    plain = {
+        name: _NOT_IN_PATHS.sub("_", value) if isinstance(value, str) else value
+        for name, value in device.attributes.items()
+    }
+    return template.render(path, [device.id], [structs.replace(device, attributes=plain)], of="containerPath")
+
+
+def _with_paths(device: Device, paths: Sequence[str]) -> Device:
+    def at(node: Devnode, path: str) -> Devnode:
+        return structs.replace(node, container_path="" if path == node.path else path)
+
+    return structs.replace(device, devnodes=tuple(map(at, device.devnodes, paths)))

@@ -1,0 +1,53 @@
+"""What a resource says of devices, and what a claim's containers see of it."""
+
+from msgspec.structs import replace
+
+from tests.dra_plugin.preparing.world import World, claim, config, result
+from tests.running import until
+
+
+async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
+    """The resource's own word, and what a claim says."""
+    wanted = claim(result("misc-fuse"), configs=[config(env={"MAC": "{mac}"})])
+    assert await world.refusal(wanted) == "request gpu: device misc-fuse has no mac, which the variable MAC names"
+    world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], unavailable="it has no serial"))
+    assert await world.refusal(claim(result("misc-fuse"))) == (
+        "request gpu: device misc-fuse cannot be had: it has no serial"
+    )
+    assert (world.units(), world.files()) == ([], [])
+
+
+async def test_a_claim_keeps_what_its_variables_said_of_a_device(world: World) -> None:
+    """Also when the device does not say it any more: its containers must be able to start again."""
+    found = world.made_up.devices()["misc-fuse"]
+    world.scan(fuse=replace(found, attributes={**found.attributes, "serial": "A1"}))
+    devices = await world.prepare(claim(result("misc-fuse"), configs=[config(env={"SERIAL": "{serial}"})]))
+    world.scan(fuse=replace(found, devnodes=world.made_up.devices()["misc-kvm"].devnodes))
+    await until(lambda: list(world.container(devices).nodes) == ["/dev/kvm"])
+    assert world.container(devices).env == {"NODEPLUG_MINE__GPU": "misc-fuse", "SERIAL": "A1"}
+
+
+async def test_a_claims_container_sees_its_node_at_the_path_of_then(world: World) -> None:
+    found = world.made_up.devices()["misc-fuse"]
+    (node,) = found.devnodes
+    world.scan(fuse=replace(found, devnodes=(replace(node, container_path="/dev/old"),)))
+    devices = await world.prepare(claim(result("misc-fuse")))
+    moved = replace(world.made_up.devices()["misc-kvm"].devnodes[0], container_path="/dev/new")
+    world.scan(fuse=replace(found, devnodes=(moved,)))
+    await until(
+        lambda: [(x.path, x.host_path) for x in world.container(devices).nodes.values()] == [("/dev/old", "/dev/kvm")]
+    )
+
+
+async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) -> None:
+    devices = world.made_up.devices()
+    names = {
+        name: replace(x, devnodes=(replace(x.devnodes[0], container_path="/dev/mine"),))
+        for name in ("fuse", "kvm")
+        for x in [devices[f"misc-{name}"]]
+    }
+    world.scan(**names)
+    assert await world.refusal(claim(result("misc-fuse"), result("misc-kvm"))) == (
+        "request gpu: two of its devices would be at /dev/mine in one container; ask for one"
+    )
+    await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))

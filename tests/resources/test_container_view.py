@@ -1,0 +1,92 @@
+"""What containers see of devices: at which paths, and what happens where that cannot be said."""
+
+import pytest
+from msgspec import structs
+
+from hostdevices import Device
+from resources.container_view import two_at_one_path
+from resources.groups import Folder
+from resources.resource import Resource
+from resources.selector import Kinds, Paths
+from tests.hostdevices.made import assigned, device
+
+STICK = device("tty-a", "tty", "/dev/ttyUSB0", attributes={"serial": "../A:1\n"}, numbers=(188, 0))
+CAMERA = device("video-a", "video", "/dev/video0", "/dev/video1", numbers=(81, 0))
+CARD = device("sound-pch", "sound", "/dev/snd/controlC0", "/dev/snd/pcmC0D0p", numbers=(116, 0))
+TIMER = device("path-snd-timer", "path", "/dev/snd/timer", numbers=(116, 33))
+
+
+def one(given: Device, **options: object) -> Device:
+    """Return a device as a resource offers it that selects its kind."""
+    resource = Resource("x/y", Kinds((given.kind,)), **options)  # type: ignore[arg-type]  # tests name real fields
+    (found,) = assigned([given], resource).devices["x/y"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ({"env": {"MAC": "{mac}"}}, "env.MAC"),
+        ({"annotations": {"a.b/c": "{mac}"}}, "annotations.a.b/c"),
+        ({"container_path": "/dev/{mac}"}, "containerPath"),
+    ],
+)
+def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: dict[str, object], place: str) -> None:
+    found = one(STICK, **option)
+    assert found.unavailable == f"it has no mac, which {place} of x/y names"
+    assert found.health.healthy
+
+
+def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:
+    found = one(CARD, group=Folder("/dev/snd"), env={"PLACE": "{pciBusID}"})
+    assert found.unavailable == "it has no pciBusID in which all its members agree, which env.PLACE of x/y names"
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [("/dev/zigbee", "/dev/zigbee"), ("/dev/zigbee-{serial}", "/dev/zigbee-.._A:1_"), ("/dev/ttyUSB0", "")],
+)
+def test_one_node_is_where_the_resource_says(path: str, inside: str) -> None:
+    """What a stick calls itself leads to no other folder."""
+    (node,) = one(STICK, container_path=path).devnodes
+    assert (node.path, node.container_path) == ("/dev/ttyUSB0", inside)
+
+
+def test_a_name_that_leads_elsewhere_is_no_path() -> None:
+    stick = structs.replace(STICK, attributes={"serial": ".."})
+    assert one(stick, container_path="/dev/{serial}").unavailable == "containerPath of x/y would be /dev/.. for it"
+
+
+def test_one_path_is_not_for_several_nodes() -> None:
+    assert one(CAMERA, container_path="/dev/cam").unavailable == (
+        "it has 2 nodes, and containerPath of x/y is for one; choose it with `nodes`, or say where each is with"
+        " `group.paths`"
+    )
+    chosen = one(CAMERA, container_path="/dev/cam", nodes=("/dev/video0",))
+    assert [(x.path, x.container_path) for x in chosen.devnodes] == [("/dev/video0", "/dev/cam")]
+
+
+def test_a_folder_is_handed_out_with_all_its_nodes_whoever_has_them() -> None:
+    link = device("path-snd-by-path", "path", "/dev/snd/by-path/pci", numbers=(116, 0), parents=("sound-pch",))
+    link = structs.replace(link, devnodes=(structs.replace(link.devnodes[0], target="/dev/snd/controlC0"),))
+    whole = Folder("/dev/snd")
+    resource = Resource("x/audio", Paths((whole.glob,)), group=whole, container_path="/dev/audio")
+    found = assigned([link, CARD, TIMER, STICK], resource)
+    (folder,) = found.devices["x/audio"]
+    assert sorted(folder.children) == ["path-snd-by-path", "path-snd-timer", "sound-pch"]
+    assert [(x.path, x.container_path) for x in folder.devnodes] == [
+        ("/dev/snd/controlC0", "/dev/audio/controlC0"),
+        ("/dev/snd/pcmC0D0p", "/dev/audio/pcmC0D0p"),
+        ("/dev/snd/timer", "/dev/audio/timer"),
+    ]
+    renamed = structs.replace(resource, container_path="")
+    assert assigned([CARD], renamed).devices["x/audio"][0].id == folder.id
+
+
+def test_two_nodes_at_one_path_are_found() -> None:
+    other = device("tty-b", "tty", "/dev/ttyUSB1", numbers=(188, 1))
+    at = [one(x, container_path="/dev/zigbee") for x in (STICK, other)]
+    assert two_at_one_path(at) == "/dev/zigbee"
+    assert two_at_one_path([at[0], at[0]]) == ""
+    shared = [device(x, "vfio", "/dev/vfio/vfio", numbers=(10, 196)) for x in "ab"]
+    assert two_at_one_path(shared) == ""
