@@ -25,13 +25,15 @@ from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
 from deviceplugin.response import cdi_device, container_response
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, Unit, device_of, owner_of
+from deviceplugin.units import API, Unit, name_in, owner_of
 from hostdevices import Device, HostDevicesError
 from hostdevices.presence import Presence
+from hostdevices.readers.pci import ADDRESS, pci_id
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.container_view import two_at_one_path
 from resources.resource import Resource
+from resources.unit_names import unit_names
 
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
 _RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read what was written
@@ -135,7 +137,7 @@ class Allocator:
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
-        device = self.devices.get(device_of(unit_id))
+        device = self._named(unit_id)
         try:
             answered = api.ContainerAllocateResponse.FromString(response or b"")
         except DecodeError:  # what the kubelet keeps is its own; without it the lease is one all the same
@@ -155,7 +157,7 @@ class Allocator:
                     f"device {shown(unit_id)} has no lease: it is restored as soon as the kubelet reports its pod; if"
                     " this goes on, delete the pod"
                 )
-            if (device_id := device_of(unit_id)) not in found:
+            if (device_id := self._device_of(lease)) not in found:
                 found[device_id] = self._present(device_id, lease)
         devices = list(found.values())
         records = {lease.record for lease in leases if lease is not None}
@@ -164,6 +166,29 @@ class Allocator:
             if record.is_named:
                 await self._describe(devices)
         return devices
+
+    def _named(self, unit_id: str) -> Device | None:
+        """Return the device of a unit, also of one that was named when `ids` said otherwise; None for none, or two."""
+        if (unit := self.units.get(unit_id)) is not None:
+            return unit.device
+        name = name_in(unit_id)
+        found = [device for device in self.devices.values() if name in unit_names(device)]
+        return found[0] if len(found) == 1 else None
+
+    def _device_of(self, lease: Lease) -> str:
+        """Return the id of the device that a container has, whichever has its unit's name now."""
+        record = container_record.decode(lease.record)
+        known = [x.device.id for x in record.devices if x.device.id in lease.exclusive] if record else []
+        if known:
+            return known[0]
+        device = self._named(lease.unit)
+        return device.id if device is not None and device.id in lease.exclusive else name_in(lease.unit)
+
+    def _taken_by(self, unit_id: str) -> frozenset[str]:
+        """Return the ids of all devices that a unit may be of which nobody offers any more."""
+        name = name_in(unit_id)
+        function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
+        return frozenset({name, *function, *(x.id for x in self._presence.devices() if name in unit_names(x))})
 
     def _present(self, device_id: str, lease: Lease) -> Device:
         """Return a leased device as it is now. Raises `DeviceNotReady` where it is not there, or changed just now."""
@@ -220,7 +245,7 @@ class Allocator:
             unit=unit_id,
             api=API,
             owner=owner_of(self.resource, unit_id),
-            exclusive=device.ids if device else frozenset({device_of(unit_id)}),
+            exclusive=device.ids if device else self._taken_by(unit_id),
             shared=frozenset(device.parents) if device else frozenset(),
             record=record,
             boot_id=self._ledger.boot_id,

@@ -241,7 +241,7 @@ class DevicePlugins:
 
     def _is_not_as_offered(self, lease: Lease) -> bool:
         plugin = self._plugins.get(lease.resource) if lease.api == API else None
-        return plugin is not None and plugin.is_not_as_offered(lease.unit)
+        return plugin is not None and plugin.is_not_as_offered(lease)
 
 
 def _by_id(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:

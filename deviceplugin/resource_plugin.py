@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 import cdi
-from checkpoint import Ledger
+from checkpoint import Lease, Ledger
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -20,7 +20,7 @@ from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, device_of, owner_of, units_of
+from deviceplugin.units import API, owner_of, units_of, units_of_device
 from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
@@ -214,9 +214,13 @@ class ResourcePlugin:
                     self._log_change(device, before[device.id])
             self.servicer.publish()
 
-    def is_not_as_offered(self, unit: str) -> bool:
-        """Tell whether what a runtime must find depends on who has the unit: it is gone, or described as leased."""
-        return unit not in self.allocator.units or device_of(unit) in self._held
+    def is_not_as_offered(self, lease: Lease) -> bool:
+        """Tell whether more than its device depends on a lease.
+
+        The unit is gone, or another device's now, or a runtime must find it as it was leased.
+        """
+        known = self.allocator.units.get(lease.unit)
+        return known is None or known.device.id in self._held or known.device.id not in lease.exclusive
 
     def _why_unavailable(self, device: Device) -> str:
         """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
@@ -229,13 +233,21 @@ class ResourcePlugin:
             if device.id in self._held:
                 return "a pod has it from before other devices came to it"
             return "its CDI spec is not written yet"
-        is_leased = self.resource.shares == 1 and self._ledger.get((self.resource.name, API, device.id)) is not None
+        if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
+            return f"a pod has {other.unit} from when that was another device"
+        is_leased = self.resource.shares == 1 and self._lease(self._units(device)[0]) is not None
         return "" if is_leased else device.unavailable  # nobody else can get what a pod has
 
     def _units(self, device: Device) -> list[str]:
-        if self.resource.shares == 1:
-            return [device.id]
-        return [f"{device.id}.{share}" for share in range(self.resource.shares)]
+        return units_of_device(self.resource, device)
+
+    def _lease(self, unit: str) -> Lease | None:
+        return self._ledger.get((self.resource.name, API, unit))
+
+    def _lease_of_another(self, device: Device) -> Lease | None:
+        """Return the lease of another device under a name that is this one's now: nodes may swap their paths."""
+        leases = filter(None, map(self._lease, self._units(device)))
+        return next((lease for lease in leases if device.id not in lease.exclusive), None)
 
     def _log_change(self, device: Device, before: bool | None) -> None:
         """Say in one line what became of a device and all its shares."""

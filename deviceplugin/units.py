@@ -1,7 +1,11 @@
 """Units: what the kubelet counts and hands out. One per device, or one per share of a device.
 
 `misc-kvm` is a whole device, `misc-kvm.3` its share number 3: a dot cannot occur in a device id, so both read back.
+With other names (resources/unit_names.py) it is `0000:3b:00.0` and `0000:3b:00.0::3`. Leases know devices by their own
+ids, so a unit of another name is found to be taken when `ids` changes under it.
 """
+
+import re
 
 from msgspec import Struct
 
@@ -9,9 +13,12 @@ from checkpoint import Api
 from checkpoint.lease import shares_owner, unit_owner
 from hostdevices import Device
 from resources.resource import Resource
+from resources.unit_names import SHARE, unit_name
 
 API: Api = "device-plugin"
 """What a lease says of where it came from."""
+
+_SHARE_OF = re.compile(rf"(?s)(.+){SHARE}[0-9]+|([-a-z0-9]+)\.[0-9]+")
 
 
 class Unit(Struct, frozen=True):
@@ -23,18 +30,25 @@ class Unit(Struct, frozen=True):
 
 def units_of(resource: Resource, devices: tuple[Device, ...]) -> dict[str, Unit]:
     """Return the units of a resource by id, in the order of the devices."""
+    return {unit: Unit(unit, device) for device in devices for unit in units_of_device(resource, device)}
+
+
+def units_of_device(resource: Resource, device: Device) -> list[str]:
+    """Return the ids of the units of one device."""
+    name = unit_name(resource.ids, device)
     if resource.shares == 1:
-        return {device.id: Unit(device.id, device) for device in devices}
-    ids = ((f"{device.id}.{share}", device) for device in devices for share in range(resource.shares))
-    return {unit: Unit(unit, device) for unit, device in ids}
+        return [name]
+    separator = "." if resource.ids == "identity" else SHARE
+    return [f"{name}{separator}{share}" for share in range(resource.shares)]
 
 
-def device_of(unit_id: str) -> str:
-    """Return the device id within a unit's id."""
-    return unit_id.partition(".")[0]
+def name_in(unit_id: str) -> str:
+    """Return the device's name within a unit's id."""
+    found = _SHARE_OF.fullmatch(unit_id)
+    return (found[1] or found[2]) if found else unit_id
 
 
 def owner_of(resource: Resource, unit_id: str) -> str:
-    """Return who owns the lease of a unit: shares of one device go together as long as it has as many."""
-    device, dot, _ = unit_id.partition(".")
-    return shares_owner(resource.name, device, resource.shares) if dot else unit_owner(resource.name, unit_id)
+    """Return who owns the lease of a unit: shares of one device go together while it has as many, under one name."""
+    name = name_in(unit_id)
+    return unit_owner(resource.name, unit_id) if name == unit_id else shares_owner(resource.name, name, resource.shares)

@@ -43,6 +43,10 @@ class Presence:
         """Return a device as the last scan found it."""
         return self._devices.get(device_id)
 
+    def devices(self) -> Iterable[Device]:
+        """Return all devices as the last scan found them."""
+        return self._devices.values()
+
     def owner_of(self, path: str) -> str:
         """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
         return next((x.id for x in self._devices.values() if any(n.path == path for n in x.devnodes)), "nothing")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from checkpoint import Api, Lease
 from checkpoint.lease import Book
-from deviceplugin.units import device_of, owner_of, units_of
+from deviceplugin.units import name_in, owner_of, units_of, units_of_device
 from nodeplug.config import Config
 from resources.assignment import Assignment
 
@@ -80,7 +80,7 @@ def _of_unit(lease: Lease, config: Config, units: Mapping[str, Collection[str]])
         return f"{lease.resource} is offered through DRA alone"
     if lease.unit not in units[resource.name]:
         return f"{lease.resource} has no {lease.unit} any more"
-    return "" if owner_of(resource, lease.unit) == lease.owner else f"{device_of(lease.unit)} has other shares"
+    return "" if owner_of(resource, lease.unit) == lease.owner else f"{name_in(lease.unit)} has other shares"
 
 
 def _of_claim(lease: Lease, offers: "Offers | None") -> str:
@@ -101,8 +101,8 @@ def _kept(
     for resource in config.resources:
         if resource.api != "dra":
             for device in assignment.devices[resource.name]:
-                unit = device.id if resource.shares == 1 else f"{device.id}.0"
-                for _, lease in leases.conflicts(owner_of(resource, unit), device.ids, device.parents):
+                owner = owner_of(resource, units_of_device(resource, device)[0])
+                for _, lease in leases.conflicts(owner, device.ids, device.parents):
                     yield lease.owner, Blocked(resource.name, device.id)
     for offered in offers or ():
         for _, lease in leases.conflicts("", offered.exclusive, offered.shared):

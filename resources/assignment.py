@@ -9,7 +9,8 @@ Rules:
 4. A physical function and its virtual functions may have different owners; each knows the other (`Device.sriov_peers`).
 5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
 6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
-7. Every device that nobody owns has a reason in words.
+7. A device that its resource's `ids` do not tell from the others is not the resource's.
+8. Every device that nobody owns has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, 
 from resources.hierarchy import PHYSICAL, Hierarchy
 from resources.resource import Resource
 from resources.selector import concerns
+from resources.unit_names import why_unnamed
 
 _SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
 
@@ -77,6 +79,12 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             else:
                 offered.append(device)
                 owners.update(dict.fromkeys((device.id, *device.children), resource.name))
+        for unnamed, reason in why_unnamed(resource.ids, offered).items():
+            members = next(device.ids for device in offered if device.id == unnamed)
+            offered = [device for device in offered if device.id != unnamed]
+            refused.update(dict.fromkeys(members, reason))
+            for i in members:
+                owners.pop(i, None)
         devices[resource.name] = tuple(sorted(offered, key=lambda device: device.id))
         for i, reason in refused.items():
             refusals.setdefault(i, []).append(f"{resource.name}: {reason}")

@@ -79,6 +79,9 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
     for i, glob in enumerate(nodes):
         check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
+    if entry.api == "dra" and entry.ids != "identity":
+        hint = "leave it out; `dra.attributes` say more of a device"
+        document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
     needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
@@ -104,6 +107,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         cdi=entry.cdi,
         access=access,
         preferred=entry.preferred,
+        ids=entry.ids,
         health=entry.health,
         reset=entry.reset,
         dangerous=entry.dangerous,

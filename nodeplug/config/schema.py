@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from grpcunix import Transport
-from resources.resource import Api, CdiPolicy, HealthPolicy, PreferredPolicy, TaintPolicy
+from resources.resource import Api, CdiPolicy, HealthPolicy, Ids, PreferredPolicy, TaintPolicy
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
@@ -314,6 +314,14 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "(shares of few devices), `spread` (shares of many devices), `distinct` (never two shares of one)."
         ),
     ] = "numa"
+    ids: Annotated[
+        Ids,
+        Meta(
+            description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (our "
+            "own, the same wherever it is plugged in), or what others expect there: `pciBusID`, `uuid`, `path` (of its "
+            "one node). A device that has none, or the same as another, is not offered. With `shares`: `ID::0`."
+        ),
+    ] = "identity"
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"

@@ -1,7 +1,7 @@
 """The list that the kubelet gets."""
 
 from deviceplugin.advertise import Advertised
-from deviceplugin.units import device_of
+from deviceplugin.units import name_in
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -48,4 +48,6 @@ def test_health_changes_of_some_units_encode_those_again() -> None:
 
 
 def test_a_units_id_reads_back() -> None:
-    assert [device_of(x) for x in ("a-1", "a-1.0", "a-1.17")] == ["a-1"] * 3
+    assert [name_in(x) for x in ("a-1", "a-1.0", "a-1.17")] == ["a-1"] * 3
+    names = ("0000:3b:00.0", "GPU-4a1b", "/dev/ttyUSB0", "/dev/a.1")
+    assert [name_in(x) for x in names] == [name_in(f"{x}::17") for x in names] == list(names)

@@ -1,0 +1,65 @@
+"""By which name the device plugin API knows a device: our own id, or what other programs expect there.
+
+A name that a resource's devices do not all have, each its own, is refused for those that it does not tell apart: a
+kubelet would take two devices of one name for one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from hostdevices.device import PCI_BUS_ID, Device
+from hostdevices.identity import MAX_LENGTH
+from resources.resource import Ids
+
+SHARE = "::"
+"""What separates a name that is not our own id from the number of a share, as NVIDIA's device plugin does it."""
+LONGEST = MAX_LENGTH - 1
+"""Bytes of a name that is not our own id, so that with its separator no unit is longer than one of ours."""
+
+_ATTRIBUTES = {"pciBusID": PCI_BUS_ID, "uuid": "uuid"}
+_PLAIN = re.compile(r"[!-~]+")
+
+
+def unit_name(ids: Ids, device: Device) -> str:
+    """Return the name of a device; empty where it has none."""
+    if ids == "identity":
+        return device.id
+    if ids == "path":
+        return device.devnodes[0].path if len(device.devnodes) == 1 else ""
+    value = device.attributes.get(_ATTRIBUTES[ids])
+    return value if isinstance(value, str) else ""
+
+
+def unit_names(device: Device) -> Iterator[str]:
+    """Yield every name that a device can have, whichever the configuration takes."""
+    ids: tuple[Ids, ...] = ("identity", "pciBusID", "uuid", "path")
+    yield from filter(None, (unit_name(each, device) for each in ids))
+
+
+def why_unnamed(ids: Ids, devices: Sequence[Device]) -> dict[str, str]:
+    """Return why devices of one resource cannot be listed under such names, by their ids; the others can."""
+    if ids == "identity":
+        return {}
+    holders: dict[str, list[str]] = {}
+    for device in devices:
+        holders.setdefault(unit_name(ids, device), []).append(device.id)
+    return {device.id: why for device in devices if (why := _why_not(ids, device, holders[unit_name(ids, device)]))}
+
+
+def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
+    name = unit_name(ids, device)
+    if ids == "path" and not name:
+        number = len(device.devnodes)
+        return f"`ids: path` names devices with one node, and it has {number}" + "; choose it with `nodes`" * bool(
+            number
+        )
+    if not name:
+        return f"it has no {ids}, which `ids: {ids}` names it by"
+    if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
+        return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
+    others = [x for x in holders if x != device.id]
+    if others:
+        return (
+            f"`ids: {ids}` would name it {name}, and {', '.join(others)}, too; put them in a group, or leave `ids` out"
+        )
+    return ""

@@ -1,0 +1,185 @@
+"""`ids`: the names that other programs expect, and what becomes of pods when they change."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Ledger
+from hostdevices import Device
+from kubelet.node import Node
+from resources.resource import Resource
+from resources.selector import Kinds
+from tests.deviceplugin.conftest import Side, StartPlugins
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.running import until
+
+NAME = "example.com/misc"
+FUSE, KVM = "0000:3b:00.0", "0000:3b:00.1"
+NAMES = {
+    "misc-fuse": {"resource.kubernetes.io/pciBusID": FUSE, "uuid": "GPU-fuse"},
+    "misc-kvm": {"resource.kubernetes.io/pciBusID": KVM, "uuid": "GPU-kvm"},
+}
+Configure = Callable[..., Awaitable[Side]]
+
+
+def misc(**options: object) -> Resource:
+    return Resource(NAME, Kinds(("misc",)), **options)  # type: ignore[arg-type]  # tests name real fields
+
+
+def devices(made_up: MadeUpHost) -> tuple[Device, ...]:
+    """What there is, as if it were on a PCI bus."""
+    return tuple(replace(x, attributes={**x.attributes, **NAMES[x.id]}) for x in made_up.devices().values())
+
+
+@pytest.fixture
+async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
+    async with node_of(made_up, socket_dir) as found:
+        yield found
+
+
+@pytest.fixture(params=["in place", "another process"])
+async def configure(start: StartPlugins, made_up: MadeUpHost, request: pytest.FixtureRequest) -> Configure:
+    """Offer something else: with the file changed under the daemon, or with another daemon."""
+    running: list[Side] = []
+
+    async def change(*resources: Resource) -> Side:
+        if running and request.param == "another process":
+            await running.pop().stop()
+        if not running:
+            running.append(await start(resources, grace=GRACE))
+        (side,) = running
+        side.resources = resources
+        side.plugins.configure(resources)
+        side.update({x.name: devices(made_up) for x in resources})
+        await until(lambda: all(status.streaming for status in side.plugins.status()))
+        return side
+
+    return change
+
+
+async def until_listed(node: Node, health: dict[str, str]) -> None:
+    """Return when the kubelet's list is this one."""
+    await node.until(lambda: {u: x.health for u, x in node.devices().get(NAME, {}).items()} == health, 30)
+
+
+@pytest.mark.parametrize(
+    ("options", "units"),
+    [
+        ({"ids": "pciBusID"}, {FUSE, KVM}),
+        ({"ids": "uuid", "shares": 2}, {"GPU-fuse::0", "GPU-fuse::1", "GPU-kvm::0", "GPU-kvm::1"}),
+        ({"ids": "path"}, {"/dev/fuse", "/dev/kvm"}),
+    ],
+)
+async def test_the_kubelet_and_the_container_know_devices_by_these_names(
+    start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger, options: dict[str, object], units: set[str]
+) -> None:
+    resource = misc(env={"IDS": "{ids}"}, **options)
+    side = await start([resource], grace=GRACE)
+    side.update({NAME: devices(made_up)})
+    await until_listed(node, dict.fromkeys(units, "Healthy"))
+    await node.admit(pod("a", NAME))
+    (unit,) = (unit for _, unit, _ in leases(ledger))
+    assert unit in units
+    options_of_c = await node.run_container_options("a", "c")
+    assert options_of_c is not None
+    env = {x.name: x.value for x in options_of_c.envs}
+    assert (env["IDS"], env["NODEPLUG_EXAMPLE_COM_MISC"]) == (unit, unit)
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(NAME, unit, "pod/default/a/c")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "old", "new"),
+    [
+        ({}, {"ids": "pciBusID"}, "misc-fuse", FUSE),
+        ({"ids": "pciBusID"}, {}, FUSE, "misc-fuse"),
+        ({"ids": "path", "cdi": True}, {"ids": "uuid", "cdi": True}, "/dev/fuse", "GPU-fuse"),
+    ],
+)
+async def test_a_pod_keeps_its_device_when_ids_change_and_nobody_else_gets_it(
+    configure: Configure,
+    node: Node,
+    ledger: Ledger,
+    before: dict[str, object],
+    after: dict[str, object],
+    old: str,
+    new: str,
+) -> None:
+    other = {"misc-fuse": "misc-kvm", FUSE: KVM, "GPU-fuse": "GPU-kvm"}[new]
+    await configure(misc(**before))
+    await offered(node, NAME, 2)
+    await node.admit(pod("a", NAME))
+    assert [unit for _, unit, _ in leases(ledger)] == [old]
+    side = await configure(misc(**after))
+    await until_listed(node, {old: "Unhealthy", new: "Unhealthy", other: "Healthy"})
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(NAME, old, "pod/default/a/c")]
+    await node.exit_container("a", "c", 1)
+    (status,) = node.status("a").container_statuses
+    assert (status.state, status.restart_count) == ("running", 1)
+    assert (await node.admit(pod("b", NAME))).phase == "Running"
+    assert (await node.admit(pod("c", NAME))).phase == "Failed"
+    await looked_after(side, ledger)
+    assert leases(ledger) == sorted([(NAME, old, "pod/default/a/c"), (NAME, other, "pod/default/b/c")])
+    await node.remove("a")
+    await until_ended(side, ledger, old)
+    await until_listed(node, {new: "Healthy", other: "Healthy"})
+
+
+async def test_shares_of_one_name_are_not_given_out_beside_those_of_another(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    """Or a device with two shares would have four holders."""
+    await configure(misc(shares=2))
+    await offered(node, NAME, 4)
+    await node.admit(pod("a", NAME))
+    side = await configure(misc(shares=2, ids="uuid"))
+    ((_, unit, _),) = leases(ledger)
+    taken = unit.partition(".")[0].removeprefix("misc-")
+    names = {"fuse", "kvm"}
+    await until_listed(
+        node,
+        {
+            unit: "Unhealthy",
+            **{f"GPU-{x}::{n}": "Unhealthy" if x == taken else "Healthy" for x in names for n in range(2)},
+        },
+    )
+    await looked_after(side, ledger)
+    await node.remove("a")
+    await until_ended(side, ledger, unit)
+    await offered(node, NAME, 4)
+
+
+async def test_a_lease_that_was_lost_is_of_its_device_whatever_it_is_called_now(
+    configure: Configure, node: Node, ledger: Ledger
+) -> None:
+    await configure(misc(ids="pciBusID"))
+    await offered(node, NAME, 2)
+    await node.admit(pod("a", NAME))
+    await ledger.end(ledger.leases())
+    side = await configure(misc(ids="uuid"))
+    await looked_after(side, ledger, passes=3)
+    (lease,) = ledger.leases()
+    assert (lease.unit, lease.exclusive) == (FUSE, frozenset({"misc-fuse"}))
+    await until_listed(node, {FUSE: "Unhealthy", "GPU-fuse": "Unhealthy", "GPU-kvm": "Healthy"})
+
+
+async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
+    start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
+) -> None:
+    """A path is no identity: what is at it now is not what the pod has."""
+    side = await start([misc(ids="path")], grace=GRACE)
+    await offered(node, NAME, 2)
+    await node.admit(pod("a", NAME))
+    assert [(x.unit, x.exclusive) for x in ledger.leases()] == [("/dev/fuse", frozenset({"misc-fuse"}))]
+    fuse, kvm = made_up.devices().values()
+    side.update({NAME: (replace(fuse, devnodes=kvm.devnodes), replace(kvm, devnodes=fuse.devnodes))})
+    await until_listed(node, {"/dev/fuse": "Unhealthy", "/dev/kvm": "Unhealthy"})
+    await looked_after(side, ledger)
+    assert leases(ledger) == [(NAME, "/dev/fuse", "pod/default/a/c")]
+    await node.remove("a")
+    await until_ended(side, ledger, "/dev/fuse")
+    await until_listed(node, {"/dev/fuse": "Healthy", "/dev/kvm": "Healthy"})

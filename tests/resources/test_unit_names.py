@@ -1,0 +1,48 @@
+"""Names that other programs expect for devices, and the devices that cannot have one."""
+
+import pytest
+
+from resources.resource import Ids, Resource
+from resources.selector import Kinds
+from resources.unit_names import unit_name
+from tests.hostdevices.made import assigned, device, ids, why
+
+ADDRESS = "resource.kubernetes.io/pciBusID"
+GPU = device("gpu-a", "gpu", "/dev/nvidia0", attributes={ADDRESS: "0000:3b:00.0", "uuid": "GPU-4a1b"})
+TWIN = device("gpu-b", "gpu", "/dev/nvidia1", attributes={ADDRESS: "0000:3b:00.0", "uuid": "GPU-77aa"})
+BARE = device("gpu-c", "gpu", "/dev/dri/card1", "/dev/dri/renderD129")
+
+
+@pytest.mark.parametrize(
+    ("named_by", "name"),
+    [("identity", "gpu-a"), ("pciBusID", "0000:3b:00.0"), ("uuid", "GPU-4a1b"), ("path", "/dev/nvidia0")],
+)
+def test_a_device_is_known_by_what_the_resource_says(named_by: Ids, name: str) -> None:
+    assert unit_name(named_by, GPU) == name
+
+
+def test_what_has_no_such_name_is_not_offered_and_the_others_are() -> None:
+    found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="uuid"))
+    assert ids(found, "x/gpu") == ["gpu-a", "gpu-b"]
+    assert why(found, "gpu-c") == "x/gpu: it has no uuid, which `ids: uuid` names it by"
+    assert set(found.owners) == {"gpu-a", "gpu-b"}
+    by_path = assigned([GPU, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="path"))
+    assert why(by_path, "gpu-c") == (
+        "x/gpu: `ids: path` names devices with one node, and it has 2; choose it with `nodes`"
+    )
+
+
+def test_of_two_devices_with_one_name_none_is_offered() -> None:
+    """Which of them came first is chance."""
+    found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="pciBusID"))
+    assert ids(found, "x/gpu") == []
+    assert why(found, "gpu-a") == (
+        "x/gpu: `ids: pciBusID` would name it 0000:3b:00.0, and gpu-b, too; put them in a group, or leave `ids` out"
+    )
+    assert "and gpu-a, too" in why(found, "gpu-b")
+
+
+@pytest.mark.parametrize("uuid", ["a" * 63, "a b", "a::1", "a\n"])
+def test_a_name_that_no_unit_can_have_is_refused(uuid: str) -> None:
+    found = assigned([device("x", "gpu", attributes={"uuid": uuid})], Resource("x/gpu", Kinds(("gpu",)), ids="uuid"))
+    assert "cannot be an id: at most 62 plain characters, without ::" in why(found, "x")
