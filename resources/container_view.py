@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import structs
 
 from hostdevices.device import Device, Devnode
+from hostdevices.readers.sysfs import TEXT_LIMIT
 from resources import template
 from resources.groups import Folder
 from resources.mounts import is_plain
@@ -55,6 +56,10 @@ def _lacking(resource: Resource, device: Device) -> str:
         if field := template.missing(text, device):
             in_common = " in which all its members agree" if device.kind == "group" else ""
             return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+    for name, value in resource.dra.attributes.items():
+        size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
+        if size > TEXT_LIMIT:
+            return f"dra.attributes.{name} of {resource.name} has {size} bytes for it, and at most {TEXT_LIMIT} can be"
     return ""
 
 
@@ -63,6 +68,8 @@ def _templates(resource: Resource) -> Iterator[tuple[str, str]]:
     yield "containerPath", resource.container_path
     yield from ((f"env.{name}", text) for name, text in resource.env.items())
     yield from ((f"annotations.{name}", text) for name, text in resource.annotations.items())
+    attributes = resource.dra.attributes.items()
+    yield from ((f"dra.attributes.{name}", text) for name, text in attributes if isinstance(text, str))
 
 
 def _filled(path: str, device: Device) -> str:

@@ -75,12 +75,13 @@ class Partition(Struct, frozen=True):
 class DraOptions(Struct, frozen=True):
     """How devices are offered through DRA.
 
-    `taint` is what an unhealthy device gets. With `partitions` each device is offered in parts, which draw on its
-    `counters`, and never as a whole. With `extended_resource` the generated DeviceClass says that pods may ask for it
-    by the resource's name.
+    `taint` is what an unhealthy device gets. `attributes` come on top of a device's own; texts are templates. With
+    `partitions` each device is offered in parts, which draw on its `counters`, and never as a whole. With
+    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name.
     """
 
     taint: TaintPolicy = "NoSchedule"
+    attributes: Mapping[str, AttributeValue] = {}
     capacity: Mapping[str, Capacity] = {}
     counters: Mapping[str, str] = {}
     partitions: tuple[Partition, ...] = ()

@@ -1,8 +1,9 @@
 """What a ResourceSlice says of a device itself: attributes, capacities and options, within the API's limits.
 
 Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
-device has `partitionType`, too. A value that the API would refuse is left out. Where a device has more than the API
-takes, those that nobody configured are left out from the end of the alphabet; the standard ones stay.
+device has `partitionType`, too, and both what the configuration says of them (`dra.attributes`). A value that the API
+would refuse is left out. Where a device has more than the API takes, those that nobody configured are left out from the
+end of the alphabet; the standard ones stay.
 """
 
 import re
@@ -14,6 +15,7 @@ from hostdevices.readers.sysfs import TEXT_LIMIT
 from resourceapi.objects import ErrorList, Quantity, v1
 from resourceapi.objects.field_rules import qualified_name
 from resources.resource import Capacity, Partition, Resource
+from resources.template import missing, render
 
 MOST_TOGETHER = 32
 """Attributes and capacities of one device."""
@@ -37,7 +39,7 @@ def describe(name: str, resource: Resource, device: Device, partition: Partition
     capacities = partition.capacity if partition is not None else _capacities(resource, device)
     return v1.Device(
         name=name,
-        attributes=_attributes(resource, device, partition, MOST_TOGETHER - len(capacities)),
+        attributes=_attributes(name, resource, device, partition, MOST_TOGETHER - len(capacities)),
         capacity={key: capacity(said) for key, said in capacities.items()},
         binding_conditions=resource.dra.binding_conditions,
         binding_failure_conditions=resource.dra.binding_failure_conditions,
@@ -46,15 +48,26 @@ def describe(name: str, resource: Resource, device: Device, partition: Partition
 
 
 def _attributes(
-    resource: Resource, device: Device, partition: Partition | None, most: int
+    name: str, resource: Resource, device: Device, partition: Partition | None, most: int
 ) -> dict[str, v1.DeviceAttribute]:
     wanted: dict[str, AttributeValue] = {RESOURCE: resource.name, KIND: device.kind}
+    wanted.update(_configured(name, resource, device))
     if partition is not None:
         wanted = {**wanted, PARTITION_TYPE: partition.name, **partition.attributes}
-    for name in sorted(device.attributes, key=lambda name: (name not in _STANDARD, name)):
-        wanted.setdefault(name, device.attributes[name])
-    found = ((name, _attribute(value)) for name, value in wanted.items() if is_name(name))
-    return dict([(name, value) for name, value in found if value is not None][:most])
+    for key in sorted(device.attributes, key=lambda key: (key not in _STANDARD, key)):
+        wanted.setdefault(key, device.attributes[key])
+    found = ((key, _attribute(value)) for key, value in wanted.items() if is_name(key))
+    return dict([(key, value) for key, value in found if value is not None][:most])
+
+
+def _configured(name: str, resource: Resource, device: Device) -> dict[str, AttributeValue]:
+    """Return what the configuration says; nothing of a device that lacks a fact of it, which is unavailable."""
+    said = resource.dra.attributes
+    return {
+        key: render(value, [name], [device]) if isinstance(value, str) else value
+        for key, value in said.items()
+        if not (isinstance(value, str) and missing(value, device))
+    }
 
 
 def _capacities(resource: Resource, device: Device) -> dict[str, Capacity]:

@@ -163,6 +163,8 @@ def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, At
     interfaces = (x for x in host.list(syspath) if x.startswith(f"{name}:"))
     classes = {hexadecimal(host, f"{syspath}/{x}/bInterfaceClass", 2) for x in interfaces}
     speed = text(host, f"{syspath}/speed") or ""
+    bus, number = host.read(f"{syspath}/busnum") or "", host.read(f"{syspath}/devnum") or ""
+    is_numbered = bus.isdecimal() and number.isdecimal()
     return known(
         {
             "name": name,
@@ -178,6 +180,9 @@ def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, At
             "interfaceClasses": ",".join(sorted(filter(None, classes))),
             "speed": int(speed.partition(".")[0]) if speed.partition(".")[0].isdecimal() else None,
             "revision": hexadecimal(host, f"{syspath}/bcdDevice", 4),
+            "busnum": int(bus) if is_numbered else None,
+            "devnum": int(number) if is_numbered else None,
+            "usbAddress": f"{int(bus)}:{int(number)}" if is_numbered else None,
         }
     )
 
@@ -207,6 +212,9 @@ USB = Reader(
         interfaceClasses  text         "03,0e"
         speed             integer      Mbit/s
         revision          hexadecimal
+        busnum            integer      the kernel's numbers today, which change when it is plugged in again
+        devnum            integer
+        usbAddress        text         both: "1:7"
     """),
     presets={"usb": PresetFacts("USB devices, without hubs", lacking={"class": "09"})},
     signals=signals,

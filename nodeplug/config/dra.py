@@ -11,9 +11,10 @@ from msgspec import UNSET, UnsetType
 from dra_plugin.publishing.attributes import MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
 from dra_plugin.publishing.counters import MOST_COUNTERS
 from dra_plugin.publishing.device_class import class_name
-from hostdevices.attributes import STANDARD
+from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.readers.sysfs import TEXT_LIMIT
 from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.fields import filled_template
 from nodeplug.config.schema import CapacityEntry, DraEntry, PartitionEntry, ResourceEntry, Value
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
@@ -22,6 +23,7 @@ from resourceapi.objects.slice_rules import binding_conditions
 from resources.resource import Capacity, DraOptions, Partition
 
 _Amount: TypeAlias = int | str
+_KUBERNETES = "resource.kubernetes.io/"
 _NUMBERS = range(-(2**63), 2**63)
 
 
@@ -52,10 +54,15 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
     if partitions and capacities:
         message = "a device with partitions is not offered as a whole"
         document.at((*place, "capacity"), message, "say what each partition has", key=True)
-    _check_number(document, (*place, "capacity"), [*capacities, MEMORY, SHARES], {})
+    attributes = {
+        name: _attribute(document, (*place, "attributes", name), name, value) for name, value in dra.attributes.items()
+    }
+    at = "capacity" if dra.capacity else "attributes"
+    _check_number(document, (*place, at), [*capacities, MEMORY, SHARES], attributes)
     _check_conditions(document, place, dra)
     return DraOptions(
         taint=dra.taint,
+        attributes=attributes,
         capacity=capacities,
         counters={name: str(amount) for name, amount in dra.counters.items()},
         partitions=partitions,
@@ -157,6 +164,20 @@ def _check_attribute(document: Document, path: Path, name: str, value: Value) ->
             document.at(path, f"an attribute has at most {TEXT_LIMIT} bytes")
         elif not isinstance(value, str) and value not in _NUMBERS:
             document.at(path, f"{value} has more than 64 bits")
+
+
+def _attribute(document: Document, path: Path, name: str, value: Value) -> Value:
+    """Return what a resource says of each device, text with full names of attributes."""
+    if name in ATTRIBUTES or name.startswith(_KUBERNETES):
+        whose = "Kubernetes'" if name.startswith(_KUBERNETES) else "each device's"
+        document.at(path, f"the attribute {name} is {whose} own", "choose another name", key=True)
+        return value
+    if not isinstance(value, str):
+        _check_attribute(document, path, name, value)
+        return value
+    text = filled_template(document, path, value)
+    _check_attribute(document, path, name, "" if "{" in text else text)  # how long it gets, the device says
+    return text
 
 
 def _is_named(document: Document, path: Path, name: str) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 
 from deviceplugin.limits import why_too_long
-from hostdevices.attributes import ATTRIBUTES, STANDARD
-from nodeplug.config.document import Document, Path, suggestion
+from nodeplug.config.document import Document, Path
+from nodeplug.config.fields import filled_template
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
 from resources import template
@@ -184,7 +184,7 @@ def _container_path(document: Document, path: Path, text: str, group: Group | No
     """Check where containers see a device and return it with full attribute names."""
     if not text:
         return ""
-    filled = _template(document, path, text)
+    filled = filled_template(document, path, text)
     if bad := [name for name in template.FIELDS if f"{{{name}}}" in text]:
         document.at(path, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
     if check_path(document, path, text) and (text == "/" or any(is_below(text, x) for x in ("/proc", "/sys"))):
@@ -201,7 +201,7 @@ def _env(document: Document, path: Path, env: Mapping[str, str]) -> dict[str, st
             document.at(place, f"{name} cannot be the name of a variable", "letters, digits, underscores", key=True)
         elif template.is_reserved(name):
             document.at(place, f"{name} is not ours to set", "choose another name", key=True)
-    return {name: _template(document, (*path, "env", name), value) for name, value in env.items()}
+    return {name: filled_template(document, (*path, "env", name), value) for name, value in env.items()}
 
 
 def _annotations(document: Document, path: Path, annotations: Mapping[str, str]) -> dict[str, str]:
@@ -211,18 +211,7 @@ def _annotations(document: Document, path: Path, annotations: Mapping[str, str])
             _NAME_PART.fullmatch(rest) and len(rest) <= 63
         ):
             document.at((*path, "annotations", name), f"{name} cannot be the name of an annotation", key=True)
-    return {name: _template(document, (*path, "annotations", name), x) for name, x in annotations.items()}
-
-
-def _template(document: Document, path: Path, text: str) -> str:
-    """Check the fields of a value and return it with full attribute names."""
-    found = template.read(text)
-    for name in found.unknown:
-        hint = suggestion(name, [*template.FIELDS, *ATTRIBUTES, *STANDARD])
-        document.at(path, f"unknown field {{{name}}}", hint)
-    if found.is_unbalanced:
-        document.at(path, "a brace without its other", "write {{ or }} for a brace")
-    return found.text
+    return {name: filled_template(document, (*path, "annotations", name), x) for name, x in annotations.items()}
 
 
 def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], settings: Settings) -> tuple[Mount, ...]:

@@ -223,6 +223,13 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "pods that use it, `none` only reports it."
         ),
     ] = "NoSchedule"
+    attributes: Annotated[
+        Mapping[str, Value],
+        Meta(
+            description="Attributes of each device in slices and in the metadata of claims, beside its own: "
+            '`k8s.cni.cncf.io/deviceID: "{pciBusID}"`. Texts may name attributes, as those of `env`.'
+        ),
+    ] = {}
     capacity: Annotated[
         Mapping[str, _Amount | CapacityEntry],
         Meta(description="How much of what each device has. GPUs tell their `memory` by themselves."),

@@ -6,7 +6,7 @@ from msgspec import structs
 from hostdevices import Device
 from resources.container_view import two_at_one_path
 from resources.groups import Folder
-from resources.resource import Resource
+from resources.resource import DraOptions, Resource
 from resources.selector import Kinds, Paths
 from tests.hostdevices.made import assigned, device
 
@@ -29,12 +29,19 @@ def one(given: Device, **options: object) -> Device:
         ({"env": {"MAC": "{mac}"}}, "env.MAC"),
         ({"annotations": {"a.b/c": "{mac}"}}, "annotations.a.b/c"),
         ({"container_path": "/dev/{mac}"}, "containerPath"),
+        ({"dra": DraOptions(attributes={"a.b/mac": "{mac}", "n": 1})}, "dra.attributes.a.b/mac"),
     ],
 )
 def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: dict[str, object], place: str) -> None:
     found = one(STICK, **option)
     assert found.unavailable == f"it has no mac, which {place} of x/y names"
     assert found.health.healthy
+
+
+def test_an_attribute_that_no_slice_can_hold_is_said_by_name() -> None:
+    said = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
+    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=said)
+    assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and at most 64 can be"
 
 
 def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:

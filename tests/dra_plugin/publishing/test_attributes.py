@@ -1,6 +1,7 @@
 """What a slice says of a device, within the API's limits."""
 
 import pytest
+from msgspec.structs import replace
 
 from dra_plugin.publishing.attributes import capacity, is_name
 from hostdevices import Version
@@ -33,6 +34,40 @@ def test_each_type_has_its_member() -> None:
         "driverVersion": v1.DeviceAttribute(version_value="535.129.3"),
         ROOT: v1.DeviceAttribute(string_value="pci0000:3a"),
     }
+
+
+CNI = DraOptions(
+    attributes={
+        "k8s.cni.cncf.io/deviceID": "{resource.kubernetes.io/pciBusID}",
+        "k8s.cni.cncf.io/resourceName": GPU,
+        "tier": 2,
+        "fast": True,
+    }
+)
+
+
+def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() -> None:
+    known = {f"a{i:02}": i for i in range(40)}
+    many = device("gpu-1", attributes={**known, "resource.kubernetes.io/pciBusID": "0000:3b:00.2"})
+    shown = published(offering([resource(dra=CNI)], {GPU: [many]}))["gpu-1"].attributes
+    assert shown["k8s.cni.cncf.io/deviceID"] == v1.DeviceAttribute(string_value="0000:3b:00.2")
+    assert shown["k8s.cni.cncf.io/resourceName"] == v1.DeviceAttribute(string_value=GPU)
+    assert (shown["tier"].int_value, shown["fast"].bool_value) == (2, True)
+    assert len(shown) == 32
+
+
+def test_what_a_device_lacks_is_not_said_of_it() -> None:
+    """It is unavailable then: it has a taint, and what it has must still be a slice that a server takes."""
+    shown = published(offering([resource(dra=CNI)], {GPU: [device("gpu-1")]}))["gpu-1"].attributes
+    assert set(shown) == {"resource", "kind", "k8s.cni.cncf.io/resourceName", "tier", "fast"}
+
+
+def test_parts_have_what_is_said_of_their_device_and_their_own() -> None:
+    said = replace(HALVES, attributes={"rack": "{name}", "profile": "whole"})
+    shown = published(offering([resource(dra=said)], {GPU: [device("gpu-1", attributes={"name": "card0"})]}))
+    halves = {x.attributes["profile"].string_value for x in shown.values()}
+    assert halves == {"3g.40gb", "whole"}
+    assert {x.attributes["rack"].string_value for x in shown.values()} == {"card0"}
 
 
 def test_what_the_api_would_refuse_is_left_out() -> None:

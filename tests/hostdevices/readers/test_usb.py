@@ -36,7 +36,9 @@ def serial_port(tree: Tree, controller: str, name: str, port: str, **facts: Any)
 
 
 def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
-    tree.usb(controller, "1-2.3", serial="FT5RX9K2", manufacturer="FTDI", interfaces=("ff", "02", "ff"))
+    stick = tree.usb(controller, "1-2.3", serial="FT5RX9K2", manufacturer="FTDI", interfaces=("ff", "02", "ff"))
+    tree.file(f"{stick}/busnum", "1")
+    tree.file(f"{stick}/devnum", "7")
     device = devices(tree)["1-2.3"]
     assert device.id.startswith("usb-1a86-7523-ft5rx9k2-")
     assert [node.path for node in device.devnodes] == ["/dev/bus/usb/001/001"]
@@ -55,6 +57,9 @@ def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
         "interfaceClasses": "02,ff",
         "speed": 12,
         "revision": "0264",
+        "busnum": 1,
+        "devnum": 7,
+        "usbAddress": "1:7",
         "resource.kubernetes.io/pcieRoot": "pci0000:00",
         "resource.kubernetes.io/numaNode": 0,
     }

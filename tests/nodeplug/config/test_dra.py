@@ -28,6 +28,7 @@ def test_everything_that_a_whole_device_can_say() -> None:
         shares: 4
         dra:
           taint: NoExecute
+          attributes: {k8s.cni.cncf.io/deviceID: "{pciBusID}", tier: 2, note: "{{x}}"}
           capacity:
             memory: {value: 80Gi, default: 20Gi, min: 10Gi, max: 40Gi, step: 10Gi}
             vendor.example/cores: {value: 8, default: 2, validValues: [2, "4"]}
@@ -38,6 +39,7 @@ def test_everything_that_a_whole_device_can_say() -> None:
     assert (found.api, found.shares) == ("dra", 4)
     assert found.dra == DraOptions(
         taint="NoExecute",
+        attributes={"k8s.cni.cncf.io/deviceID": "{resource.kubernetes.io/pciBusID}", "tier": 2, "note": "{{x}}"},
         capacity={
             "memory": Capacity("80Gi", default="20Gi", minimum="10Gi", maximum="40Gi", step="10Gi"),
             "vendor.example/cores": Capacity("8", default="2", valid_values=("2", "4")),
@@ -97,6 +99,16 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
             " or take `api: dra`",
         ),
         ("api: dra\nannotations: {a: b}", "only the device plugin API knows annotations; leave them out"),
+        ("api: dra\ndra: {attributes: {vendor: x}}", "the attribute vendor is each device's own; choose another name"),
+        (
+            "api: dra\ndra: {attributes: {resource.kubernetes.io/x: 1}}",
+            "the attribute resource.kubernetes.io/x is Kubernetes' own; choose another name",
+        ),
+        ("api: dra\ndra: {attributes: {kind: x}}", "the attribute kind is not yours to set; choose another name"),
+        ("api: dra\ndra: {attributes: {a.b/c-d: x}}", "a.b/c-d cannot be the name of an attribute or a capacity"),
+        ('api: dra\ndra: {attributes: {a: "{serail}"}}', "unknown field {serail}; did you mean serial?"),
+        (f"api: dra\ndra: {{attributes: {{a: {'x' * 65}}}}}", "an attribute has at most 64 bytes"),
+        (f"api: dra\ndra: {{attributes: {{a: {2**63}}}}}", f"{2**63} has more than 64 bits"),
         ("api: dra\ndra: {capacity: {a-b: 1}}", "a-b cannot be the name of an attribute or a capacity"),
         ("api: dra\ndra: {capacity: {a: much}}", "much is not an amount; write it as Kubernetes does: 40Gi, 25G"),
         ("api: dra\ndra: {capacity: {a: 0}}", "0 is not more than nothing"),
