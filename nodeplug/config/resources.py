@@ -6,9 +6,10 @@ What they say of DRA is in dra.py.
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from deviceplugin.limits import why_too_long
+from nodeplug.config.compat import NVIDIA_VARIABLE, Expected, expected
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
@@ -79,7 +80,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     nodes = (entry.nodes,) if isinstance(entry.nodes, str) else entry.nodes
     for i, glob in enumerate(nodes):
         check_glob(document, (*path, "nodes") if isinstance(entry.nodes, str) else (*path, "nodes", i), glob)
-    if entry.api == "dra" and entry.ids != "identity":
+    if entry.api == "dra" and entry.ids is not UNSET:
         hint = "leave it out; `dra.attributes` say more of a device"
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
     needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
@@ -91,8 +92,16 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
     dra = _dra(document, path, entry)
+    wanted = Expected()
+    if entry.compat is not UNSET and selector is not None:
+        wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector)
     if selector is None or document.is_wrong(path):
         return None
+    if entry.api != "device-plugin":
+        dra = structs.replace(dra, attributes={**wanted.attributes, **dra.attributes})
+    if access is None and (entry.api == "dra" or (entry.cdi is not False and _CDI_KIND.fullmatch(entry.name))):
+        access = wanted.access
+    ids = wanted.ids if entry.ids is UNSET else entry.ids
     return Resource(
         name=entry.name,
         selector=selector,
@@ -101,13 +110,13 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         container_path=container_path,
         shares=entry.shares,
         permissions=entry.permissions,
-        env=env,
+        env={**wanted.env, **env},
         mounts=mounts,
         annotations=annotations,
         cdi=entry.cdi,
         access=access,
         preferred=entry.preferred,
-        ids=entry.ids,
+        ids="identity" if entry.api == "dra" else ids,
         health=entry.health,
         reset=entry.reset,
         dangerous=entry.dangerous,
@@ -125,11 +134,13 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
         if names.setdefault(entry.name, i) != i:
             message = f"{entry.name} is the name of two resources"
             document.at(("resources", i, "name"), message, "to select more, use `any` in one of them")
-        for name, value in entry.env.items():
+        wanted = {NVIDIA_VARIABLE: "{uuid}"} if entry.compat == "nvidia" else {}
+        for name, value in {**wanted, **entry.env}.items():
             owner, first = env.setdefault(name, (entry.name, value))
             if owner != entry.name and (first != value or "{" in value):
                 message = f"{name} is also set by {owner}; a container with both would see one of them"
-                document.at(("resources", i, "env", name), message, "choose another name", key=True)
+                place = ("env", name) if name in entry.env else ("compat",)
+                document.at(("resources", i, *place), message, "choose another name", key=True)
         if (path := entry.container_path) and (owner := paths.setdefault(path, entry.name)) != entry.name:
             message = f"{owner} has its devices at {path}, too; a container with both would see one of them"
             document.at(("resources", i, "containerPath"), message, "choose another path")

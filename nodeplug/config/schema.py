@@ -15,6 +15,7 @@ from resources.resource import Api, CdiPolicy, HealthPolicy, Ids, PreferredPolic
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
 _Path: TypeAlias = Annotated[str, Meta(pattern="^/")]
+Compat: TypeAlias = Literal["sriov", "kubevirt", "nvidia"]
 _Amount: TypeAlias = int | str
 _Owner: TypeAlias = Annotated[int, Meta(ge=0, le=4294967294)]
 
@@ -321,14 +322,22 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "(shares of few devices), `spread` (shares of many devices), `distinct` (never two shares of one)."
         ),
     ] = "numa"
+    compat: Annotated[
+        Compat | UnsetType,
+        Meta(
+            description="Programs that read variables, ids and attributes of the container's devices: sets what they "
+            "want, see [above](#what-other-programs-expect). What the resource says itself goes before."
+        ),
+    ] = UNSET
     ids: Annotated[
-        Ids,
+        Ids | UnsetType,
         Meta(
             description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (our "
-            "own, the same wherever it is plugged in), or what others expect there: `pciBusID`, `uuid`, `path` (of its "
-            "one node). A device that has none, or the same as another, is not offered. With `shares`: `ID::0`."
+            "own, the same wherever it is plugged in; without this key), or what others expect there: `pciBusID`, "
+            "`uuid`, `path` (of its one node). A device that has none, or the same as another, is not offered. With "
+            "`shares`: `ID::0`."
         ),
-    ] = "identity"
+    ] = UNSET
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"

@@ -1,0 +1,68 @@
+"""`compat`: what other programs expect of a resource's devices, in one word.
+
+| word | who reads it | what it sets, unless the resource says it itself |
+|---|---|---|
+| `sriov` | Multus, sriov-cni, DPDK images | `ids: pciBusID`, `PCIDEVICE_<NAME>`; `k8s.cni.cncf.io/deviceID` and |
+| | | `k8s.cni.cncf.io/resourceName` |
+| `kubevirt` | virt-launcher | `PCI_RESOURCE_<NAME>`, `MDEV_PCI_RESOURCE_<NAME>` or `USB_RESOURCE_<NAME>`; of |
+| | | mediated devices `mdevUUID`; `access` for its user |
+| `nvidia` | NVIDIA's runtime, dcgm-exporter | `ids: uuid`, `NVIDIA_VISIBLE_DEVICES` |
+
+NAME is the resource's in capitals, with `_` for `.` and `/`; other characters stay, for so it is looked up. Several
+devices are joined by commas.
+
+Sources: sriov-network-device-plugin (PCIDEVICE_), Multus (its DRA client), KubeVirt (ResourceNameToEnvVar; the PCI,
+mdev and USB device plugins; VEP 10), NVIDIA's device plugin (deviceListStrategy envvar, deviceIDStrategy uuid).
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from hostdevices.device import PCI_BUS_ID
+from nodeplug.config.document import Document, Path
+from nodeplug.config.schema import Compat
+from nodeplug.config.selectors import KINDS
+from resources.resource import Ids, NodeAccess
+from resources.selector import Selection, concerns
+
+NVIDIA_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+_QEMU = 107  # the user of virt-launcher
+
+_KUBEVIRT = {
+    "usb": ("USB_RESOURCE", "{usbAddress}"),
+    "mdev": ("MDEV_PCI_RESOURCE", "{uuid}"),
+    "vfio": ("PCI_RESOURCE", f"{{{PCI_BUS_ID}}}"),
+}
+
+
+class Expected(Struct, frozen=True):
+    """What a resource has unless it says otherwise itself."""
+
+    ids: Ids = "identity"
+    env: Mapping[str, str] = {}
+    attributes: Mapping[str, str] = {}
+    access: NodeAccess | None = None
+
+
+def expected(document: Document, path: Path, word: Compat, name: str, selector: Selection) -> Expected:
+    """Return what `word`, at `path`, means for the resource `name`; findings go to the document."""
+    if word == "nvidia":
+        return Expected("uuid", {NVIDIA_VARIABLE: "{uuid}"})
+    address = f"{{{PCI_BUS_ID}}}"
+    if word == "sriov":
+        cni = {"k8s.cni.cncf.io/deviceID": address, "k8s.cni.cncf.io/resourceName": name}
+        return Expected("pciBusID", {_variable("PCIDEVICE", name): address}, cni)
+    kinds = {kind if kind in _KUBEVIRT else "vfio" for kind in KINDS if concerns(selector, kind)}
+    if len(kinds) != 1:
+        hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
+        document.at(path, "KubeVirt asks for PCI, mediated and USB devices in different ways", hint)
+        return Expected()
+    (kind,) = kinds
+    prefix, value = _KUBEVIRT[kind]
+    attributes = {"mdevUUID": value} if kind == "mdev" else {}
+    return Expected(env={_variable(prefix, name): value}, attributes=attributes, access=NodeAccess(_QEMU, _QEMU))
+
+
+def _variable(prefix: str, name: str) -> str:
+    return f"{prefix}_{name.upper().replace('.', '_').replace('/', '_')}"

@@ -1,0 +1,101 @@
+"""`compat`: what other programs read of the devices that a container has, as their own plugins write it."""
+
+import pytest
+
+from deviceplugin.response import container_response
+from deviceplugin.units import Unit
+from nodeplug.config import loads
+from resources.resource import NodeAccess, Resource
+from tests.hostdevices.made import device
+from tests.nodeplug.config.text import one, wrong, wrong_with
+
+ADDRESS = "{resource.kubernetes.io/pciBusID}"
+
+
+def named(name: str, text: str) -> Resource:
+    (resource,) = loads(f"resources: [{{name: {name}, {text}}}]".encode()).resources
+    return resource
+
+
+def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
+    """The id is the address, which Multus passes on; the variable's name has `_` for `.` and `/` and is in capitals."""
+    found = named("intel.com/sriov_dpdk", "select: sriov-vf, compat: sriov, api: both")
+    assert found.ids == "pciBusID"
+    assert found.env == {"PCIDEVICE_INTEL_COM_SRIOV_DPDK": ADDRESS}
+    assert found.dra.attributes == {
+        "k8s.cni.cncf.io/deviceID": ADDRESS,
+        "k8s.cni.cncf.io/resourceName": "intel.com/sriov_dpdk",
+    }
+
+
+@pytest.mark.parametrize(
+    ("select", "env", "attributes"),
+    [
+        ("vfio", {"PCI_RESOURCE_EXAMPLE_COM_MY-GPU": ADDRESS}, {}),
+        ("mdev", {"MDEV_PCI_RESOURCE_EXAMPLE_COM_MY-GPU": "{uuid}"}, {"mdevUUID": "{uuid}"}),
+        ("{kind: usb, id: usb-1*}", {"USB_RESOURCE_EXAMPLE_COM_MY-GPU": "{usbAddress}"}, {}),
+    ],
+)
+def test_kubevirt_is_what_virt_launcher_reads(select: str, env: dict[str, str], attributes: dict[str, str]) -> None:
+    """It looks the variable up by the resource's name, where a dash stays; its user must be able to open the node."""
+    found = named("example.com/my-gpu", f"select: {select}, compat: kubevirt, api: both")
+    assert (found.ids, found.env, found.dra.attributes) == ("identity", env, attributes)
+    assert found.access == NodeAccess(107, 107)
+
+
+def test_several_devices_are_joined_as_these_programs_take_them_apart() -> None:
+    found = named("example.com/usb", "select: usb, compat: kubevirt")
+    sticks = [device(f"usb-{n}", "usb", attributes={"usbAddress": f"1:{n}"}) for n in (3, 12)]
+    env = container_response(found, [Unit(x.id, x) for x in sticks], named=False).envs
+    assert env["USB_RESOURCE_EXAMPLE_COM_USB"] == "1:3,1:12"
+
+
+def test_nvidia_is_what_its_runtime_and_dcgm_read() -> None:
+    found = named("nvidia.com/gpu", "select: nvidia-gpu, compat: nvidia, shares: 2")
+    assert (found.ids, found.env) == ("uuid", {"NVIDIA_VISIBLE_DEVICES": "{uuid}"})
+
+
+def test_what_the_resource_says_goes_before() -> None:
+    found = one("""
+        select: mdev
+        compat: kubevirt
+        api: both
+        ids: uuid
+        access: {uid: 5}
+        env: {MDEV_PCI_RESOURCE_X_Y: "a", MORE: "b"}
+        dra: {attributes: {mdevUUID: "x"}}
+    """)
+    assert (found.ids, found.access) == ("uuid", NodeAccess(5))
+    assert found.env == {"MDEV_PCI_RESOURCE_X_Y": "a", "MORE": "b"}
+    assert found.dra.attributes == {"mdevUUID": "x"}
+
+
+def test_through_dra_alone_devices_have_our_ids() -> None:
+    found = one("select: sriov-vf\ncompat: sriov\napi: dra")
+    assert (found.ids, list(found.dra.attributes)) == (
+        "identity",
+        ["k8s.cni.cncf.io/deviceID", "k8s.cni.cncf.io/resourceName"],
+    )
+
+
+def test_where_only_plain_nodes_go_nobody_owns_them_otherwise() -> None:
+    assert one("select: vfio\ncompat: kubevirt\ncdi: false").access is None
+
+
+@pytest.mark.parametrize("select", ["{id: usb-1*}", "{path: /dev/x}", "{kind: [usb, mdev]}"])
+def test_for_kubevirt_the_kind_must_be_known(select: str) -> None:
+    assert wrong_with(f"select: {select}\ncompat: kubevirt") == [
+        "KubeVirt asks for PCI, mediated and USB devices in different ways; add `kind: vfio`, `kind: mdev` or"
+        " `kind: usb`"
+    ]
+
+
+def test_two_resources_for_nvidias_runtime_would_hide_each_others_devices() -> None:
+    assert wrong("""
+        resources:
+          - {name: x/a, select: nvidia-gpu, compat: nvidia}
+          - {name: x/b, select: mig, compat: nvidia}
+    """) == [
+        "3:30: NVIDIA_VISIBLE_DEVICES is also set by x/a; a container with both would see one of them;"
+        " choose another name"
+    ]
