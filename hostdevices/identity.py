@@ -5,8 +5,11 @@ counts up (`card1`, `devnum 7`). The kubelet documents 63 characters for a devic
 """
 
 import re
+from collections.abc import Iterable
 
 MAX_LENGTH = 63
+PORT = "port"
+"""The first fact of an id that is the USB port's, whatever is plugged in there."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DIGEST = 10  # hexadecimal characters: 40 bits tell apart what the readable part does not
 
@@ -25,6 +28,11 @@ def device_id(kind: str, *facts: str) -> str:
 
     digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGEST]
     return f"{label[: MAX_LENGTH - _DIGEST - 1].rstrip('-')}-{digest}"
+
+
+def port_id(kind: str, ids: Iterable[str]) -> str:
+    """Return which of these ids is that of a device of `kind` by its USB port alone; empty for none."""
+    return next((x for x in ids if x.startswith(f"{kind}-{PORT}-")), "")
 
 
 def is_device_id(text: str) -> bool:

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.globs import path_pattern
-from hostdevices.identity import device_id
+from hostdevices.identity import device_id, port_id
 from hostdevices.inventory import Inventory
 from resources.container_view import as_given
 from resources.danger import why_dangerous
@@ -74,6 +74,10 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             device = _offered(resource, bundle)
             if taken := next((x.id for x in bundle.devices if x.id in owners), ""):
                 refused.update({x.id: f"{taken} goes with another device of {resource.name}" for x in bundle.devices})
+            elif resource.identity == "port" and not port_id(device.kind, (device.id,)):
+                refused.update(
+                    {x.id: "it is on no USB port, which `identity: port` knows it by" for x in bundle.devices}
+                )
             elif resource.reset and not device.pci_functions:
                 refused.update({x.id: "it is on no PCI bus and cannot be reset" for x in bundle.devices})
             else:
@@ -176,6 +180,9 @@ def _offered(resource: Resource, bundle: Bundle) -> Device:
         )
     else:
         device = structs.replace(first, devnodes=bundle.devnodes)
+    if resource.identity == "port" and (known := port_id(device.kind, device.parents)):
+        wholes = tuple(x for x in device.parents if x != known)
+        device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
     device = as_given(resource, device)
     return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
 

@@ -15,6 +15,7 @@ Api: TypeAlias = Literal["device-plugin", "dra", "both"]
 TaintPolicy: TypeAlias = Literal["none", "NoSchedule", "NoExecute"]
 PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
 HealthPolicy: TypeAlias = Literal["strict", "present"]
+Identity: TypeAlias = Literal["device", "port"]
 Ids: TypeAlias = Literal["identity", "pciBusID", "uuid", "path"]
 CdiPolicy: TypeAlias = bool | Literal["auto"]
 
@@ -98,6 +99,7 @@ class Resource(Struct, frozen=True):
     are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
     of a folder; it may name facts of the device.
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
+    `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
     `ids`: by which name the device plugin API knows a device (unit_names.py).
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
@@ -119,6 +121,7 @@ class Resource(Struct, frozen=True):
     cdi: CdiPolicy = "auto"
     access: NodeAccess | None = None
     preferred: PreferredPolicy = "numa"
+    identity: Identity = "device"
     ids: Ids = "identity"
     health: HealthPolicy = "strict"
     reset: bool = False

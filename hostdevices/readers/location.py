@@ -63,6 +63,7 @@ class SysfsLocation(Struct, frozen=True):
     numa_nodes: tuple[int, ...] = ()
     function: str = ""  # the syspath of the PCI function; empty where it sits on none
     other_facts: tuple[str, ...] = ()  # the facts it has when its USB device's serial number is unique no more, or now
+    port_facts: tuple[str, ...] = ()  # the facts it has where its USB device is known by the port
 
 
 class SysfsLocations:
@@ -112,7 +113,9 @@ class SysfsLocations:
                 }
                 parents = (usb.id, *((pci_id(controller),) if controller else ()), *usb.other_ids)
                 other = (*usb.other_facts, *extra) if usb.other_facts else ()
-                return SysfsLocation((*usb.facts, *extra), parents, known(of_usb), numa, other_facts=other)
+                by_port = (*usb.port_facts, *extra)
+                parents = (*parents, device_id("usb", *usb.port_facts))
+                return SysfsLocation((*usb.facts, *extra), parents, known(of_usb), numa, "", other, by_port)
         numa = numa_nodes(host, syspath)
         if "/sys/devices/virtual/" in syspath:
             return SysfsLocation((parts[-1],), (), known({"bus": "virtual"}), numa)
@@ -130,8 +133,11 @@ class SysfsLocations:
         self._seen[kind, *facts] += 1
         earlier = self._seen[kind, *facts] - 1
         order = (str(earlier),) if earlier else ()
-        other = (device_id(kind, *location.other_facts, *role, *order),) if location.other_facts else ()
-        return device_id(kind, *facts, *order), location.parents + other
+        others = filter(None, (location.other_facts, location.port_facts))
+        return device_id(kind, *facts, *order), (
+            *location.parents,
+            *(device_id(kind, *other, *role, *order) for other in others),
+        )
 
     def _driver(self, syspath: str) -> str | None:
         return self._host.link(f"{syspath}/device/driver")

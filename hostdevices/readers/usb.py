@@ -4,7 +4,8 @@ The identity is vendor, product and serial number; without a serial number, with
 or while two devices here have the same, it is vendor, product and the port: the controller, its root hub, and the chain
 of hub ports. Bus and device numbers are never part of it: the kernel counts them up.
 
-The id that a device does not have (of the two) is named in `parents`. So when a twin arrives or leaves and the ids
+The ids that a device does not have (of these two, and of the one by its port alone, under which a resource may know
+it) are named in `parents`. So when a twin arrives or leaves and the ids
 change with it, what is leased under the one id is still known to be taken under the other.
 """
 
@@ -17,7 +18,7 @@ from msgspec import Struct, structs
 from hostdevices.device import AttributeValue, Device
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
-from hostdevices.identity import device_id
+from hostdevices.identity import PORT, device_id
 from hostdevices.readers.pci import function_above, location_attributes, pci_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each
 from hostdevices.readers.signals import ErrorCounter, Sample
@@ -49,6 +50,11 @@ class UsbIdentity(Struct, frozen=True):
     def id(self) -> str:
         """Return the device id."""
         return device_id("usb", *self.facts)
+
+    @property
+    def port_facts(self) -> tuple[str, ...]:
+        """Return the facts that it has where the port is all its identity."""
+        return (PORT, *self.port)
 
     @property
     def other_facts(self) -> tuple[str, ...]:
@@ -152,7 +158,7 @@ def read(host: Host) -> Iterator[Finding]:
             attributes=_attributes(host, syspath, identity) | location_attributes(syspath, numa),
             devnodes=devnodes(host, syspath),
             numa_nodes=numa,
-            parents=above + identity.other_ids,
+            parents=(*above, *identity.other_ids, device_id("usb", *identity.port_facts)),
         )
 
     yield from each(devices.syspaths(), device)
@@ -216,7 +222,13 @@ USB = Reader(
         devnum            integer
         usbAddress        text         both: "1:7"
     """),
-    presets={"usb": PresetFacts("USB devices, without hubs", lacking={"class": "09"})},
+    presets={
+        "usb": PresetFacts("USB devices, without hubs", lacking={"class": "09"}),
+        "coral-usb": PresetFacts(
+            "Coral USB accelerators, before and after their firmware is loaded; take `identity: port`",
+            having={"vendor": ("1a6e", "18d1"), "product": ("089a", "9302")},
+        ),
+    },
     signals=signals,
     is_judged_by_function=False,  # the controller's, which all devices on it have in common
     needs_node=True,

@@ -83,6 +83,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.api == "dra" and entry.ids is not UNSET:
         hint = "leave it out; `dra.attributes` say more of a device"
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
+    if entry.identity == "port" and entry.group is not UNSET:
+        document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
     needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
@@ -116,6 +118,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         cdi=entry.cdi,
         access=access,
         preferred=entry.preferred,
+        identity=entry.identity,
         ids="identity" if entry.api == "dra" else ids,
         health=entry.health,
         reset=entry.reset,

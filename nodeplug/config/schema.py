@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from grpcunix import Transport
-from resources.resource import Api, CdiPolicy, HealthPolicy, Ids, PreferredPolicy, TaintPolicy
+from resources.resource import Api, CdiPolicy, HealthPolicy, Identity, Ids, PreferredPolicy, TaintPolicy
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
@@ -329,6 +329,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "want, see [above](#what-other-programs-expect). What the resource says itself goes before."
         ),
     ] = UNSET
+    identity: Annotated[
+        Identity,
+        Meta(
+            description="What a device is known by: `device`, itself, or `port`, its USB port, for one that becomes "
+            "another device there (a firmware is loaded): `select` must mean all that it becomes."
+        ),
+    ] = "device"
     ids: Annotated[
         Ids | UnsetType,
         Meta(

@@ -2,7 +2,11 @@
 
 from msgspec.structs import replace
 
-from tests.dra_plugin.preparing.world import World, claim, config, result
+from hostdevices import Device, Inventory
+from resources.assignment import assign
+from resources.resource import Resource
+from resources.selector import Kinds
+from tests.dra_plugin.preparing.world import World, claim, config, result, uid
 from tests.running import until
 
 
@@ -37,6 +41,25 @@ async def test_a_claims_container_sees_its_node_at_the_path_of_then(world: World
     await until(
         lambda: [(x.path, x.host_path) for x in world.container(devices).nodes.values()] == [("/dev/old", "/dev/kvm")]
     )
+
+
+async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(world: World) -> None:
+    by_port = Resource("example.com/coral", Kinds(("usb",)), api="dra", identity="port")
+    world.offers.configure([by_port])
+    nodes = {x.id: x.devnodes for x in world.made_up.devices().values()}
+
+    def plug_in(name: str, node: str) -> None:
+        found = Inventory.of([Device(name, "usb", name, parents=("usb-port-2",), devnodes=nodes[node])])
+        assigned = assign(found, [by_port]).devices
+        world.presence.update(found.devices, assigned[by_port.name])
+        world.offer(assigned)
+
+    plug_in("usb-1a6e-089a-2", "misc-fuse")
+    devices = await world.prepare(claim(result("usb-port-2")))
+    plug_in("usb-18d1-9302-2", "misc-kvm")
+    await until(lambda: list(world.container(devices).nodes) == ["/dev/kvm"])
+    assert await world.prepare(claim(result("usb-port-2"))) == devices
+    assert "has given usb-port-2" in await world.refusal(claim(result("usb-port-2"), uid=uid(2)))
 
 
 async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) -> None:

@@ -43,7 +43,7 @@ def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
     assert device.id.startswith("usb-1a86-7523-ft5rx9k2-")
     assert [node.path for node in device.devnodes] == ["/dev/bus/usb/001/001"]
     assert device.numa_nodes == (0,)
-    assert device.parents[0] == "pci-0000-00-14-0"
+    assert (device.parents[0], device.parents[-1]) == ("pci-0000-00-14-0", "usb-port-0000-00-14-0-0-2-3")
     assert device.attributes == {
         "name": "1-2.3",
         "bus": "usb",

@@ -69,6 +69,7 @@ def test_a_resource_with_everything() -> None:
             access: {uid: 0, gid: 20, mode: "0660"}
             preferred: packed
             ids: path
+            identity: port
             health: present
             reset: true
             dangerous: true
@@ -83,7 +84,7 @@ def test_a_resource_with_everything() -> None:
     )
     assert gps.annotations == {"example.com/ids": "{ids}", "plain": "x"}
     assert (gps.cdi, gps.access) == (True, NodeAccess(0, 20, 0o660))
-    assert gps.ids == "path"
+    assert (gps.ids, gps.identity) == ("path", "port")
     assert (gps.preferred, gps.health, gps.reset, gps.dangerous) == ("packed", "present", True, True)
 
 
@@ -125,6 +126,10 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
         ('env: {A: "{ids"}', "a brace without its other; write {{ or }} for a brace"),
         ('env: {A: "}"}', "a brace without its other; write {{ or }} for a brace"),
         ("api: dra\nids: uuid", "only the device plugin API knows such ids; leave it out; `dra.attributes` say more"),
+        (
+            "identity: port\ngroup: parent",
+            "a group is known by what its members have in common; leave one out",
+        ),
         ("containerPath: zigbee", "zigbee is not an absolute path without empty, `.` or `..` components"),
         ("containerPath: /sys/x", "no device can be at /sys/x; name a path below /dev"),
         ('containerPath: "/dev/{ids}"', "{ids} is not a fact of one device; name an attribute"),

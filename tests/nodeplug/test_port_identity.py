@@ -1,0 +1,59 @@
+"""A device that becomes another one when a program first uses it: its pod has the port, and what is there by then."""
+
+import asyncio
+import json
+import shutil
+import signal
+from pathlib import Path
+
+from kubelet.node import Node
+from kubelet.pods import container
+from kubelet.pods import pod as a_pod
+from tests.hostdevices.tree import Tree
+from tests.nodeplug.conftest import StartDaemon, until_logged
+from tests.running import until
+
+CORAL = "home.lan/coral"
+BEFORE, AFTER = ("1a6e", "089a"), ("18d1", "9302")
+PORT = "usb-port-0000-00-14-0-0-2"
+
+
+def plug_in(root: Path, face: tuple[str, str], devnum: int) -> None:
+    """Have an accelerator at the port, as it calls itself with or without its firmware."""
+    shutil.rmtree(root, ignore_errors=True)
+    tree = Tree(root)
+    controller = tree.pci("0000:00:14.0", pci_class="0c0330", driver="xhci_hcd")
+    tree.device(f"{controller}/usb1", group="bus/usb/devices", idVendor="1d6b", idProduct="0002")
+    tree.usb(controller, "1-2", devnum=devnum, vendor=face[0], product=face[1])
+
+
+async def test_a_coral_that_loads_its_firmware_stays_its_pods(
+    start: StartDaemon, tmp_path: Path, socket_dir: Path
+) -> None:
+    """The library loads it from the first container, which loses the device then, ends, and starts again with it."""
+
+    def described() -> list[str]:
+        specs = [json.loads(path.read_text()) for path in (tmp_path / "cdi").glob("*.json")]
+        return [x["path"] for each in specs for y in each["devices"] for x in y["containerEdits"]["deviceNodes"]]
+
+    plug_in(tmp_path / "host", BEFORE, 4)
+    resource = {"name": CORAL, "select": "coral-usb", "identity": "port", "cdi": True}
+    async with Node(socket_dir) as node:
+        daemon = await start([resource], rescanSeconds=1)
+        await until_logged(daemon, '"registered"')
+        await node.until(lambda: node.allocatable().get(CORAL) == 1, 30)
+        assert list(node.devices()[CORAL]) == [PORT]
+        await node.admit(a_pod("p", container("c", {CORAL: 1})))
+        options = await node.run_container_options("p", "c")
+        assert options is not None
+        assert [x.name for x in options.cdi_devices] == [f"{CORAL}={PORT}"]
+        await until(lambda: described() == ["/dev/bus/usb/001/004"])
+        plug_in(tmp_path / "host", AFTER, 5)
+        await until(lambda: described() == ["/dev/bus/usb/001/005"])
+        async with asyncio.timeout(30):
+            while (await node.exit_container("p", "c", 1)).container_statuses[0].state != "running":
+                pass
+        assert node.devices()[CORAL].keys() == {PORT}
+        assert (await node.admit(a_pod("other", container("c", {CORAL: 1})))).phase == "Failed"
+        daemon.send_signal(signal.SIGTERM)
+        await daemon.wait()
