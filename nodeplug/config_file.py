@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from folderwatch import FolderWatcher
-from nodeplug.config import Config, ConfigError, loads, read
+from nodeplug.config import Config, ConfigError, loads, node_name, read
 from resources.resource import Resource
 
 SETTLE = 0.5
@@ -125,7 +125,7 @@ class ConfigFile:
 
 def _loaded(path: Path) -> tuple[bytes, Config]:
     content = read(path)
-    return content, loads(content, str(path))
+    return content, loads(content, str(path), node_name())
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:

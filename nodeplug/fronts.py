@@ -19,7 +19,7 @@ from hostdevices import Host
 from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
-from nodeplug.config import Config, Settings
+from nodeplug.config import Config, Settings, node_name
 from resources.resource import Resource
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
@@ -129,7 +129,7 @@ def driver_options(settings: Settings, environment: Mapping[str, str] = os.envir
     kubelet = Path(settings.kubelet_root)
     return DriverOptions(
         driver=settings.driver_name,
-        node=settings.node_name or environment.get("NODE_NAME", "") or socket.gethostname().lower(),
+        node=settings.node_name or node_name(environment),
         folders=Folders(kubelet / "plugins_registry", kubelet / "plugins" / settings.driver_name),
         cdi=Path(settings.cdi_directory),
         pod_uid=environment.get("POD_UID", ""),

@@ -20,7 +20,7 @@ from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.config import Config, ConfigError, load, read, reference
+from nodeplug.config import Config, ConfigError, load, node_name, read, reference
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 
@@ -46,6 +46,7 @@ CONFIGURATION = 2
     type=click.Path(path_type=Path),
     help="Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
 )
+@click.option("--node", default="", help="The node's name, for resources with `onNodes`. Without: this one's.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
@@ -60,7 +61,9 @@ CONFIGURATION = 2
 )
 @click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
-def check(file: Path | None, root: Path, state: Path | None, against: str, output: Output, schema: bool) -> None:
+def check(
+    file: Path | None, root: Path, node: str, state: Path | None, against: str, output: Output, schema: bool
+) -> None:
     """Check the configuration FILE; show which device goes to which resource and which to none, and why.
 
     Everything that is wrong is told at once, each with its line and column.
@@ -73,7 +76,7 @@ def check(file: Path | None, root: Path, state: Path | None, against: str, outpu
     if against and state is not None:
         raise click.UsageError("--state reads a directory, --against asks its daemon: give one of them")
     try:
-        config = load(file)
+        config = load(file, node or node_name())
         inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
         changes = _changes(file, against) if against else None
@@ -178,6 +181,7 @@ def _described(
             }
             for resource in config.resources
         ],
+        "elsewhere": list(config.elsewhere),
         "unassigned": [{"id": x.device.id, "kind": x.device.kind, "reason": x.reason} for x in assignment.rest],
         "leases": [
             {

@@ -43,6 +43,9 @@ def _for_people(
     if empty := [resource.name for resource in config.resources if not assignment.devices[resource.name]]:
         console.print(Text.assemble("\n", ("no device here", "bold yellow"), (f"  {len(empty)}", "dim")))
         console.print(Padding(Text("  ".join(empty)), (0, 0, 0, 2)))
+    if config.elsewhere:
+        console.print(Text.assemble("\n", ("for other nodes", "bold"), (f"  {len(config.elsewhere)}", "dim")))
+        console.print(Padding(Text("  ".join(config.elsewhere)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
         console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
@@ -72,6 +75,7 @@ def _for_pipes(
         lines += [(resource.name, device.id, _about(device)) for device in devices]
         if not devices:
             lines.append((resource.name, "-", "no device here"))
+    lines += [(name, "-", "for other nodes") for name in config.elsewhere]
     lines += [("-", x.device.id, x.reason) for x in assignment.rest]
     if leases is not None:
         lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]

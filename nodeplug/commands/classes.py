@@ -38,11 +38,11 @@ def classes(file: Path, api_version: str) -> None:
     except ConfigError as error:
         click.echo(str(error), err=True)
         sys.exit(CONFIGURATION)
-    offered = [resource for resource in config.resources if resource.api != "device-plugin"]
+    offered = {resource.name: resource for resource in config.resources if resource.api != "device-plugin"}
     if not offered:
         click.echo(f"{file}: no resource has `api: dra` or `api: both`", err=True)
         sys.exit(CONFIGURATION)
-    made = (device_class(resource, config.settings.driver_name) for resource in offered)
+    made = (device_class(resource, config.settings.driver_name) for resource in offered.values())
     wanted = f"{v1.GROUP}/{api_version}"
     documents = [{"apiVersion": wanted, **write_object(x, wanted)} for x in made]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=_WIDTH), nl=False)

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, Finding
+from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_settings, check_together, resource
 from nodeplug.config.schema import File, ResourceEntry, Settings
 from nodeplug.config.tree import SIZE_LIMIT, Unreadable, parse
@@ -18,11 +19,12 @@ _BUILTIN = Path(__file__).parents[1] / "builtin.yaml"
 
 
 class Config(Struct, frozen=True):
-    """What a configuration says. `source` is the file's name."""
+    """What a configuration says. `source` is the file's name, `elsewhere` the resources that are not for this node."""
 
     resources: tuple[Resource, ...]
     settings: Settings = Settings()
     source: str = ""
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def path_globs(self) -> tuple[str, ...]:
@@ -33,9 +35,9 @@ class Config(Struct, frozen=True):
         return tuple(globs)
 
 
-def load(path: Path) -> Config:
-    """Read a configuration file. Raises `ConfigError` with everything that is wrong with it."""
-    return loads(read(path), str(path))
+def load(path: Path, node: str = "") -> Config:
+    """Read a configuration file, as `loads` does. Raises `ConfigError` with everything that is wrong with it."""
+    return loads(read(path), str(path), node)
 
 
 def read(path: Path) -> bytes:
@@ -48,8 +50,11 @@ def read(path: Path) -> bytes:
         raise ConfigError(str(path), [Finding(1, 1, f"this file cannot be read: {reason}")]) from None
 
 
-def loads(data: bytes, source: str = "configuration") -> Config:
-    """Read the content of a configuration file. Raises `ConfigError` with everything that is wrong with it."""
+def loads(data: bytes, source: str = "configuration", node: str = "") -> Config:
+    """Read the content of a configuration file: what is for `node`, or all that it says for any.
+
+    The file's own `settings.nodeName` goes before. Raises `ConfigError` with everything that is wrong with it.
+    """
     try:
         root, twice = parse(data)
     except Unreadable as error:
@@ -64,11 +69,16 @@ def loads(data: bytes, source: str = "configuration") -> Config:
         for i, values in enumerate(document.value.get("resources", ()))
         if not document.is_wrong(("resources", i))
     }
-    found = [resource(document, ("resources", i), entry, settings) for i, entry in entries.items()]
-    check_together(document, entries)
+    found = {i: resource(document, ("resources", i), entry, settings) for i, entry in entries.items()}
+    check_names(document, entries)
+    here = entries_for(settings.node_name or node, entries) if node else entries
+    check_together(document, here if node else {i: entry for i, entry in entries.items() if not entry.on_nodes})
     if document.findings or twice:
         raise ConfigError(source, document.findings + twice)
-    return Config(tuple(item for item in found if item is not None), settings, source)
+    resources = tuple(item for i, item in found.items() if item is not None and i in here)
+    names = {item.name for item in resources}
+    elsewhere = dict.fromkeys(entry.name for entry in entries.values() if entry.name not in names)
+    return Config(resources, settings, source, tuple(elsewhere))
 
 
 def builtin() -> Config:

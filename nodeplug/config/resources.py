@@ -130,13 +130,9 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
 
 def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
     """Add findings about resources (by their place in the list) that do not go together."""
-    names: dict[str, int] = {}
     env: dict[str, tuple[str, str]] = {}
     paths: dict[str, str] = {}
     for i, entry in entries.items():
-        if names.setdefault(entry.name, i) != i:
-            message = f"{entry.name} is the name of two resources"
-            document.at(("resources", i, "name"), message, "to select more, use `any` in one of them")
         wanted = {NVIDIA_VARIABLE: "{uuid}"} if entry.compat == "nvidia" else {}
         for name, value in {**wanted, **entry.env}.items():
             owner, first = env.setdefault(name, (entry.name, value))

@@ -264,6 +264,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     """A name under which devices are offered. The first resource that means a device owns it."""
 
     name: Annotated[str, Meta(description="The extended resource that pods ask for: `example.com/gpu`.")]
+    on_nodes: Annotated[
+        Texts,
+        Meta(
+            description="Globs: only nodes with such a name offer it; every node without. Of several resources of one "
+            "name the first that is for a node counts there."
+        ),
+    ] = ()
     select: Annotated[
         str | Select | UnsetType,
         Meta(

@@ -183,7 +183,10 @@ def test_names_are_unique() -> None:
         resources:
           - {name: x/a, select: kvm}
           - {name: x/a, select: tun}
-    """) == ["3:12: x/a is the name of two resources; to select more, use `any` in one of them"]
+    """) == [
+        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, say"
+        " `onNodes` in the first"
+    ]
 
 
 def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None:

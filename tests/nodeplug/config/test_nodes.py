@@ -1,0 +1,58 @@
+"""`onNodes`: one file for unlike nodes."""
+
+import pytest
+
+from nodeplug.config import loads, node_name
+from tests.nodeplug.config.text import wrong
+
+FILE = b"""
+    resources:
+      - {name: x/gpu, onNodes: [big-*, huge-1], select: gpu, shares: 8}
+      - {name: x/gpu, onNodes: small-*, select: gpu, shares: 2, env: {A: "{name}"}}
+      - {name: x/other, onNodes: big-*, select: kvm, env: {A: "{name}"}}
+      - {name: x/gpu, select: gpu}
+      - {name: x/tun, select: tun}
+"""
+
+
+@pytest.mark.parametrize(
+    ("node", "shares", "elsewhere"),
+    [("big-7", 8, ()), ("huge-1", 8, ("x/other",)), ("small-2", 2, ("x/other",)), ("tiny", 1, ("x/other",))],
+)
+def test_of_one_name_the_first_that_is_for_a_node_counts(node: str, shares: int, elsewhere: tuple[str, ...]) -> None:
+    """What is for another node hides nothing here: A is set by one of them."""
+    config = loads(FILE, "f", node)
+    assert next(x.shares for x in config.resources if x.name == "x/gpu") == shares
+    assert len({x.name for x in config.resources}) == len(config.resources)
+    assert config.elsewhere == elsewhere
+
+
+def test_the_files_own_name_of_the_node_goes_before() -> None:
+    config = loads(FILE + b"    settings: {nodeName: small-1}\n", "f", "big-1")
+    assert [x.shares for x in config.resources if x.name == "x/gpu"] == [2]
+
+
+def test_without_a_node_it_is_all_that_the_file_says() -> None:
+    """For the classes of the whole cluster."""
+    assert [x.name for x in loads(FILE).resources] == ["x/gpu", "x/gpu", "x/other", "x/gpu", "x/tun"]
+
+
+def test_what_counts_nowhere_is_a_mistake() -> None:
+    assert wrong("""
+        resources:
+          - {name: x/a, select: kvm}
+          - {name: x/a, select: tun, onNodes: big-*}
+    """) == [
+        "3:12: x/a is the name of two resources; to select more, use `any` in one of them; for other nodes, say"
+        " `onNodes` in the first"
+    ]
+
+
+def test_what_is_wrong_for_another_node_is_said_on_every_node() -> None:
+    found = wrong("resources: [{name: x/a, onNodes: nowhere, select: kvmm}]\n")
+    assert found == ["1:51: unknown preset kvmm; did you mean kvm?"]
+
+
+def test_a_node_has_the_name_that_its_pod_is_told_or_the_hosts() -> None:
+    assert node_name({"NODE_NAME": "worker-1"}) == "worker-1"
+    assert node_name({}) == node_name({}).lower() != ""
