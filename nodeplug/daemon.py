@@ -79,6 +79,7 @@ class Daemon:
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
+        self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
         self._is_owner = False  # of the state; until then an older instance has it
         self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once the state is ours
         self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
@@ -194,6 +195,7 @@ class Daemon:
                     for problem in inventory.problems:
                         log.debug("unreadable: %s: %s", problem.where, problem.reason)
                     assignment = assign(inventory, config.resources)
+                    self._report_refused(assignment)
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
                     if is_first:
@@ -214,6 +216,14 @@ class Daemon:
                         notify("READY=1")
             finally:
                 polling.cancel()
+
+    def _report_refused(self, assignment: Assignment) -> None:
+        """Say once of each device that a resource means why it is not offered."""
+        refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
+        for device, reason in refused.items():
+            if self._refused.get(device) != reason:
+                log.info("device is not offered: %s", reason, extra={"device": device})
+        self._refused = refused
 
     def _watcher(self) -> Watcher:
         globs = self._config.path_globs

@@ -33,10 +33,11 @@ _SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mea
 
 
 class Unassigned(Struct, frozen=True):
-    """A device that no resource owns, and why."""
+    """A device that no resource owns, and why; refused where a resource means it and cannot have it."""
 
     device: Device
     reason: str
+    is_refused: bool = False
 
 
 class Assignment(Struct, frozen=True):
@@ -98,7 +99,9 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
     return Assignment(
         _with_sriov_peers(devices, inventory, hierarchy),
         owners,
-        tuple(Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals)) for x in rest),
+        tuple(
+            Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals), x.id in refusals) for x in rest
+        ),
     )
 
 
