@@ -127,6 +127,8 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
         side.plugins.configure(resources)
         side.update(assign(scan(made_up.host), resources).devices)
         others = {"misc-kvm": ["/dev/new"]} if is_offered else {}
+        if not is_offered:  # it is registered once more, for what its pod has
+            await listed(kubelet, {"misc-fuse": "Unhealthy"})
         await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], **others})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
         assert described(paths) == {"misc-fuse": ["/dev/old"], **others}
