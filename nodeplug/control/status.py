@@ -9,13 +9,13 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Literal
 
 from msgspec import Struct
 
 from checkpoint import Lease
-from deviceplugin.units import API, device_of
+from deviceplugin.units import API
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.running import Running
 from nodeplug.logs import Logged, recent
@@ -191,13 +191,15 @@ def _resources(running: Running, dra: DraView | None) -> Iterator[ResourceView]:
 
 def devices(running: Running) -> tuple[DeviceView, ...]:
     """Return how every device stands, of each resource and API."""
-    return tuple(_devices(running, Counter((x.api, x.resource, _device_of(x)) for x in running.ledger.leases())))
+    return tuple(
+        _devices(running, Counter((x.api, x.resource, name) for x in running.ledger.leases() for name in _names(x)))
+    )
 
 
 def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iterator[DeviceView]:
     for name, devices in running.plugins.devices().items():
         for x in devices:
-            yield DeviceView(name, API, x.id, x.health, x.reason, used.get((API, name, device_of(x.id)), 0))
+            yield DeviceView(name, API, x.id, x.health, x.reason, used.get((API, name, x.id), 0))
     for offered, lease in running.dra.devices() if running.dra is not None else ():
         name, health = offered.resource.name, offered.device.health
         leased = used.get(("dra", name, offered.name), 0)
@@ -209,9 +211,11 @@ def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iter
             yield DeviceView(name, "dra", offered.name, "healthy", "", leased)
 
 
-def _device_of(lease: Lease) -> str:
-    """Return the device, or DRA's name of it, of which the unit of a lease is a share or an administrator's access."""
-    return device_of(lease.unit) if lease.api == API else lease.unit.partition("@")[0].partition("/")[0]
+def _names(lease: Lease) -> Set[str]:
+    """Return the names under which what a lease is of is shown: its devices, a unit that is gone; DRA's name."""
+    if lease.api == API:
+        return lease.exclusive | {lease.unit}
+    return {lease.unit.partition("@")[0].partition("/")[0]}
 
 
 def _dra(running: Running) -> DraView | None:

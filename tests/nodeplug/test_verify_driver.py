@@ -38,5 +38,5 @@ def test_the_daemon_is_a_driver_that_behaves(tmp_path: Path) -> None:
 
 def test_a_driver_that_cannot_be_started() -> None:
     done = CliRunner().invoke(kubelet, ["verify", "--dra", "--", "/nobody/here"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "No such file" in done.output
