@@ -68,6 +68,7 @@ class Ledger:
         self._book = Book()
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
         self._is_loaded = False
+        self._loading = asyncio.Lock()
         self._is_owned = asyncio.Event()
         self._waiting: list[_Request] = []
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
@@ -107,8 +108,11 @@ class Ledger:
 
     async def load(self) -> None:
         """Read the file if that was not possible before. Raises `LedgerUnavailable` or `StateLocked`."""
-        if not self._is_loaded:
-            self._loaded(await self._in_thread(self._database.load))
+        if self._is_loaded:
+            return
+        async with self._loading:  # who read it a second time would forget what was granted since the first
+            if not self._is_loaded:
+                self._loaded(await self._in_thread(self._database.load))
 
     @property
     def is_loaded(self) -> bool:

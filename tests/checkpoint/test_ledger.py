@@ -164,6 +164,21 @@ async def test_what_was_granted_or_answered_again_since_does_not_end(ledger: Led
     assert ledger.age(lease("b")) < asyncio.get_running_loop().time() - now + 1e-9
 
 
+async def test_a_file_that_becomes_readable_is_read_once_whoever_asks(tmp_path: Path) -> None:
+    """What was granted after the first look would be forgotten by the second."""
+    (tmp_path / "state").write_text("in the way")
+    ledger = Ledger(tmp_path / "state", "boot-1")
+    await ledger.take()
+    heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    ledger.observe(heard.put_nowait)
+    (tmp_path / "state").unlink()
+    await asyncio.gather(ledger.load(), ledger.load(), ledger.grant([lease("a")]))
+    assert [await heard.get(), await heard.get()] == [None, [lease("a")]]
+    await ledger.close()
+    assert heard.empty()
+    assert ledger.leases() == (lease("a"),)
+
+
 async def test_a_callers_own_fault_is_its_own(ledger: Ledger) -> None:
     def fail(_: Book) -> None:
         raise ZeroDivisionError
