@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from checkpoint import Lease, Ledger
-from tests.e2e.realnode import FOLDER, RealNode, why_not
+from tests.e2e.realnode import RealNode, why_not
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
@@ -47,14 +47,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _image(folder: Path) -> Path:
-    """Build the wheel and an image that holds it, without a container engine."""
+    """Build the wheel and the image that is shipped."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(CHECKOUT)]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("*.whl")
-    image = folder / "nodeplug.tar"
-    subprocess.run(
-        [str(FOLDER / "image/python_image.sh"), str(image), IMAGE, str(wheel)], check=True, capture_output=True
-    )
+    image = folder / "nodeplug.oci.tar"
+    command = [sys.executable, "-m", "deploy.image", str(wheel), str(image), "--name", IMAGE]
+    subprocess.run(command, cwd=CHECKOUT, check=True)
     return image
 
 

@@ -54,7 +54,8 @@ gobuild containerd ctr                     github.com/containerd/containerd/v2/c
 CGO_ENABLED=1 GOFLAGS="$GOFLAGS -tags=seccomp" gobuild runc runc github.com/opencontainers/runc "-X main.version=1.5.2"
 
 # --- images (OCI tars; imported by up.sh) ---
+OCI=$ROOT/../../../deploy/image/oci.py
 BB=/bin/busybox; [ -x $BB ] || BB=/usr/bin/busybox
-[ -s "$IMAGES_DIR/busybox.tar" ] || python3 "$ROOT/image/oci_image.py" "$IMAGES_DIR/busybox.tar" localhost/realnode/busybox:1 --program $BB --applets --command /bin/sh
-[ -s "$IMAGES_DIR/pause.tar" ] || python3 "$ROOT/image/oci_image.py" "$IMAGES_DIR/pause.tar" localhost/realnode/pause:1 --program $BB --entrypoint /bin/busybox,sleep,1000000
+[ -s "$IMAGES_DIR/busybox.tar" ] || python3 "$OCI" "$IMAGES_DIR/busybox.tar" localhost/realnode/busybox:1 --program $BB --applets --command /bin/sh
+[ -s "$IMAGES_DIR/pause.tar" ] || python3 "$OCI" "$IMAGES_DIR/pause.tar" localhost/realnode/pause:1 --program $BB --entrypoint /bin/busybox,sleep,1000000
 echo "build.sh: done in $SECONDS s"

@@ -1,0 +1,49 @@
+"""Pin what goes into the image: `python -m deploy.image.lock` writes debian.lock and requirements.lock.
+
+Both take the newest that fits: Debian's of this machine's sources, and wheels for what pyproject.toml needs.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from deploy.image import debian, wheels
+
+ROOT = Path(__file__).resolve().parents[2]
+_HEADER = "# Written by `make lock`.\n"
+
+
+def main() -> None:
+    """Write both locks."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    debs: list[str] = []
+    pins: dict[str, set[str]] = {}
+    for architecture in wheels.PLATFORMS:
+        newest = debian.Apt(ROOT / "build/image", architecture).newest(debian.PACKAGES)
+        debs += [" ".join((architecture, name, *newest[name])) for name in debian.PACKAGES]
+        for pin, sha256 in _resolve(needed, architecture).items():
+            pins.setdefault(pin, set()).add(sha256)
+    debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
+    lines = (" ".join((pin, *(f"--hash=sha256:{each}" for each in sorted(found)))) for pin, found in pins.items())
+    wheels.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in sorted(lines)))
+
+
+def _resolve(needed: list[str], architecture: str) -> dict[str, str]:
+    with tempfile.NamedTemporaryFile() as report:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
+        command += ["--report", report.name, *wheels.target(architecture, Path("nowhere")), *needed]
+        subprocess.run(command, check=True)
+        found = json.load(report)["install"]
+    return {
+        f"{each['metadata']['name']}=={each['metadata']['version']}": each["download_info"]["archive_info"]["hashes"][
+            "sha256"
+        ]
+        for each in found
+    }
+
+
+if __name__ == "__main__":
+    main()

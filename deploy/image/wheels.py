@@ -1,0 +1,33 @@
+"""The Python libraries of the image: wheels of a pinned version, each with its SHA-256, for any architecture."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LOCK = Path(__file__).with_name("requirements.lock")
+PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}
+"""How wheels call an architecture of images."""
+
+
+def target(architecture: str, folder: Path) -> list[str]:
+    """Return pip's options for wheels that Debian 12's Python 3.11 of this architecture can load."""
+    machine = PLATFORMS[architecture]
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in (36, 35, 34, 31, 28, 27, 26, 24, 17)]
+    platforms = [option for tag in (*tags, f"manylinux2014_{machine}") for option in ("--platform", tag)]
+    return ["--only-binary=:all:", "--python-version=3.11", *platforms, "--target", str(folder)]
+
+
+def install(architecture: str, folder: Path, wheel: Path) -> None:
+    """Install nodeplug's wheel and the libraries that the lock names into `folder`.
+
+    Raises CalledProcessError where a file is not the one of the lock.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--no-deps"]
+    pip += target(architecture, folder)
+    for what in (["--require-hashes", "-r", LOCK], [wheel]):
+        subprocess.run([*pip, *what], check=True)
+        subprocess.run(["rm", "-rf", folder / "bin"], check=True)  # the image's only command is its entrypoint
+    # what differs from build to build
+    for record in folder.glob("*.dist-info"):
+        for name in ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD"):
+            (record / name).unlink(missing_ok=True)
