@@ -17,7 +17,8 @@ from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
 DRIVER = "nodeplug.dev"
-MANIFEST = Path(__file__).resolve().parents[2] / "deploy/daemonset.yaml"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+MANIFEST = DEPLOY / "daemonset.yaml"
 
 
 CLAIMED = {"name": "nodeplug.dev/tun", "select": "tun", "api": "dra"}
@@ -49,6 +50,28 @@ def daemonset(node: RealNode) -> Iterator[RealNode]:
         node.kubectl("delete", "namespace", "nodeplug", "--wait=true", "--timeout=60s")
         node.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
         node.wait_resource("nodeplug.dev/fuse", 0)
+
+
+@pytest.mark.parametrize(
+    "made_by", ["base", *sorted(f"overlays/{x.name}" for x in (DEPLOY / "overlays").iterdir()), "chart"]
+)
+def test_the_server_takes_what_is_shipped(node: RealNode, made_by: str) -> None:
+    if made_by == "chart":
+        command = ["helm", "template", "nodeplug", str(DEPLOY / "chart"), "-n", "nodeplug"]
+        command[0] = str(Path.home() / ".cache/realnode/bin/helm")
+        made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    else:
+        made = node.kubectl("kustomize", str(DEPLOY / made_by))
+    objects = [
+        each for each in yaml.safe_load_all(made) if each and not each["apiVersion"].startswith("security.openshift")
+    ]
+    node.kubectl("create", "namespace", "nodeplug")
+    try:
+        stream = yaml.safe_dump_all(objects)
+        taken = node.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=stream)
+        assert len(taken.splitlines()) == len(objects)
+    finally:
+        node.kubectl("delete", "namespace", "nodeplug", "--wait=true", "--timeout=60s")
 
 
 def test_pods_open_what_the_daemonset_offers(daemonset: RealNode) -> None:

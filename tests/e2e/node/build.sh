@@ -42,9 +42,10 @@ gobuild kubernetes-$K8S kube-controller-manager k8s.io/kubernetes/cmd/kube-contr
 gobuild kubernetes-$K8S kubectl                 k8s.io/kubernetes/cmd/kubectl                 "$KLD"
 # what does not depend on Kubernetes is shared with the default node, where that is built
 DEFAULT=$HOME/.cache/realnode/bin
-[ "$BIN" -ef "$DEFAULT" ] || for n in etcd containerd containerd-shim-runc-v2 ctr runc; do
+[ "$BIN" -ef "$DEFAULT" ] || for n in etcd containerd containerd-shim-runc-v2 ctr runc helm; do
   if [ -x "$DEFAULT/$n" ] && [ ! -e "$BIN/$n" ]; then ln "$DEFAULT/$n" "$BIN/$n"; fi
 done
+gobuild helm helm                     helm.sh/helm/v4/cmd/helm                      ""
 gobuild etcd etcd                   go.etcd.io/etcd/server/v3                     ""
 CLD="-X github.com/containerd/containerd/v2/version.Version=v2.2.9"
 gobuild containerd containerd              github.com/containerd/containerd/v2/cmd/containerd              "$CLD"

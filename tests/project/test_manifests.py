@@ -1,0 +1,175 @@
+"""What a cluster is given: deploy/base, its overlays, and the chart, which makes the same objects."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from nodeplug.config import loads
+from nodeplug.version import VERSION
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+WITHOUT_DRA = [
+    {"name": "nodeplug.dev/fuse", "select": "fuse", "shares": 100},
+    {"name": "nodeplug.dev/kvm", "select": "kvm", "shares": 100},
+    {"name": "nodeplug.dev/gpu", "select": "gpu"},
+    {"name": "nodeplug.dev/usb-serial", "select": "usb-serial"},
+]
+VALUES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
+    "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
+    "overlays/network-cards": {"hostNetwork": True},
+    "overlays/openshift": {"openshift": {"enabled": True}},
+    "overlays/reset": {"writableSys": True},
+    "overlays/talos": {"cdiDirectory": "/var/cdi/dynamic"},
+    "overlays/without-dra": {"dra": {"enabled": False}, "config": {"resources": WITHOUT_DRA}},
+}
+"""The chart's values for what a folder makes."""
+
+
+def _tool(name: str) -> str:
+    """Return a program, of this machine or of the real node."""
+    found = shutil.which(name, path=str(Path.home() / ".cache/realnode/bin")) or shutil.which(name)
+    if not found:
+        pytest.skip(f"no {name} here: `make node` builds it")
+    return found
+
+
+def _objects(text: str) -> Objects:
+    """Parse; a configuration is what it says, and what has a name has no order."""
+    found: Objects = {}
+    for each in yaml.safe_load_all(text):
+        if not each:
+            continue
+        if each["kind"] == "ConfigMap":
+            each["data"]["config.yaml"] = yaml.safe_load(each["data"]["config.yaml"])
+        if each["kind"] == "DaemonSet":
+            pod = each["spec"]["template"]["spec"]
+            pod["volumes"].sort(key=lambda volume: volume["name"])
+            pod["containers"][0]["volumeMounts"].sort(key=lambda mount: mount["mountPath"])
+            for mount in pod["containers"][0]["volumeMounts"]:
+                mount.setdefault("readOnly", False)
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found
+
+
+@pytest.fixture(scope="session")
+def kustomize() -> Callable[[str], Objects]:
+    """Make the objects of a folder."""
+    kubectl = _tool("kubectl")
+
+    @cache
+    def build(folder: str) -> Objects:
+        command = [kubectl, "kustomize", str(DEPLOY / folder)]
+        return _objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]:
+    """Render the chart with values."""
+    program = _tool("helm")
+    values = tmp_path_factory.mktemp("helm") / "values.yaml"
+
+    def template(given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        values.write_text(json.dumps(given))
+        command = [program, "template", "nodeplug", str(DEPLOY / "chart"), "-n", "nodeplug", "-f", str(values)]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    return template
+
+
+def test_every_overlay_is_compared() -> None:
+    assert set(VALUES) == {"base", *(f"overlays/{each.name}" for each in (DEPLOY / "overlays").iterdir())}
+    assert (DEPLOY / "daemonset.yaml").samefile(DEPLOY / "base/daemonset.yaml")
+
+
+@pytest.mark.parametrize("folder", VALUES)
+def test_base_overlays_and_chart_make_the_same_objects(
+    folder: str,
+    kustomize: Callable[[str], Objects],
+    helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]],
+) -> None:
+    rendered = helm({"namespace": {"create": True}} | VALUES[folder])
+    assert rendered.returncode == 0, rendered.stderr
+    assert _objects(rendered.stdout) == kustomize(folder)
+
+
+@pytest.mark.parametrize("folder", VALUES)
+def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[str], Objects]) -> None:
+    objects = kustomize(folder)
+    config = loads(json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode())
+    settings = config.settings
+    pod = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    on_host = {x["name"]: x["hostPath"]["path"] for x in pod["volumes"] if "hostPath" in x}
+    mounted = {x["name"]: x["mountPath"] for x in container["volumeMounts"] if x["name"] in on_host}
+    assert mounted == on_host
+    has_dra = ("ClusterRole", "nodeplug") in objects
+    root = settings.kubelet_root
+    assert {path for path in on_host.values() if path.startswith(root)} == {
+        f"{root}/{name}"
+        for name in ("device-plugins", "plugins_registry", "pod-resources")
+        + ((f"plugins/{settings.driver_name}",) if has_dra else ())
+    }
+    assert {settings.cdi_directory, settings.state_directory} < set(on_host.values())
+    assert pod["automountServiceAccountToken"] is has_dra
+    assert has_dra is any(resource.api != "device-plugin" for resource in config.resources)
+    host, _, port = settings.metrics_address.rpartition(":")
+    for probe in ("livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert (asked.get("host", ""), asked["port"]) == (host, int(port))
+    assert bool(host) is pod.get("hostNetwork", False)
+    assert container["image"] == f"nodeplug:{VERSION}"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kubeletroot": "/x"}, "kubeletroot"),
+        ({"config": {"settings": {"kubeletRoot": "/x"}}}, "/config/settings"),
+        ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
+        ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(
+    given: dict[str, Any], says: str, helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
+) -> None:
+    refused = helm(given)
+    assert refused.returncode != 0
+    assert says in refused.stderr
+
+
+def test_the_chart_s_own_values_fit_its_schema() -> None:
+    values = yaml.safe_load((DEPLOY / "chart/values.yaml").read_text())
+    schema = json.loads((DEPLOY / "chart/values.schema.json").read_text())
+    jsonschema.validate(values, schema)
+    assert set(schema["properties"]) == {*values, "global"}
+    chart = yaml.safe_load((DEPLOY / "chart/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == VERSION
+
+
+def test_a_configuration_of_ones_own_goes_on_top(tmp_path: Path, kustomize: Callable[[str], Objects]) -> None:
+    page = (DEPLOY.parent / "docs/install.md").read_text()
+    (own,) = re.findall(r"(?s)```yaml\n# own/kustomization.yaml\n(.*?)```", page)
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("image", "chart"))
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(own)
+    (folder / "config.yaml").write_text("resources: [{name: example.com/tty, select: usb-serial}]\n")
+    objects = kustomize(str(folder))
+    assert objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]["resources"][0]["name"] == "example.com/tty"
+    (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/nodeplug:0.1.0"
