@@ -3,7 +3,7 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all demo test long check dist lock node e2e bench proto clean
+.PHONY: all demo test long check dist deb lock node e2e bench proto clean
 export K8S ?= 1.36
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)# what is built is as old as its source
 
@@ -24,13 +24,19 @@ check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-dist: .venv/.dev            ## what is installed: wheel, sdist, images, manifest, what is in them, checksums; no container engine
+dist: .venv/.dev            ## what is installed: wheel, sdist, images, Debian packages, manifest, checksums; no container engine
 	rm -rf dist
 	$(PY) -m hatchling build -d dist
 	set -e; version=$$($(PY) -m hatchling version); for arch in amd64 arm64; do \
-	  $(PY) -m deploy.image dist/*.whl dist/nodeplug-$$version-$$arch.oci.tar --architecture $$arch; done
+	  $(PY) -m deploy.image dist/*.whl dist/nodeplug-$$version-$$arch.oci.tar --architecture $$arch; \
+	  $(PY) -m deploy.debian_package dist/*.whl dist --architecture $$arch; done
 	cp deploy/daemonset.yaml dist/
 	cd dist && sha256sum * > SHA256SUMS
+
+deb: .venv/.dev             ## the Debian package of this machine alone, in dist/
+	rm -f dist/nodeplug_*.deb dist/*.whl
+	$(PY) -m hatchling build -t wheel -d dist
+	$(PY) -m deploy.debian_package dist/*.whl dist --architecture `dpkg --print-architecture`
 
 lock: .venv/.dev            ## pin the newest that goes into the images (Debian 12, apt)
 	$(PY) -m deploy.image.lock

@@ -22,13 +22,32 @@ def test_the_unit_verifies_clean(tmp_path: Path) -> None:
         pytest.skip("no systemd-analyze on this machine")
     unit = UNIT.read_text().replace("/opt/nodeplug/bin/nodeplug", "/bin/true")
     (tmp_path / "nodeplug.service").write_text(unit)
-    shutil.copytree(ROOT / "systemd/nodeplug.service.d", tmp_path / "nodeplug.service.d")
+    shutil.copytree(ROOT / "systemd/drop-ins", tmp_path / "nodeplug.service.d")
     done = subprocess.run(
         ["systemd-analyze", "verify", str(tmp_path / "nodeplug.service")], capture_output=True, text=True, check=False
     )
     # units of this machine that the service is ordered after may be wrong; that is not ours to mend
-    ours = [line for line in done.stderr.splitlines() if "nodeplug.service" in line or "dra.conf" in line]
+    ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "nodeplug.service" in line]
     assert ours == []
+
+
+def test_the_unit_s_sandbox_is_tight() -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze on this machine")
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["k0s", "microk8s"])
+def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
+    (root,) = re.findall(r"kubeletRoot: (\S+)}", (ROOT / f"systemd/drop-ins/{name}.conf").read_text())
+    overlay = yaml.safe_load((ROOT / f"deploy/overlays/{name}/config.yaml").read_text())
+    assert loads(overlay["data"]["config.yaml"].encode()).settings.kubelet_root == root
+    lines = (ROOT / f"systemd/drop-ins/{name}.conf").read_text().splitlines()
+    given = [line for line in lines if line.startswith("ReadWritePaths=")]
+    usual = ["ReadWritePaths=", *re.findall(r"(?m)^ReadWritePaths=.*$", UNIT.read_text())]
+    assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in given] == usual
 
 
 def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> None:

@@ -1,0 +1,107 @@
+"""Build the Debian package: python -m deploy.debian_package WHEEL FOLDER [--architecture arm64].
+
+Debian 12's Python runs it, with libraries of its own in /opt/nodeplug: those of the image (requirements.lock). The same
+inputs give the same bytes. The service is not started: first a kubelet, and a configuration that is meant.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from deploy.image import wheels
+
+ROOT = Path(__file__).resolve().parents[1]
+_CONTROL = """Package: nodeplug
+Version: {version}
+Architecture: {architecture}
+Maintainer: the nodeplug project <nodeplug@localhost>
+Depends: python3 (>= 3.11), python3 (<< 3.12), libudev1
+Section: admin
+Priority: optional
+Description: the host's devices for the kubelet
+ One daemon per Kubernetes node that finds the devices the host really has and
+ offers them through the device plugin API and Dynamic Resource Allocation.
+"""
+_LAUNCHER = """#!/usr/bin/python3 -I
+import sys
+
+sys.path.insert(0, "/opt/nodeplug/lib")
+from nodeplug.__main__ import main
+
+main()
+"""
+_COMPILE = "python3 -m compileall -q /opt/nodeplug/lib"
+_SCRIPTS = {
+    "postinst": f"""#!/bin/sh
+set -e
+{_COMPILE} || true
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  systemctl try-restart nodeplug.service
+fi
+""",
+    "prerm": """#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now nodeplug.service; fi
+find /opt/nodeplug -name __pycache__ -prune -exec rm -rf {} +
+""",
+    "postrm": """#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+if [ "$1" = purge ]; then rm -rf /var/lib/nodeplug; fi
+""",
+}
+
+
+def main() -> None:
+    """Build the package that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--architecture", default="amd64", choices=sorted(wheels.PLATFORMS))
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site"
+        wheels.install(asked.architecture, site, asked.wheel.resolve())
+        sys.stdout.write(f"{write(site, asked.folder, asked.architecture, asked.wheel.name.split('-')[1])}\n")
+
+
+def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
+    """Write the package of what is in `site` into `folder`, and return its path."""
+    out = folder / f"nodeplug_{version}_{architecture}.deb"
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "root"
+        shutil.copytree(site, root / "opt/nodeplug/lib")
+        _put(root / "opt/nodeplug/bin/nodeplug", _LAUNCHER, 0o755)
+        (root / "usr/bin").mkdir(parents=True)
+        (root / "usr/bin/nodeplug").symlink_to("/opt/nodeplug/bin/nodeplug")
+        _put(root / "lib/systemd/system/nodeplug.service", (ROOT / "systemd/nodeplug.service").read_text())
+        _put(root / "etc/nodeplug/config.yaml", (ROOT / "systemd/config.yaml").read_text())
+        for drop_in in (ROOT / "systemd/drop-ins").iterdir():
+            _put(root / "usr/share/doc/nodeplug/drop-ins" / drop_in.name, drop_in.read_text())
+        _put(root / "usr/share/doc/nodeplug/copyright", (ROOT / "LICENSE").read_text())
+        _put(root / "DEBIAN/control", _CONTROL.format(version=version, architecture=architecture))
+        _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
+        for name, text in _SCRIPTS.items():
+            _put(root / "DEBIAN" / name, text, 0o755)
+        for path in [root, *root.rglob("*")]:
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o755)
+        # dpkg-deb itself takes SOURCE_DATE_EPOCH for what is newer, and sorts
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, out], check=True, capture_output=True
+        )
+    return out
+
+
+def _put(file: Path, text: str, mode: int = 0o644) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""docs/install.md: what it names is there, and what it says of values is so."""
+
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import yaml
+
+from nodeplug.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/install.md").read_text()
+SHELL = [line for block in re.findall(r"(?s)```sh\n(.*?)```", PAGE) for line in block.splitlines()]
+
+
+def test_every_file_that_a_command_names_is_there_or_made() -> None:
+    named = {word for line in SHELL for word in line.split() if re.match(r"(deploy|systemd)/", word)}
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+    made = {word.removeprefix("./") for line in SHELL for word in line.split() if "dist/" in word}
+    known = {"nodeplug-*.whl", f"nodeplug-{VERSION}-py3-none-any.whl", f"nodeplug-{VERSION}-amd64.oci.tar"}
+    assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb"}}
+
+
+def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
+    overlays = set(re.findall(r"(?m)^\| [^|]+ \| `([a-z0-9-]+)` \|", PAGE))
+    assert overlays == {each.name for each in (ROOT / "deploy/overlays").iterdir()}
+    drop_ins = set(re.findall(r"`([a-z0-9]+\.conf)` \|", PAGE))
+    assert drop_ins == {each.name for each in (ROOT / "systemd/drop-ins").iterdir()}
+    values = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())
+    for path in re.findall(r"`([a-zA-Z.]+)=\S+` \|", PAGE):
+        first, *rest = path.split(".")
+        assert first in values
+        assert not rest or rest[0] in values[first]
+
+
+def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:
+    """The wheel's libraries come from this environment, not from the network."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    venv.create(tmp_path / "nodeplug", symlinks=True)
+    (site,) = (tmp_path / "nodeplug").glob("lib/python*/site-packages")
+    libraries = next(path for path in sys.path if path.endswith("site-packages"))
+    (site / "libraries.pth").write_text(libraries + "\n")
+    lines = [line for line in SHELL if line.startswith("~/nodeplug/")]
+    assert len(lines) == 3
+    for line in lines:
+        command = line.replace("~", str(tmp_path)).replace(
+            "/bin/pip install", "/bin/python -m pip install -q --no-deps"
+        )
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
