@@ -1,6 +1,7 @@
 """The real node, booted once for all end-to-end tests, and the daemon as a process beside it."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from checkpoint import Lease, Ledger
-from tests.e2e.realnode import RealNode, why_not
+from tests.e2e.realnode import HOME, RealNode, why_not
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
@@ -139,10 +140,15 @@ class DaemonProcess:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
     if reason := why_not():
         pytest.skip(reason)
-    booted = RealNode()
-    booted.up(_image(tmp_path_factory.mktemp("image")))
-    yield booted
-    booted.down()
+    with (HOME / "tests.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.exit(f"other tests use the node in {HOME}: one would take it away from the other")
+        booted = RealNode()
+        booted.up(_image(tmp_path_factory.mktemp("image")))
+        yield booted
+        booted.down()
 
 
 @pytest.fixture

@@ -118,8 +118,8 @@ class LivingHost:
         """
         if "@" in name:
             return Takes()
-        if name != device_of(name) and device_of(name) == "misc-card":
-            return Takes(frozenset({name}), frozenset({"misc-card"}))
+        if "-half" in name:
+            return Takes(frozenset({name}), frozenset({device_of(name)}))
         found, group = Takes(), device_of(name)
         members = self.devices_of(name) if devices is None else devices
         for device in (group, *members) if self.is_group(group) else members:
