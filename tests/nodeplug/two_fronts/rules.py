@@ -112,7 +112,7 @@ def listed_as_it_is(
             )
             mine = (x for x in leases if (x.api, x.resource, x.unit) == ("device-plugin", resource.name, unit))
             # a name stays what it was for the pod that has it, so nobody else can be given it
-            is_older = resource.cdi is True and any(_had_fewer(host, x) for x in mine)
+            is_older = resource.cdi is True and any(_had_others(host, x) for x in mine)
             expected = unit in units and host.is_well(unit) and not is_taken and not is_older
             if is_healthy != expected and (is_whole or resource.cdi is not True):
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
@@ -192,10 +192,10 @@ def _takes(host: LivingHost, lease: Lease) -> Takes:
     return host.takes(lease.unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
 
 
-def _had_fewer(host: LivingHost, lease: Lease) -> bool:
-    """Whether a group has got members since it was leased."""
+def _had_others(host: LivingHost, lease: Lease) -> bool:
+    """Whether a group has other members than when it was leased."""
     members = host.members(lease.unit, lease.exclusive)
-    return members is not None and {*members} < {*host.devices_of(lease.unit)}
+    return members is not None and {*members} != {*host.devices_of(lease.unit)}
 
 
 def _uid(lease: Lease) -> str:
