@@ -132,7 +132,10 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
 
     def is_known(lease: Lease) -> bool:
         name = lease.unit.partition("/")[0]
-        return lease.api == "dra" and name in published and (name not in there or takes(name) == _takes(host, lease))
+        if lease.api != "dra" or name not in published:
+            return False
+        # of a group that is not there any more nobody says which devices it takes
+        return takes(name) == _takes(host, lease) if name in there else not host.is_group(name)
 
     others = [_takes(host, x) for x in daemon.ledger.leases() if not is_known(x)]
     for name, device in published.items():
@@ -193,9 +196,9 @@ def _takes(host: LivingHost, lease: Lease) -> Takes:
 
 
 def _had_others(host: LivingHost, lease: Lease) -> bool:
-    """Whether a group has other members than when it was leased."""
+    """Whether a group has other members than those that are left of when it was leased."""
     members = host.members(lease.unit, lease.exclusive)
-    return members is not None and {*members} != {*host.devices_of(lease.unit)}
+    return members is not None and {x for x in members if host.is_plugged([x])} != {*host.devices_of(lease.unit)}
 
 
 def _uid(lease: Lease) -> str:
