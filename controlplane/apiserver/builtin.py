@@ -6,7 +6,7 @@ An explicit table; `install` fills a registry with it.
 import base64
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.auxiliary import auxiliary_kinds
@@ -28,7 +28,10 @@ _DEPRECATED = {
     "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
     "v1beta2": "resource.k8s.io/v1beta2 {} is deprecated in v1.36+, unavailable in v1.39+",
 }
-_NEW = {"DeviceTaintRule"}  # no successor yet, hence not deprecated
+_NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
+Release: TypeAlias = Literal["1.36", "1.37"]
+RELEASE: Release = "1.36"
+"""Whose kinds are served unless somebody wants others."""
 
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -47,8 +50,16 @@ _CONTAINER: Plain = {
 }
 
 
-def install(registry: Registry, clock: Callable[[], datetime], has_admin_access: Callable[[str], bool]) -> None:
-    """Add the built-in kinds. `has_admin_access` says whether a namespace may have claims with admin access."""
+def install(
+    registry: Registry,
+    clock: Callable[[], datetime],
+    has_admin_access: Callable[[str], bool],
+    release: Release = RELEASE,
+) -> None:
+    """Add the built-in kinds as a release has them.
+
+    `has_admin_access` says whether a namespace may have claims with admin access.
+    """
     for kind in (*_core(), *auxiliary_kinds()):
         registry.add(kind)
     registry.add(definition_kind())
@@ -56,11 +67,14 @@ def install(registry: Registry, clock: Callable[[], datetime], has_admin_access:
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
         rules = TypedRules(form, clock, has_admin_access)
         versions = ["v1", "v1beta2", "v1beta1"] if beta1 else ["v1beta2", "v1alpha3"]
+        if form.KIND in _NEW and release == "1.37":
+            versions.insert(0, "v1")
         served = tuple(
             Served(
                 version,
                 schema_of(beta1 if version == "v1beta1" and beta1 else form),
                 "" if form.KIND in _NEW else _DEPRECATED.get(version, "").format(form.KIND),
+                must_be_current=form.KIND in _NEW and version == "v1",
             )
             for version in versions
         )
@@ -103,6 +117,8 @@ def install(registry: Registry, clock: Callable[[], datetime], has_admin_access:
         columns=columns.ONLY_AGE,
     )
     fields = {"spec.nodeName": columns.at("spec", "nodeName"), "spec.driver": columns.at("spec", "driver")}
+    if release == "1.37":
+        fields["spec.pool.name"] = columns.at("spec", "pool", "name")
     typed(
         v1.ResourceSlice,
         "resourceslices",

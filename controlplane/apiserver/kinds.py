@@ -63,11 +63,15 @@ class Rules(Protocol):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A version of a kind; `deprecation` is told to everyone who uses it."""
+    """A version of a kind; `deprecation` is told to everyone who uses it.
+
+    With `must_be_current` an update has to say which version of the object it is about.
+    """
 
     name: str
     schema: Schema
     deprecation: str = ""
+    must_be_current: bool = False
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):

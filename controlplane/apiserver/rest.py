@@ -362,7 +362,8 @@ class Rest:
         except ValueError as error:
             raise internal(str(error)) from None
         if not number:
-            if kind.generic:
+            served = kind.served(target.version)
+            if kind.generic or (served is not None and served.must_be_current):
                 errors = ErrorList()
                 errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid(kind.group, kind.plural, target.name, errors)

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from controlplane.apiserver.app import Application
-from controlplane.apiserver.builtin import install
+from controlplane.apiserver.builtin import RELEASE, Release, install
 from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
@@ -53,6 +53,7 @@ class Server:
         definitions: Iterable[Plain] = (),
         collect_after: float | None = 0.5,
         tls: bool = False,
+        release: Release = RELEASE,
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
@@ -60,7 +61,7 @@ class Server:
         self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
         self.registry = Registry()
-        install(self.registry, _now, self._has_admin_access)
+        install(self.registry, _now, self._has_admin_access, release)
         for definition in definitions:
             self.registry.add(kind_of(definition))
         stored = Definitions(self.store, self.registry, _now)

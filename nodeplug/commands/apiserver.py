@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
@@ -28,6 +28,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
+@click.option(
+    "--kubernetes",
+    type=click.Choice(["1.36", "1.37"]),
+    default="1.36",
+    show_default=True,
+    help="Serve the kinds and fields to select by of this release; the texts of refusals are 1.36's.",
+)
 @click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
 @click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
@@ -38,6 +45,7 @@ def apiserver(
     load: tuple[Path, ...],
     host: str,
     port: int,
+    kubernetes: Literal["1.36", "1.37"],
     tls: bool,
     no_token: bool,
     no_collector: bool,
@@ -61,6 +69,7 @@ def apiserver(
             definitions=() if no_prototype else definitions(),
             collect_after=None if no_collector else 0.5,
             tls=tls,
+            release=kubernetes,
         )
         asyncio.run(serve(server, kubeconfig, load))
     except (JournalError, ServerError, OSError) as error:

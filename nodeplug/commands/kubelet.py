@@ -148,7 +148,8 @@ def run(
     elif with_server is False:
         cluster = none()
     else:
-        cluster = brought_along(directory, port, load, is_wanted=bool(with_server or load or port or tls), tls=tls)
+        is_wanted = bool(with_server or load or port or tls)
+        cluster = brought_along(directory, port, load, is_wanted=is_wanted, tls=tls, kubernetes=kubernetes)
 
     def new_node(claims: Cluster | None) -> Node:
         return Node(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubelet import DEFAULT_VERSION, Version
 from nodeplug.commands.apiserver import load_manifests
 from resourceapi.client import Client, Credentials, from_kubeconfig
 from resourceapi.client.credentials import Source
@@ -45,6 +46,7 @@ async def brought_along(
     *,
     is_wanted: bool = False,
     tls: bool = False,
+    kubernetes: Version = DEFAULT_VERSION,
     tell: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
     """An API server and a scheduler in this process, found by `directory`/kubeconfig; `tell` is told where.
@@ -59,7 +61,7 @@ async def brought_along(
         yield None
         return
     try:
-        server = Server(port=port, tls=tls)
+        server = Server(port=port, tls=tls, release="1.37" if kubernetes == "1.37" else "1.36")
         load_manifests(server, load)
         async with server, scheduled(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
