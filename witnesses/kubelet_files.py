@@ -1,9 +1,9 @@
 """The kubelet's own state files as witnesses: `kubelet_internal_checkpoint` and `dra_manager_state`.
 
-The first keeps dead pods until something else has the kubelet write it, and is there since the first list: a missing
-one names nobody. The second is there since the kubelet's first start; a missing one cannot be seen from here (a
-DaemonSet does not mount its folder, which has the node's key and all pods' secrets) and says nothing, like a file that
-cannot be read or understood. Source: device manager specification, section 7; DRA specification 4.4.
+The first keeps dead pods until something else has the kubelet write it, and is there since the first list of any
+plugin. The second is there since the kubelet's first start, and a DaemonSet does not see it: it does not mount that
+folder, which has the node's key and all pods' secrets. A file that is missing says nothing, like one that cannot be read
+or understood: somebody may have removed it, and the kubelet writes it at its next change. Source: device manager specification, section 7; DRA specification 4.4.
 """
 
 import logging
@@ -28,10 +28,10 @@ class KubeletFiles:
     def __init__(self, device_plugins: Path, root: Path, serves: Callable[[str], bool], driver: str = "") -> None:
         """Read in the kubelet's folders, for the resources that `serves` knows and the claims of `driver`."""
         self._devices: _File[Mapping[tuple[str, str], UnitEntry]] = _File(
-            device_plugins / kubelet_devices.FILE_NAME, lambda raw: _units(_devices(raw), serves), {}
+            device_plugins / kubelet_devices.FILE_NAME, lambda raw: _units(_devices(raw), serves)
         )
         self._claims: _File[Mapping[str, ClaimEntry]] = _File(
-            root / kubelet_claims.FILE_NAME, lambda raw: _claim_entries(kubelet_claims.load(raw), driver), None
+            root / kubelet_claims.FILE_NAME, lambda raw: _claim_entries(kubelet_claims.load(raw), driver)
         )
         self._marked: object = None
 
@@ -54,10 +54,9 @@ class KubeletFiles:
 class _File(Generic[T]):
     """A file that is decoded again only when it was written again."""
 
-    def __init__(self, path: Path, decode: Callable[[bytes], T], missing: T | None) -> None:
+    def __init__(self, path: Path, decode: Callable[[bytes], T]) -> None:
         self._path = path
         self._decode = decode
-        self._missing = missing
         self._content: T | None = None
         self._problem = ""
         self.seen: object = None  # what was decoded last
@@ -78,7 +77,7 @@ class _File(Generic[T]):
         try:
             self._content = self._decode(self._path.read_bytes())
         except FileNotFoundError:
-            self.seen, self._content = None, self._missing
+            self.seen, self._content = None, None
         except (OSError, KubeletFileError, RecursionError, ValueError) as error:
             self._content = None
             problem = f"cannot read the kubelet's file {self._path}: {error}; devices of ended pods may not be released"
