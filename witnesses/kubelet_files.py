@@ -2,8 +2,9 @@
 
 The first keeps dead pods until something else has the kubelet write it, and is there since the first list of any
 plugin. The second is there since the kubelet's first start, and a DaemonSet does not see it: it does not mount that
-folder, which has the node's key and all pods' secrets. A file that is missing says nothing, like one that cannot be read
-or understood: somebody may have removed it, and the kubelet writes it at its next change. Source: device manager specification, section 7; DRA specification 4.4.
+folder, which has the node's key and all pods' secrets. A file that is missing says nothing, like one that cannot be
+read or understood: somebody may have removed it, and the kubelet writes it at its next change. Source: device manager
+specification, section 7; DRA specification 4.4.
 """
 
 import logging
