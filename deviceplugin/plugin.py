@@ -227,6 +227,7 @@ class DevicePlugins:
         """What others hand out or get back cannot be had or can be had here, at once."""
         if not self._updated.is_set():
             return
+        served = len(self._plugins)
         if leases is None or any(x.api == API and x.resource not in self._resources for x in leases):
             self._choose_resources()
         other = (lease.resource for lease in leases or () if self._is_not_as_offered(lease))
@@ -236,7 +237,7 @@ class DevicePlugins:
         for device_id in {i: None for lease in leases or () for i in lease.devices}:
             for plugin, device in self._concerned.get(device_id, ()):
                 plugin.refresh(device)
-        if rebuilt:
+        if rebuilt or len(self._plugins) != served:  # nothing is described of what nobody has any more
             self._describe()
 
     def _is_not_as_offered(self, lease: Lease) -> bool:

@@ -15,6 +15,7 @@ from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
 from tests.deviceplugin.test_allocate import allocate
+from tests.running import until
 
 BUS_ID = "resource.kubernetes.io/pciBusID"
 
@@ -164,6 +165,7 @@ async def test_a_resource_that_is_not_offered_any_more_still_starts_its_containe
         assert '"gid":44' in path.read_text().replace(" ", "")
         await ledger.end(ledger.leases())
         assert await kubelet.is_gone("example.com/fuse")
+        await until(lambda: not described(paths))  # which nobody may come by any more
 
 
 def make_resettable(made_up: MadeUpHost, address: str) -> None:
