@@ -193,13 +193,18 @@ class Allocator:
     def _present(self, device_id: str, lease: Lease) -> Device:
         """Return a leased device as it is now. Raises `DeviceNotReady` where it is not there, or changed just now."""
         device = self.devices.get(device_id) or self._presence.get(device_id)
-        if device is not None:
-            if changed := self._presence.why_changed(device):
-                raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
-        else:
-            record = container_record.decode(lease.record)
-            seen = next((x for x in record.devices if x.device.id == device_id), None) if record else None
-            device = self._presence.find(seen) if seen else None
+        if device is not None and (changed := self._presence.why_changed(device)):
+            raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
+        record = container_record.decode(lease.record)
+        if seen := next((x for x in record.devices if x.device.id == device_id), None) if record else None:
+            is_there = device is not None
+            device = self._presence.find(seen)  # with the nodes that it was given, not those that are offered today
+            if device is None and is_there:
+                given = ", ".join(x.path for x in seen.device.devnodes)
+                raise DeviceNotReady(
+                    f"device {device_id}: what the container was given of it ({given}) is not there; the container"
+                    " starts once it is, or delete the pod"
+                )
         if device is None:
             raise DeviceNotReady(f"device {device_id} is gone; the container starts once it is there again")
         return device

@@ -5,7 +5,7 @@ any more (a group that the configuration does not have today) is there as long a
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -19,6 +19,7 @@ class Seen(Struct, frozen=True):
 
     device: Device
     fingerprint: Fingerprint
+    left_out: tuple[Devnode, ...] = ()  # nodes that it had, too, and that its holder was not given
 
 
 class Presence:
@@ -28,6 +29,7 @@ class Presence:
         """Start without devices."""
         self._host = host
         self._devices: Mapping[str, Device] = {}
+        self._scanned: Mapping[str, Device] = {}  # with all their nodes, whatever is offered of them
         self._fingerprints = Fingerprints(host)
 
     def update(self, devices: Mapping[str, Device], offered: Iterable[Device], leased: Iterable[str] = ()) -> None:
@@ -35,6 +37,7 @@ class Presence:
 
         Of two offered with one id the last one counts.
         """
+        self._scanned = devices
         watched = [*(devices[each] for each in leased if each in devices), *offered]
         self._devices = {**devices, **{device.id: device for device in watched}}
         self._fingerprints.update(watched)
@@ -60,62 +63,70 @@ class Presence:
         plain = Device(
             device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
         )
-        return Seen(plain, self._fingerprints.taken(device))
+        own = {_number(x) for x in device.devnodes}
+        all_nodes = (x for i in sorted(device.ids) if i in self._scanned for x in self._scanned[i].devnodes)
+        left_out = tuple(dict.fromkeys(x for x in all_nodes if _number(x) not in own))
+        return Seen(plain, self._fingerprints.taken(device), left_out)
 
     def is_same(self, seen: Seen) -> bool:
         """Tell whether a device is where it was, and nothing else has taken its place."""
         return fingerprint(self._host, seen.device) == seen.fingerprint
 
     def find(self, seen: Seen) -> Device | None:
-        """Return the device that was seen, as it is now; None where it is not there.
+        """Return the device that was seen, as it is now; None where it is not there, or not with all that was given.
 
-        A group has the members of then, as far as they are there, whatever belongs to it today. Nodes are at the paths
-        in the container at which they were given, whatever the configuration says today.
+        A group has the members of then, as far as they are there, whatever belongs to it today. Nodes are those that
+        were given, at their paths in the container, whatever the configuration says today. What a resource knows by
+        its USB port is what is plugged in there.
         """
-        found = self._devices.get(seen.device.id)
+        given = seen.device
+        found = self._devices.get(given.id)
         if found is None:
-            return seen.device if self.is_same(seen) else None
-        if found.kind == "group" and found.ids != seen.device.ids:
-            found = self._with_members(found, seen.device.children)
-        return found if are_given_alike(found.devnodes, seen.device.devnodes) else _as_given(found, seen.device)
-
-    def _with_members(self, group: Device, ids: Iterable[str]) -> Device:
-        """Return a group as it would be with these members. What is in it today keeps its paths in containers."""
-        members = tuple(i for i in ids if i in self._devices)
-        own = {_number(x) for i in members for x in self._devices[i].devnodes}
-        others = (x for i in members if i not in group.children for x in self._devices[i].devnodes)
-        nodes = {_number(x): x for x in (*others, *(x for x in group.devnodes if _number(x) in own))}
-        return structs.replace(group, children=members, devnodes=tuple(sorted(nodes.values())))
+            return given if self.is_same(seen) else None
+        is_group = given.kind == "group"
+        if given.ids != found.ids and given.id not in self._scanned and not is_group:  # another one at its port
+            placed, _ = _as_given(found.devnodes, given.devnodes)
+            return structs.replace(found, devnodes=placed) if placed or not given.devnodes else None
+        members = tuple(i for i in given.children if i in self._scanned)
+        own = (given.id, *members) if given.id in self._scanned else members
+        nodes = {node.path: node for i in own for node in self._scanned[i].devnodes}
+        placed, are_all = _as_given(nodes.values(), given.devnodes, seen.left_out)
+        if not are_all and (not is_group or len(members) == len(given.children) or not placed):
+            return None
+        return structs.replace(found, children=members, devnodes=placed)
 
 
 def are_given_alike(now: Iterable[Devnode], before: Iterable[Devnode]) -> bool:
-    """Tell whether nodes are at the same paths in a container: mostly none has another than on the host."""
-    return _paths_inside(now) == _paths_inside(before)
+    """Tell whether nodes are the same but for the numbers that the kernel counts up, at the same paths inside."""
+    return _forms(now) == _forms(before)
 
 
-def _paths_inside(nodes: Iterable[Devnode]) -> set[tuple[str, str]]:
-    return {(_form(node), node.container_path) for node in nodes if node.container_path}
+def _forms(nodes: Iterable[Devnode]) -> list[tuple[str, str]]:
+    return sorted((_form(node), node.container_path) for node in nodes)
 
 
-def _as_given(found: Device, given: Device) -> Device | None:
-    """Return `found` with the nodes that were given, at their paths in the container; None where none is there.
+def _as_given(
+    now: Iterable[Devnode], given: Sequence[Devnode], left_out: Sequence[Devnode] = ()
+) -> tuple[tuple[Devnode, ...], bool]:
+    """Return the nodes that were given as they are now, at their paths in the container, and whether these are all.
 
     A node is known by its path but for the numbers that the kernel counts up, in their order; an only one in any case.
     Where there are more or fewer of one form, only those at the path of then are meant for certain.
     """
+    there = tuple(now)
     pairs: list[tuple[Devnode, Devnode]] = []
-    if len(found.devnodes) == len(given.devnodes) == 1:
-        pairs.append((found.devnodes[0], given.devnodes[0]))
+    if len(there) == len(given) == 1 and not left_out:
+        pairs.append((there[0], given[0]))
     else:
-        now, before = _by_form(found.devnodes), _by_form(given.devnodes)
-        for form, nodes in before.items():
-            there = now.get(form, [])
-            if len(there) == len(nodes):
-                pairs += zip(there, nodes, strict=True)
+        by_form = _by_form(there)
+        for form, nodes in _by_form((*given, *left_out)).items():
+            alike = by_form.get(form, [])
+            if len(alike) == len(nodes):
+                pairs += [(x, y) for x, y in zip(alike, nodes, strict=True) if y in given]
             else:
-                pairs += [(x, y) for x in there for y in nodes if x.path == y.path]
+                pairs += [(x, y) for x in alike for y in nodes if x.path == y.path and y in given]
     placed = (structs.replace(node, container_path=old.container_path) for node, old in pairs)
-    return structs.replace(found, devnodes=tuple(sorted(placed))) if pairs else None
+    return tuple(sorted(placed)), len(pairs) == len(given)
 
 
 def _form(node: Devnode) -> str:

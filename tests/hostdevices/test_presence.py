@@ -58,3 +58,54 @@ def test_an_only_node_may_have_another_name_altogether(tree: Tree) -> None:
     given = Device("tty-a", "tty", "a", devnodes=(Devnode("/dev/ttyUSB0", "c", 188, 0, container_path="/dev/zigbee"),))
     now = structs.replace(given, devnodes=(Devnode("/dev/ttyACM4", "c", 166, 4),))
     assert found(tree, given, now) == [("/dev/ttyACM4", "/dev/zigbee")]
+
+
+def without_last(device: Device) -> Device:
+    """A device as a resource offers it whose `nodes` leave out the last one."""
+    return structs.replace(device, devnodes=device.devnodes[:-1])
+
+
+def found_of(tree: Tree, given: Device, then: list[Device], *now: Device, offered: list[Device]) -> list[str] | None:
+    """Return the nodes of a device that was offered in part, or with its parts, when the host has become another."""
+    presence = Presence(tree.host)
+    presence.update({x.id: x for x in then}, [given])
+    seen = presence.seen(given)
+    presence.update({x.id: x for x in now}, offered)
+    device = presence.find(seen)
+    return None if device is None else [x.path for x in device.devnodes]
+
+
+def test_of_a_device_that_was_given_in_part_nothing_else_is_found(tree: Tree) -> None:
+    given = without_last(card(0))
+    for offered in ([], [card(3)], [structs.replace(card(3), devnodes=card(3).devnodes[1:])], [without_last(card(3))]):
+        assert found_of(tree, given, [card(0)], card(3), offered=offered) == ["/dev/snd/controlC3"]
+
+
+def test_a_node_that_was_not_given_is_not_taken_for_the_one_that_was(tree: Tree) -> None:
+    other = structs.replace(card(0), devnodes=card(0).devnodes[1:])
+    assert found_of(tree, without_last(card(0)), [card(0)], other, offered=[other]) is None
+
+
+def test_a_device_that_lacks_a_node_that_was_given_is_not_found(tree: Tree) -> None:
+    assert found_of(tree, card(0), [card(0)], without_last(card(0)), offered=[]) is None
+
+
+def test_a_whole_is_found_with_the_parts_that_were_given_and_no_others(tree: Tree) -> None:
+    node = Devnode("/dev/dri/renderD128", "c", 226, 128)
+    whole, part = Device("pci-a", "pci", "a"), structs.replace(card(0), parents=("pci-a",))
+    united = structs.replace(whole, devnodes=part.devnodes, children=(part.id,))
+    late = Device("gpu-a", "gpu", "card0", devnodes=(node,), parents=("pci-a",))
+    grown = structs.replace(united, devnodes=(*part.devnodes, node), children=(part.id, late.id))
+    for offered in ([], [united], [grown]):
+        paths = found_of(tree, united, [whole, part], whole, part, late, offered=offered)
+        assert paths == ["/dev/snd/controlC0", "/dev/snd/pcmC0D0c"]
+    assert found_of(tree, united, [whole, part], whole, late, offered=[]) is None
+
+
+def test_a_port_of_several_is_followed_only_as_long_as_all_are_there(tree: Tree) -> None:
+    def adapter(*numbers: int) -> Device:
+        return Device("tty-a", "tty", "a", devnodes=tuple(Devnode(f"/dev/ttyUSB{i}", "c", 188, i) for i in numbers))
+
+    given = structs.replace(adapter(0, 1), devnodes=adapter(1).devnodes)
+    assert found_of(tree, given, [adapter(0, 1)], adapter(4, 5), offered=[]) == ["/dev/ttyUSB5"]
+    assert found_of(tree, given, [adapter(0, 1)], adapter(4), offered=[]) is None
