@@ -202,6 +202,7 @@ async def sockets_at_a_restart(stage: Stage) -> None:
 @both
 async def file_modes(stage: Stage) -> None:
     await stage.offering(good("a"))
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))  # the file is written before it runs
     modes = {
         path: stat.S_IMODE((stage.world.kubelet_folder / path).stat().st_mode)
         for path in (
