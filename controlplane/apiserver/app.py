@@ -91,7 +91,7 @@ class Application:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
             response = _refusal(request, error)
-        except Exception:
+        except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = _refusal(request, internal("Internal error occurred: see the log of the server"))
         await _read_to_its_end(request)

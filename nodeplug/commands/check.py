@@ -20,7 +20,7 @@ from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.config import Config, ConfigError, load, node_name, read, reference
+from nodeplug.config import Config, ConfigError, loads, node_name, read, reference
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 
@@ -76,10 +76,11 @@ def check(
     if against and state is not None:
         raise click.UsageError("--state reads a directory, --against asks its daemon: give one of them")
     try:
-        config = load(file, node or node_name())
+        content = read(file)  # once: it may be a pipe, and both answers are about the same
+        config = loads(content, str(file), node or node_name())
         inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
-        changes = _changes(file, against) if against else None
+        changes = _changes(content, str(file), against) if against else None
     except ConfigError as error:
         _show_errors(error, output)
         sys.exit(CONFIGURATION)
@@ -114,14 +115,14 @@ def check(
         sys.exit(CONFIGURATION)
 
 
-def _changes(file: Path, against: str) -> "Changes":
-    """Return what the running daemon says that FILE would change; without an answer say why and exit."""
+def _changes(content: bytes, source: str, against: str) -> "Changes":
+    """Return what the running daemon says that the content would change; without an answer say why and exit."""
     from nodeplug.commands.running_daemon import STATE_DIRECTORY, ask
     from nodeplug.control.client import LONG
     from nodeplug.control.preview import Answer, Question
 
     state = STATE_DIRECTORY if against == "running" else Path(against)
-    return ask(state, Question(read(file).decode(), str(file)), Answer, LONG)
+    return ask(state, Question(content.decode(), source), Answer, LONG)
 
 
 def _leases(state: Path) -> Book:

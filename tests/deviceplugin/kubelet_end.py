@@ -5,9 +5,11 @@ The faithful kubelet is `kubelet.node.Node`; this one is for what a faithful kub
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from grpcunix import Client, Context, RpcError, Status, UnixServer, handler
 from kubelet.rpc import connect
@@ -109,3 +111,23 @@ async def kubelet_end(folder: Path, *answers: str) -> AsyncIterator[KubeletEnd]:
         yield kubelet
     finally:
         await kubelet.stop()
+
+
+async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocateResponse:
+    """What a container is answered that asks for these units."""
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=unit_ids)])
+    response: api.AllocateResponse = await kubelet.call("Allocate", request)
+    return response.container_responses[0]
+
+
+async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
+    """How a container is refused that asks for these units."""
+    with pytest.raises(RpcError) as error:
+        await allocate(kubelet, *unit_ids)
+    return error.value.code, error.value.details
+
+
+async def until_listed(kubelet: KubeletEnd, health: Mapping[str, str]) -> None:
+    """Return when the list has this health, by unit."""
+    while {x.ID: x.health for x in await kubelet.lists.get()} != health:
+        pass

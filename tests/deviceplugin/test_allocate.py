@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -24,25 +23,8 @@ from resources.selector import Paths as PathsSelector
 from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
+from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal, until_listed
 from tests.hostdevices.tree import Tree
-
-
-async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocateResponse:
-    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=unit_ids)])
-    response: api.AllocateResponse = await kubelet.call("Allocate", request)
-    return response.container_responses[0]
-
-
-async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
-    with pytest.raises(RpcError) as error:
-        await allocate(kubelet, *unit_ids)
-    return error.value.code, error.value.details
-
-
-async def until_listed(kubelet: KubeletEnd, health: Mapping[str, str]) -> None:
-    while {x.ID: x.health for x in await kubelet.lists.get()} != health:
-        pass
 
 
 async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: StartPlugins, paths: Paths) -> None:

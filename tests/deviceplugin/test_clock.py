@@ -10,9 +10,8 @@ from deviceplugin import Paths
 from tests.checkpoint.build import claimed
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.deviceplugin.kubelet_end import allocate, kubelet_end
 from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
-from tests.deviceplugin.test_allocate import allocate
 from tests.witnesses.kubelet import SaidKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 

@@ -5,7 +5,7 @@ import pytest
 import cdi
 from checkpoint import Ledger
 from deviceplugin import Paths
-from grpcunix import RpcError, Status
+from grpcunix import Status
 from hostdevices.scan import scan
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.assignment import assign
@@ -13,7 +13,7 @@ from resources.resource import Resource
 from resources.selector import Kinds
 from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
+from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal, until_listed
 from tests.running import until
 
 NAME = "example.com/misc"
@@ -29,23 +29,6 @@ async def offering(start: StartPlugins, made_up: MadeUpHost, resource: Resource)
     return side
 
 
-async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocateResponse:
-    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=unit_ids)])
-    response: api.AllocateResponse = await kubelet.call("Allocate", request)
-    return response.container_responses[0]
-
-
-async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
-    with pytest.raises(RpcError) as error:
-        await allocate(kubelet, *unit_ids)
-    return error.value.code, error.value.details
-
-
-async def listed(kubelet: KubeletEnd, health: dict[str, str]) -> None:
-    while {x.ID: x.health for x in await kubelet.lists.get()} != health:
-        pass
-
-
 def described(paths: Paths) -> dict[str, list[str]]:
     """What runtimes find: the paths in the container, by device."""
     specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
@@ -58,7 +41,7 @@ async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_
     """A later one, too: the daemon goes on."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc(env={"SERIAL": "{serial}"}))
-        await listed(kubelet, {"misc-fuse": "Unhealthy", "misc-kvm": "Unhealthy"})
+        await until_listed(kubelet, {"misc-fuse": "Unhealthy", "misc-kvm": "Unhealthy"})
         reason = "it has no serial, which env.SERIAL of example.com/misc names"
         assert await refusal(kubelet, "misc-kvm") == (
             Status.FAILED_PRECONDITION,
@@ -68,7 +51,7 @@ async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_
         plain = misc(env={"NAME": "{name}"})
         side.plugins.configure([plain])
         side.update(assign(scan(made_up.host), [plain]).devices)
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
 
 
 async def test_a_pod_keeps_a_device_of_which_the_resource_names_too_much_now(
@@ -76,12 +59,12 @@ async def test_a_pod_keeps_a_device_of_which_the_resource_names_too_much_now(
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc())
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await allocate(kubelet, "misc-fuse")
         other = misc(env={"SERIAL": "{serial}"})
         side.plugins.configure([other])
         side.update(assign(scan(made_up.host), [other]).devices)
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Unhealthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Unhealthy"})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
 
 
@@ -91,7 +74,7 @@ async def test_a_container_sees_its_node_where_the_resource_says(
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await offering(start, made_up, misc(container_path="/dev/my-{name}", cdi=policy, env={"AT": "{devnodes}"}))
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         if policy is not False:
             await until(lambda: described(paths).get("misc-fuse") == ["/dev/my-fuse"])
         answer = await allocate(kubelet, "misc-fuse")
@@ -105,7 +88,7 @@ async def test_a_container_sees_its_node_where_the_resource_says(
 async def test_two_devices_are_not_put_at_one_path(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await offering(start, made_up, misc(container_path="/dev/mine"))
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         assert await refusal(kubelet, "misc-fuse", "misc-kvm") == (
             Status.INVALID_ARGUMENT,
             "example.com/misc: two of misc-fuse, misc-kvm would be at /dev/mine in one container; ask for one, or name"
@@ -121,14 +104,14 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc(container_path="/dev/old", cdi=True))
         await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], "misc-kvm": ["/dev/old"]})
-        await listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await allocate(kubelet, "misc-fuse")
         resources = [misc(container_path="/dev/new", cdi=True)] if is_offered else []
         side.plugins.configure(resources)
         side.update(assign(scan(made_up.host), resources).devices)
         others = {"misc-kvm": ["/dev/new"]} if is_offered else {}
         if not is_offered:  # it is registered once more, for what its pod has
-            await listed(kubelet, {"misc-fuse": "Unhealthy"})
+            await until_listed(kubelet, {"misc-fuse": "Unhealthy"})
         await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], **others})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
         assert described(paths) == {"misc-fuse": ["/dev/old"], **others}

@@ -12,9 +12,8 @@ from grpcunix import Status
 from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal
 from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
-from tests.deviceplugin.test_allocate import allocate, refusal
 from tests.witnesses.kubelet import SaidKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 

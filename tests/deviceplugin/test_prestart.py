@@ -13,8 +13,7 @@ from resources.resource import CdiPolicy, NodeAccess
 from resources.selector import Kinds
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
-from tests.deviceplugin.test_allocate import allocate
+from tests.deviceplugin.kubelet_end import KubeletEnd, allocate, kubelet_end
 from tests.running import until
 
 BUS_ID = "resource.kubernetes.io/pciBusID"
