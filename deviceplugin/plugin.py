@@ -9,7 +9,7 @@ not for this API, until the last of those leases ends.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -88,7 +88,7 @@ class DevicePlugins:
         self._stopping: dict[str, asyncio.Task[None]] = {}  # what served a resource before
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
-        self._concerned: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
+        self._related: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
 
@@ -105,7 +105,7 @@ class DevicePlugins:
         self._choose_resources()
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()) if name in self._resources else ())
-        self._concerned = _by_id(self._plugins.values())
+        self._related = _by_relation(self._plugins.values())
         self._describe()
         self._updated.set()
 
@@ -235,24 +235,31 @@ class DevicePlugins:
         for name in rebuilt:
             self._plugins[name].rebuild()
         for device_id in {i: None for lease in leases or () for i in lease.devices}:
-            for plugin, device in self._concerned.get(device_id, ()):
+            for plugin, device in self._concerned(device_id):
                 plugin.refresh(device)
         if rebuilt or len(self._plugins) != served:  # nothing is described of what nobody has any more
             self._describe()
+
+    def _concerned(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
+        """Yield what is offered that a lease of this device keeps from others: it, and what shares its hardware."""
+        for plugin in self._plugins.values():
+            if (device := plugin.allocator.devices.get(device_id)) is not None:
+                yield plugin, device
+        yield from self._related.get(device_id, ())
 
     def _is_not_as_offered(self, lease: Lease) -> bool:
         plugin = self._plugins.get(lease.resource) if lease.api == API else None
         return plugin is not None and plugin.is_not_as_offered(lease)
 
 
-def _by_id(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
-    """Return the devices offered by the ids of leases that keep them from others."""
-    concerned: dict[str, list[tuple[ResourcePlugin, Device]]] = {}
+def _by_relation(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
+    """Return the devices offered by the ids of their members, wholes and peers."""
+    related: dict[str, list[tuple[ResourcePlugin, Device]]] = {}
     for plugin in plugins:
         for device in plugin.allocator.devices.values():
-            for i in {*device.ids, *device.parents, *device.sriov_peers}:
-                concerned.setdefault(i, []).append((plugin, device))
-    return concerned
+            for i in {*device.children, *device.parents, *device.sriov_peers} - {device.id}:
+                related.setdefault(i, []).append((plugin, device))
+    return related
 
 
 def _no_more(name: str) -> Resource:

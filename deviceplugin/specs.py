@@ -25,7 +25,7 @@ class Specs:
         self._retry = retry
         self._wanted: Mapping[str, cdi.Spec] | None = None
         self._written: Mapping[str, cdi.Spec] | None = None  # None while nobody knows what is on disk
-        self._described: dict[str, cdi.Device] = {}
+        self._described: dict[str, dict[str, cdi.Device]] = {}  # by kind and name
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -44,7 +44,7 @@ class Specs:
 
     def has(self, kind: str, device: cdi.Device) -> bool:
         """Tell whether a runtime finds this device as it is now."""
-        return self._described.get(f"{kind}={device.name}") == device
+        return self._described.get(kind, {}).get(device.name) == device
 
     async def settled(self, patience: float) -> None:
         """Return once what is wanted was written, or could not be; after `patience` seconds at the latest."""
@@ -78,4 +78,4 @@ class Specs:
             self.problem = problem
             return
         self.problem, self._written = "", wanted
-        self._described = {f"{kind}={device.name}": device for kind, spec in wanted.items() for device in spec.devices}
+        self._described = {kind: {device.name: device for device in spec.devices} for kind, spec in wanted.items()}

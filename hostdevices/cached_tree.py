@@ -5,6 +5,8 @@ lists and nodes there are is always asked anew: it is cheap, and decides which d
 without an event of its device is found by the next full scan, as ever.
 """
 
+from sys import intern
+
 from hostdevices.host import READ_LIMIT
 from hostdevices.tree import Node, Tree
 
@@ -41,7 +43,7 @@ class CachedTree:
         folder, _, name = path.rpartition("/")
         known = self._contents.setdefault(folder, {})
         if name not in known:
-            known[name] = self._tree.read(path, limit)
+            known[intern(name)] = self._tree.read(path, limit)  # few names, in thousands of folders
         return known[name]
 
     def target(self, path: str) -> str | None:
@@ -51,7 +53,7 @@ class CachedTree:
         folder, _, name = path.rpartition("/")
         known = self._targets.setdefault(folder, {})
         if name not in known:
-            known[name] = self._tree.target(path)
+            known[intern(name)] = self._tree.target(path)
         return known[name]
 
     def names(self, path: str) -> list[str]:

@@ -77,7 +77,7 @@ def next_health(before: HealthHistory, seen: Signals, now: float) -> HealthHisto
             health, wrong = Health(False, "; ".join(faults.values())), frozenset(faults)
     elif not faults and good >= RECOVER_AFTER:
         health, wrong = HEALTHY, frozenset()
-    counters = {**before.counters, **seen.counters}
+    counters = {**before.counters, **seen.counters} if seen.counters else before.counters
     return HealthHistory(before.syspath, health, wrong, bad, good, now, counters, growth)
 
 

@@ -4,7 +4,7 @@ Nodes are renumbered: what was /dev/ttyUSB0 may be another stick by the time a c
 everything about a device that a replacement would change, and that can be read in microseconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -13,24 +13,35 @@ from hostdevices.device import HEALTHY, Device, Devnode
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 
-Fingerprint: TypeAlias = tuple[tuple[str, str], ...]
+Fingerprint: TypeAlias = tuple[str, ...]
 
 
 def fingerprint(host: Host, device: Device) -> Fingerprint:
-    """Return (what, value) pairs: each node's numbers and the kernel's device behind them, the USB enumeration."""
-    facts = [fact for node in device.devnodes for fact in _node_facts(host, node)]
+    """Return each node's numbers and the kernel's device behind them, and the USB enumeration; `_facts` names them."""
+    values: list[str] = []
+    for node in device.devnodes:
+        values += _node_values(host, node, device.syspath)
     if device.syspath:
-        is_behind_a_node = any(value == device.syspath for _, value in facts)  # so it is there
-        facts.append((device.syspath, _presence(host, device.syspath, is_behind_a_node)))
-    return tuple(facts)
+        values.append(_presence(host, device.syspath, device.syspath in values))  # behind a node: so it is there
+    return tuple(values)
 
 
 def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
     """Return in words what differs from the fingerprint taken at the scan; empty when nothing does."""
-    for (what, old), (_, new) in zip(before, fingerprint(host, device), strict=True):
-        if old != new:
-            return f"{what} is {new or 'gone'} now, it was {old or 'missing'}"
-    return ""
+    now = fingerprint(host, device)
+    if now == before:
+        return ""
+    facts = zip(_facts(device), before, now, strict=True)
+    return next(f"{what} is {new or 'gone'} now, it was {old or 'missing'}" for what, old, new in facts if old != new)
+
+
+def _facts(device: Device) -> Iterator[str]:
+    """Name what the values of a fingerprint are of, in their order. There are thousands, and a name is seldom asked."""
+    for node in device.devnodes:
+        yield node.path
+        yield f"the kernel's device of {node.path}"
+    if device.syspath:
+        yield device.syspath
 
 
 class Fingerprints:
@@ -75,13 +86,13 @@ def _without_health(device: Device) -> Device:
     return device if device.health == HEALTHY else replace(device, health=HEALTHY)
 
 
-def _node_facts(host: Host, node: Devnode) -> list[tuple[str, str]]:
+def _node_values(host: Host, node: Devnode, syspath: str) -> tuple[str, str]:
     now = host.devnode(node.path)
     if now is None:
-        return [(node.path, ""), (f"the kernel's device of {node.path}", "")]
+        return "", ""
     numbers = f"{now.major}:{now.minor}"
-    behind = host.resolve(f"/sys/dev/{'char' if now.kind == 'c' else 'block'}/{numbers}")
-    return [(node.path, f"{now.kind} {numbers}"), (f"the kernel's device of {node.path}", behind or "")]
+    behind = host.resolve(f"/sys/dev/{'char' if now.kind == 'c' else 'block'}/{numbers}") or ""
+    return f"{now.kind} {numbers}", syspath if behind == syspath else behind  # one text, not two that are the same
 
 
 def _presence(host: Host, syspath: str, is_there: bool) -> str:

@@ -182,12 +182,13 @@ def _offered(resource: Resource, bundle: Bundle) -> Device:
             health=united.health,
         )
     else:
-        device = structs.replace(first, devnodes=bundle.devnodes)
+        device = first if first.devnodes == bundle.devnodes else structs.replace(first, devnodes=bundle.devnodes)
     if resource.identity == "port" and (known := port_id(device.kind, device.parents)):
         wholes = tuple(x for x in device.parents if x != known)
         device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
     device = as_given(resource, device)
-    return structs.replace(device, health=HEALTHY) if resource.health == "present" else device
+    is_sick = device.health != HEALTHY
+    return structs.replace(device, health=HEALTHY) if is_sick and resource.health == "present" else device
 
 
 def _with_sriov_peers(
