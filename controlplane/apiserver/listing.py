@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from controlplane.apiserver.history import Expired
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.options import ListOptions, uint
 from controlplane.apiserver.rest import Target
 from controlplane.apiserver.status import bad_request, expired, version_in_the_future
-from controlplane.apiserver.store import Expired, Store
+from controlplane.apiserver.store import Store
 
 _META = "meta.k8s.io/v1"
 _TOO_OLD = (

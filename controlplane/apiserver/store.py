@@ -8,35 +8,10 @@ after the journal has it on disk; answers wait for `settle` too, so nobody sees 
 import asyncio
 import bisect
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-import msgspec
-
+from controlplane.apiserver.history import BYTES, EVENTS, Event, History
 from controlplane.apiserver.kinds import Key, Plain
-
-HISTORY = 10_000
-"""Events of a kind that are kept for watchers that come back."""
-
-HISTORY_BYTES = 32 * 1024 * 1024
-"""JSON of a kind's events that is kept at the most; in memory it takes several times as much."""
-
-
-class Expired(Exception):
-    """History that is not kept any more; `oldest` is the version from which it is."""
-
-    def __init__(self, oldest: int) -> None:
-        super().__init__(f"history begins at {oldest}")
-        self.oldest = oldest
-
-
-class Event(NamedTuple):
-    """What happened to an object: `old` is None for a new one, `new` for a deleted one (then `last` is its end)."""
-
-    version: int
-    key: Key
-    old: Plain | None
-    new: Plain | None
-    last: Plain
 
 
 class Journal(Protocol):
@@ -52,11 +27,10 @@ class Journal(Protocol):
 class _Table:
     """The objects of a kind in the order of their keys, and their history."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: History) -> None:
         self.objects: dict[Key, Plain] = {}
         self.keys: list[Key] = []
-        self.events: list[Event] = []
-        self.weight = 0  # bytes of JSON that the events hold
+        self.history = history
 
     def apply(self, event: Event) -> None:
         if event.new is None:
@@ -72,12 +46,11 @@ class Store:
     """See the module. `watchers` wait for `changed`."""
 
     def __init__(
-        self, journal: Journal | None = None, history: int = HISTORY, history_bytes: int = HISTORY_BYTES
+        self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES
     ) -> None:
         self.version = 1
         self.published = 1
         self._oldest = 1
-        self._forgotten: dict[str, int] = {}
         self._tables: dict[str, _Table] = {}
         self._journal = journal
         self._history, self._history_bytes = history, history_bytes
@@ -101,8 +74,7 @@ class Store:
         """Let history begin now."""
         self._oldest = self.version
         for table in self._tables.values():
-            table.events.clear()
-            table.weight = 0
+            table.history = self._begun()
 
     def get(self, kind_id: str, key: Key) -> Plain | None:
         """An object, or None."""
@@ -120,13 +92,12 @@ class Store:
     def objects_at(self, kind_id: str, version: int, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
         """Like `objects`, as it was at a version; raises Expired."""
         table = self._table(kind_id)
-        if not table.events or table.events[-1].version <= version:
-            if version < self._oldest:
-                raise Expired(self._oldest)
+        events = self.events_after(kind_id, version)
+        if not events:
             yield from _section(table.keys, table.objects, namespace, after)
             return
         objects = dict(table.objects)
-        for event in reversed(self.events_after(kind_id, version)):
+        for event in reversed(events):
             if event.old is None:
                 objects.pop(event.key, None)
             else:
@@ -150,11 +121,7 @@ class Store:
 
     def events_after(self, kind_id: str, version: int) -> list[Event]:
         """What happened to objects of a kind after a version; raises Expired."""
-        oldest = max(self._oldest, self._forgotten.get(kind_id, 0))
-        if version < oldest:
-            raise Expired(oldest)
-        events = self._table(kind_id).events
-        return events[bisect.bisect_right(events, version, key=lambda event: event.version) :]
+        return self._table(kind_id).history.after(version)
 
     async def settle(self) -> None:
         """Return when all changes until now are durable and shown to watchers."""
@@ -186,18 +153,17 @@ class Store:
     def _record(self, kind_id: str, event: Event) -> None:
         table = self._table(kind_id)
         table.apply(event)
-        table.events.append(event)
-        table.weight += _weight(event)
-        if len(table.events) > 2 * self._history or table.weight > self._history_bytes:
-            half = len(table.events) // 2 or 1
-            self._forgotten[kind_id] = table.events[half - 1].version
-            table.weight -= sum(map(_weight, table.events[:half]))
-            del table.events[:half]
+        table.history.append(event)
         if self._journal is not None:
             self._journal.put(event.version, kind_id, event.key, event.new)
 
     def _table(self, kind_id: str) -> _Table:
-        return self._tables.setdefault(kind_id, _Table())
+        if kind_id not in self._tables:
+            self._tables[kind_id] = _Table(self._begun())
+        return self._tables[kind_id]
+
+    def _begun(self) -> History:
+        return History(self._oldest, self._history, self._history_bytes)
 
 
 def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: Key | None) -> Iterator[Plain]:
@@ -207,10 +173,6 @@ def _section(keys: list[Key], objects: dict[Key, Plain], namespace: str, after: 
         if namespace and key[0] != namespace:
             break
         yield objects[key]
-
-
-def _weight(event: Event) -> int:
-    return len(msgspec.json.encode(event.last))
 
 
 def _with_version(obj: Plain, version: int) -> Plain:

@@ -7,9 +7,10 @@ import pytest
 from controlplane.apiserver.columns import age_text
 from controlplane.apiserver.compare import compare
 from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields_v1, shown, to_fields_v1
+from controlplane.apiserver.history import Expired
 from controlplane.apiserver.kinds import version_rank
 from controlplane.apiserver.patch import merge_patch
-from controlplane.apiserver.store import Expired, Store
+from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList
