@@ -305,11 +305,22 @@ class _Parser:
         start = dot or first
         if first.text in _RESERVED:
             self._issues.report(start.position, f"reserved identifier: {first.text}")
+            if self._accept("("):
+                self._unread_arguments()
+            return Literal(start.position, None)
         name = ("." if dot else "") + first.text
         if opening := self._accept("("):
             args = self._expressions(")")
             return _measured(self._call_or_macro(opening.position, name, None, args), 0, *args)
         return Ident(first.position, name)
+
+    def _unread_arguments(self) -> None:
+        """Pass over what stands between brackets: nothing but its syntax is looked at."""
+        issues, self._issues = self._issues, Issues("")
+        try:
+            self._expressions(")")
+        finally:
+            self._issues = issues
 
     def _expressions(self, closing: str) -> list[Node]:
         found: list[Node] = []

@@ -176,6 +176,7 @@ def test_failures(source: str, text: str) -> None:
         ("has('abc')", "1:5", "invalid argument to has() macro"),
         ("'a'.b", "1:4", "type 'string' does not support field selection"),
         ("package", "1:1", "reserved identifier: package"),
+        ("[1].all(void, true)", "1:9", "argument must be a simple name"),  # a reserved name is none
         ("9223372036854775808", "1:1", "invalid int literal"),
         ("'\\ud800'", "1:1", "invalid unicode code point"),
         ("duration('x')", "1:10", "invalid duration argument"),
@@ -195,6 +196,12 @@ def test_compile_errors(source: str, position: str, message: str) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression(source, base_environment())
     assert f"ERROR: <input>:{position}: {message}\n" in str(raised.value)
+
+
+def test_the_arguments_of_a_reserved_name_are_not_looked_at() -> None:
+    with pytest.raises(CelCompileError) as raised:
+        compile_expression("void(void, 1 + 'a', [1].map(1, 2)) + 'a'", base_environment())
+    assert str(raised.value).count("ERROR") == 1
 
 
 @pytest.mark.parametrize(
