@@ -43,10 +43,10 @@ def validate(root: Node, environment: Environment, issues: Issues) -> None:
         for function in ("duration", "timestamp"):
             _conversions(nodes, environment, function, issues)
         _patterns(nodes, issues)
-    if environment.format_validator:
-        _formats(nodes, issues)
     exempt = _below_format(root) if environment.format_validator else frozenset()
     _homogeneous(nodes, exempt, issues)
+    if environment.format_validator:
+        _formats(nodes, issues)
 
 
 def _literal_arguments(nodes: list[Node], function: str) -> Iterator[tuple[Call, Literal]]:

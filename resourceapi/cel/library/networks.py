@@ -70,23 +70,24 @@ class _AddressError(Exception):
 
 
 def _ipv4_problem(text: str) -> str | None:
-    """What Go says is wrong with the text of an IPv4 address, or None."""
-    fields = text.split(".")
-    at = 0
-    for index, field in enumerate(fields):
-        if bad := re.search(r"[^0-9]", field):
-            return f"unexpected character (at {go_quote(text[at + bad.start() :])})"
-        if not field:
-            shown = text[at - 1 :] if index == len(fields) - 1 and index else text[at:]
-            return f"IPv4 field must have at least one digit (at {go_quote(shown)})"
-        if len(field) > 1 and field[0] == "0":
-            return "IPv4 field has octet with leading zero"
-        if len(field) > 3 or int(field) > 255:
-            return "IPv4 field has value >255"
-        if index > 3:
+    """What Go says is wrong first, from left to right, with the text of an IPv4 address, or None."""
+    dots, field = 0, ""
+    for at, char in enumerate(text):
+        if "0" <= char <= "9":
+            if field == "0":
+                return "IPv4 field has octet with leading zero"
+            field += char
+            if int(field) > 255:
+                return "IPv4 field has value >255"
+        elif char != ".":
+            return f"unexpected character (at {go_quote(text[at:])})"
+        elif not field or at == len(text) - 1:
+            return f"IPv4 field must have at least one digit (at {go_quote(text[at:])})"
+        elif dots == 3:
             return "IPv4 address too long"
-        at += len(field) + 1
-    return "IPv4 address too short" if len(fields) < 4 else None
+        else:
+            dots, field = dots + 1, ""
+    return "IPv4 address too short" if dots < 3 else None
 
 
 def _parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:

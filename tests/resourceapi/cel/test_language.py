@@ -139,6 +139,11 @@ def test_values(source: str, expected: Any) -> None:
         ("quantity('1.5').asInteger()", "cannot convert value to integer"),
         ("[1, 1].transformMapEntry(i, v, {v: i})", "insert failed: key 1 already exists"),
         (
+            "ip('1.300x')",
+            'IP Address "1.300x" parse error during conversion from string: ParseAddr("1.300x"):'
+            " IPv4 field has value >255",
+        ),
+        (
             "ip('1.2.3.256')",
             'IP Address "1.2.3.256" parse error during conversion from string: ParseAddr("1.2.3.256"):'
             " IPv4 field has value >255",
