@@ -10,6 +10,7 @@ _COMMANDS = (
     "capture",
     "check",
     "classes",
+    "convert",
     "demo",
     "discover",
     "doctor",

@@ -1,20 +1,18 @@
 """What the configurations of other device plugins select can be selected here."""
 
-import json
-from typing import Any
-
 import pytest
-import yaml
 
 from hostdevices import Device, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
+from nodeplug.convert import convert
 from resources.assignment import assign
 from tests.cases import recorded_at
 from tests.hostdevices.machine import interface, rdma, sound
 from tests.hostdevices.tree import Tree
 
 PEERS = recorded_at("peers-config")
+SOUND = [(name, card, rest) for card in (0, 1) for name, rest in (("control", ""), ("pcm", "D0c"), ("pcm", "D0p"))]
 
 
 @pytest.fixture(scope="module")
@@ -165,28 +163,12 @@ def test_smarter_device_manager(tree: Tree) -> None:
     assert nodes(found["ttyUSB"]) == [["/dev/ttyUSB0"]]
 
 
-def sriov_resource(pool: dict[str, Any]) -> dict[str, Any]:
-    """Translate a pool of the SR-IOV network device plugin."""
-    names = {
-        "vendors": "vendor",
-        "devices": "device",
-        "drivers": "driver",
-        "pciAddresses": "pciBusID",
-        "pfNames": "pfName",
-    }
-    selectors = pool["selectors"] if isinstance(pool["selectors"], list) else [pool["selectors"]]
-    return {
-        "name": f"{pool.get('resourcePrefix', 'intel.com')}/{pool['resourceName']}",
-        "select": {
-            "any": [
-                {
-                    **({"kind": "rdma"} if selector.get("isRdma") else {"preset": "sriov-vf"}),
-                    "attributes": {names[key]: value for key, value in selector.items() if key in names},
-                }
-                for selector in selectors
-            ]
-        },
-    }
+def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...]]:
+    """Return what is offered by a published file, once it is converted."""
+    path = PEERS / plugin / file
+    if not path.exists():
+        pytest.skip(f"no recorded cases at {PEERS}")
+    return offered(tree, convert(path.read_bytes(), file, tree.host).text())
 
 
 @pytest.mark.parametrize(
@@ -208,33 +190,26 @@ def sriov_resource(pool: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_published_configurations_of_the_sriov_plugin(tree: Tree, file: str, expected: dict[str, list[str]]) -> None:
-    path = PEERS / "sriov-network-device-plugin" / file
-    if not path.exists():
-        pytest.skip(f"no recorded cases at {PEERS}")
-    pools = json.loads(path.read_text())["resourceList"]
-    found = offered(tree, json.dumps({"resources": [sriov_resource(pool) for pool in pools]}))
+    found = published(tree, "sriov-network-device-plugin", file)
     assert {name: addresses(devices) for name, devices in found.items()} == expected
 
 
 @pytest.mark.parametrize("file", ["default.yaml", "rpi.yaml", "xavier.yaml"])
 def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file: str) -> None:
-    path = PEERS / "smarter-device-manager" / file
-    if not path.exists():
-        pytest.skip(f"no recorded cases at {PEERS}")
-    resources = []
-    for number, entry in enumerate(yaml.safe_load(path.read_text())):
-        name = entry["devicematch"].strip("^$").replace(".*", "*").removesuffix("*")
-        glob = f"/dev/{name}/*" if name == "snd" else f"/dev/{name}*"
-        resources.append(
-            {"name": f"smarter-devices/r{number}", "select": {"path": glob}, "shares": entry["nummaxdevices"]}
-        )
-    found = [
-        path for devices in offered(tree, json.dumps({"resources": resources})).values() for path in nodes(devices)
-    ]
-    assert {node for group in found for node in group} >= {
-        "/dev/gpiomem",
-        "/dev/vchiq",
-        "/dev/hci0",
-        "/dev/ttyUSB0",
-        "/dev/video0",
+    found = published(tree, "smarter-device-manager", file)
+    assert {name: nodes(devices) for name, devices in found.items() if devices} == {
+        "snd": [[f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]],
+        "gpiomem": [["/dev/gpiomem"]],
+        "hci0": [["/dev/hci0"]],
+        "ttyUSB0": [["/dev/ttyUSB0"]],
+        "vchiq": [["/dev/vchiq"]],
+        "video0": [["/dev/video0"]],
     }
+
+
+def test_published_arguments_of_the_generic_device_plugin(tree: Tree) -> None:
+    found = published(tree, "generic-device-plugin", "args.json")
+    assert nodes(found["serial"]) == [["/dev/rfcomm0"], ["/dev/ttyUSB0"]]
+    assert nodes(found["video"]) == [["/dev/video0"]]
+    assert nodes(found["fuse"]) == [["/dev/fuse"]]
+    assert nodes(found["audio"]) == [[f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]]

@@ -1,0 +1,56 @@
+"""`nodeplug convert`: another device plugin's configuration as ours.
+
+Exit codes: 0 everything is converted, 1 some of it is not and says why, 2 the file is not understood.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from hostdevices import Host, HostDevicesError
+from nodeplug.commands.examples import examples
+from nodeplug.config import ConfigError, loads, read
+from nodeplug.convert import FORMATS
+from nodeplug.convert import convert as converted
+
+LEFT_OUT, UNREADABLE = 1, 2
+
+
+@click.command(
+    epilog=examples(
+        "nodeplug convert config.json > nodeplug.yaml && nodeplug check nodeplug.yaml",
+        "nodeplug convert --from smarter conf.yaml --root there.gz",
+    )
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--from", "plugin", type=click.Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
+@click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
+@click.option(
+    "--root",
+    default="/",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Another node: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
+)
+def convert(file: Path, plugin: str | None, domain: str, root: Path) -> None:
+    """Print the configuration FILE of another device plugin as one of nodeplug.
+
+    It offers the same devices under the same names. What cannot be the same is left out, and a comment says why.
+    FILE may be a ConfigMap, or the list of the program's arguments.
+    """
+    try:
+        conversion = converted(read(file), str(file), Host(root), name=plugin or "", domain=domain)
+    except (ConfigError, HostDevicesError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(UNREADABLE)
+    text = conversion.text()
+    click.echo(text, nl=False)
+    for item in conversion.left_out:
+        click.echo(f"{file}: {item.name} is left out: {item.reason}", err=True)
+    try:
+        loads(text.encode(), "the result")
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        sys.exit(LEFT_OUT)
+    sys.exit(LEFT_OUT if conversion.left_out else 0)

@@ -1,0 +1,96 @@
+"""What a conversion gives: resources in the words of our file, remarks, and what could not be had."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import yaml
+from msgspec import Struct
+
+from hostdevices import Host
+
+Values: TypeAlias = dict[str, Any]
+"""A part of a configuration file as plain values."""
+
+_WIDTH = 116
+
+
+class Offered(Struct, frozen=True):
+    """A resource as our file has it. `remarks` say what is another than it was; `mounts` lie at these host paths."""
+
+    resource: Values
+    remarks: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
+
+
+class LeftOut(Struct, frozen=True):
+    """A resource that cannot be had in the same way, and why."""
+
+    name: str
+    reason: str
+
+
+class Conversion(Struct, frozen=True):
+    """A whole file: `source` is the file's name, `plugin` whose it was."""
+
+    source: str
+    plugin: str
+    resources: Sequence[Offered | LeftOut]
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What could not be converted."""
+        return [x for x in self.resources if isinstance(x, LeftOut)]
+
+    def text(self) -> str:
+        """Return our configuration file, with everything that there is to say as comments."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield f"# Made of {self.source}, a configuration of {self.plugin}."
+        if mounted := sorted({path for x in self.resources if isinstance(x, Offered) for path in x.mounted}):
+            yield from _dumped({"settings": {"allowedMounts": mounted}}, "")
+        is_any = any(isinstance(x, Offered) for x in self.resources)
+        yield "resources:" if is_any else "resources: []"
+        for item in self.resources:
+            if isinstance(item, LeftOut):
+                yield f"  # {item.name} is left out: {item.reason}"
+                continue
+            yield from (f"  # {remark}" for remark in item.remarks)
+            yield from _dumped([item.resource], "  ")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists below their keys as people do, and quotes what some version of YAML takes for a number."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        del indentless
+        super().increase_indent(flow, indentless=False)
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        style = None if _PLAIN.fullmatch(value) else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_PLAIN = re.compile(r"[A-Za-z/][\w./*{}-]+")  # the truth values among them are quoted anyhow
+_Dumper.add_representer(str, _Dumper.text)
+
+
+def _dumped(values: Any, indent: str) -> Iterator[str]:
+    dumped = yaml.dump(
+        values, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=_WIDTH, allow_unicode=True
+    )
+    return (indent + line for line in dumped.splitlines())
+
+
+def is_folder(host: Host, path: str) -> bool:
+    """Tell whether a path leads to a folder: on the host, or where there is none, by what it is elsewhere."""
+    return host.folders(path) is not None or (path in _FOLDERS and not host.exists(path))
+
+
+_FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "/dev/bus/usb"})
+
+
+def one_or_all(values: Sequence[Any]) -> Any:
+    """Return what may stand alone as it stands alone."""
+    return values[0] if len(values) == 1 else list(values)

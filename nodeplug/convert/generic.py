@@ -1,0 +1,193 @@
+"""generic-device-plugin: named devices, each with groups of paths or of USB ids.
+
+A group's nodes are handed out together; a group that fits several nodes makes several devices. `count` is how many
+containers may have one. Source: squat/generic-device-plugin, its flags and configuration file, path.go and usb.go.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from hostdevices import Host
+from hostdevices.globs import is_glob
+from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, one_or_all
+
+_BY_TEXT = "nodes go together whose wildcards stand for the same text; before, in the order of their paths."
+
+
+class Path(Struct, frozen=True, rename="camel"):
+    """A node, or a file that is mounted, and where the container sees it."""
+
+    path: str
+    mount_path: str = ""
+    permissions: str = ""
+    read_only: bool = False
+    type: Literal["Device", "Mount"] = "Device"
+    limit: int = 1
+    optional: bool = False
+
+    @property
+    def inside(self) -> str:
+        """Where the container sees it, if that is another path."""
+        return "" if self.mount_path == self.path else self.mount_path
+
+
+class Usb(Struct, frozen=True):
+    """A USB device by its ids, four hexadecimal digits each."""
+
+    vendor: str
+    product: str
+    serial: str = ""
+
+
+class Group(Struct, frozen=True):
+    """What is handed out together, to how many containers at once."""
+
+    paths: tuple[Path, ...] = ()
+    usb: tuple[Usb, ...] = ()
+    count: int = 1
+
+
+class Device(Struct, frozen=True):
+    """A resource."""
+
+    name: str
+    groups: tuple[Group, ...]
+
+
+class File(Struct, frozen=True, rename="kebab"):
+    """The file, or the command line."""
+
+    devices: tuple[Device, ...]
+    domain: str = ""
+    plugin_directory: str = ""
+    log_level: str = ""
+    listen: str = ""
+
+
+class _Different(Exception):
+    """Groups that cannot be told in one resource."""
+
+
+def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield a resource for each device."""
+    for device in file.devices:
+        name = f"{file.domain or domain}/{device.name}"
+        try:
+            yield _resource(name, device.groups, host)
+        except _Different as reason:
+            yield LeftOut(name, str(reason))
+
+
+def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
+    if len({group.count for group in groups}) != 1:
+        raise _Different("its groups have different counts, and a resource has one for all")
+    values: Values = {"name": name}
+    mounts = _mounts(groups)
+    nodes = [[path for path in group.paths if path.type == "Device"] for group in groups]
+    remarks: tuple[str, ...] = ()
+    if any(path.limit > 1 for group in nodes for path in group):
+        raise _Different("a node that several of its devices have at once (`limit`)")
+    if all(group.usb and not group.paths for group in groups):
+        values["select"], remarks = _usb(groups)
+    elif any(group.usb for group in groups) or not all(nodes):
+        raise _Different("it has groups without a device node, or USB ids beside paths")
+    elif all(len(group) == 1 for group in nodes):
+        values |= _alone([path for (path,) in nodes], host)
+    else:
+        values["group"] = {"paths": _together(nodes)}
+        remarks = (_BY_TEXT,) if any(is_glob(path.path) for group in nodes for path in group) else ()
+    permissions = {path.permissions for group in nodes for path in group} - {""}
+    if len(permissions) > 1:
+        raise _Different("its nodes have different permissions, and a resource has the same for all")
+    if permissions:
+        (allowed,) = permissions
+        values["permissions"] = "".join(x for x in "rwm" if x in allowed)
+    if groups[0].count != 1:
+        values["shares"] = groups[0].count
+    if mounts:
+        values["mounts"] = mounts
+    return Offered(values, remarks, tuple(mount["hostPath"] for mount in mounts))
+
+
+def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
+    meant = [
+        {"vendor": x.vendor.lower(), "product": x.product.lower(), **({"serial": x.serial} if x.serial else {})}
+        for group in groups
+        for x in group.usb
+    ]
+    remarks = ("each is handed out by itself; before, all that fitted one group were one device.",)
+    if len(meant) == 1:
+        return {"kind": "usb", "attributes": meant[0]}, remarks
+    return {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}, remarks
+
+
+def _alone(paths: Sequence[Path], host: Host) -> Values:
+    """Return how to mean devices of one node each, or one folder."""
+    folders = [path for path in paths if not is_glob(path.path) and is_folder(host, path.path.rstrip("/"))]
+    inside = {path.inside for path in paths}
+    if len(inside) > 1:
+        raise _Different("its nodes are at different paths in the container, which is not one rule for all")
+    values: Values = {}
+    if folders and len(paths) > 1:
+        raise _Different("a folder beside other paths")
+    if folders:
+        values["group"] = {"folder": paths[0].path.rstrip("/")}
+    else:
+        values["select"] = {"path": one_or_all([path.path for path in paths])}
+    if at := inside.pop():
+        values["containerPath"] = at
+    return values
+
+
+def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
+    """Return one rule for groups of nodes: of several that differ in one text, that text is a wildcard."""
+    if len({len(group) for group in groups}) != 1:
+        raise _Different("its groups have different numbers of nodes")
+    paths, texts = [], []
+    for column in zip(*groups, strict=True):
+        if len({path.mount_path or path.path for path in column}) != 1 and len(column) > 1:
+            raise _Different("its groups are at different paths in the container")
+        glob, text = _generalised([path.path for path in column])
+        texts.append(text)
+        inside = column[0].mount_path or (column[0].path if len(column) > 1 else "")
+        values: Values = {"path": glob}
+        if inside and inside != glob:
+            values["containerPath"] = inside
+        if any(path.optional for path in column):
+            values["optional"] = True
+        paths.append(values)
+    if len(set(texts)) != 1:
+        raise _Different("its groups differ in more than one text")
+    return paths
+
+
+def _generalised(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a glob that fits paths which differ in one place, and what each has there."""
+    if len(paths) == 1:
+        return paths[0], ()
+    places = [i for i, characters in enumerate(zip(*paths, strict=False)) if len(set(characters)) > 1]
+    if len({len(path) for path in paths}) != 1 or len(places) != 1:
+        raise _Different("its groups differ in more than one character")
+    (place,) = places
+    texts = tuple(path[place] for path in paths)
+    if not all(text.isalnum() for text in texts):
+        raise _Different("its groups differ in more than letters and digits")
+    return f"{paths[0][:place]}[{''.join(texts)}]{paths[0][place + 1 :]}", texts
+
+
+def _mounts(groups: Sequence[Group]) -> list[Values]:
+    found = [tuple(path for path in group.paths if path.type == "Mount") for group in groups]
+    if len(set(found)) > 1:
+        raise _Different("its groups mount different files, and a resource mounts the same for all")
+    if any(is_glob(path.path) for path in found[0]):
+        raise _Different("it mounts what fits a glob")
+    return [
+        {
+            "hostPath": path.path,
+            **({"containerPath": path.inside} if path.inside else {}),
+            **({} if path.read_only else {"readOnly": False}),
+        }
+        for path in found[0]
+    ]

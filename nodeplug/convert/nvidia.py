@@ -1,0 +1,111 @@
+"""NVIDIA's k8s-device-plugin: GPUs under one name, perhaps shared in time.
+
+Source: NVIDIA/k8s-device-plugin, README (configuration file, time-slicing, MIG).
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from hostdevices import Host
+from nodeplug.convert.conversion import LeftOut, Offered, Values
+
+_GPU = "gpu"
+_Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
+
+
+class Named(Struct, frozen=True):
+    """GPUs whose model fits a pattern, under a name."""
+
+    pattern: str
+    name: str
+
+
+class Resources(Struct, frozen=True):
+    """Names for some GPUs and MIG instances."""
+
+    gpus: tuple[Named, ...] = ()
+    migs: tuple[Named, ...] = ()
+
+
+class Replicated(Struct, frozen=True):
+    """How many containers share each GPU of a name."""
+
+    name: str
+    replicas: int
+    rename: str = ""
+    devices: _Setting = "all"
+
+
+class Slicing(Struct, frozen=True, rename="camel"):
+    """Sharing in time."""
+
+    resources: tuple[Replicated, ...] = ()
+    rename_by_default: bool = False
+    fail_requests_greater_than_one: bool = False
+
+
+class Sharing(Struct, frozen=True, rename="camel"):
+    """How GPUs are shared."""
+
+    time_slicing: Slicing = Slicing()
+    mps: Slicing = Slicing()
+
+
+class Flags(Struct, frozen=True, rename="camel"):
+    """What the command line could say, too."""
+
+    mig_strategy: Literal["none", "single", "mixed"] = "none"
+    fail_on_init_error: bool = True
+    nvidia_driver_root: str = "/"
+    gds_enabled: bool = False
+    mofed_enabled: bool = False
+    device_discovery_strategy: str = ""
+    plugin: dict[str, _Setting] = {}
+    gfd: dict[str, _Setting] = {}
+
+
+class File(Struct, frozen=True):
+    """The file."""
+
+    version: str
+    flags: Flags = Flags()
+    resources: Resources = Resources()
+    sharing: Sharing = Sharing()
+
+
+def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield a resource for each name, with the ids and the variable that NVIDIA's runtime and exporters read."""
+    slicing = file.sharing.time_slicing
+    shared = {_qualified(x.name, domain): x for x in slicing.resources}
+    for replicated in file.sharing.mps.resources:
+        yield LeftOut(_qualified(replicated.name, domain), "nothing here stands for MPS")
+    if file.flags.mig_strategy == "mixed" or file.resources.migs:
+        yield LeftOut(f"{domain}/mig-...", "MIG instances are not told apart by profile; `select: mig` means all")
+    named = file.resources.gpus or (Named("*", _GPU),)
+    taken = {_qualified(x.name, domain) for x in file.sharing.mps.resources}
+    for each in named:
+        name = _qualified(each.name, domain)
+        if name in taken:
+            continue
+        select: Any = "mig" if file.flags.mig_strategy == "single" else "nvidia-gpu"
+        if each.pattern != "*":
+            select = {"preset": select, "attributes": {"model": each.pattern}}
+        values: Values = {"name": name, "select": select, "compat": "nvidia"}
+        remarks: list[str] = []
+        if (sharing := shared.get(name)) is not None:
+            if sharing.devices != "all":
+                yield LeftOut(name, "some of its GPUs have replicas, and a resource has the same shares for all")
+                continue
+            if sharing.rename or slicing.rename_by_default:
+                values["name"] = _qualified(sharing.rename, domain) if sharing.rename else f"{name}.shared"
+            values["shares"] = sharing.replicas
+            if slicing.fail_requests_greater_than_one:
+                values["preferred"] = "distinct"
+                remarks.append("two shares of one GPU are refused; before, any two were (failRequestsGreaterThanOne).")
+        yield Offered(values, tuple(remarks))
+
+
+def _qualified(name: str, domain: str) -> str:
+    return name if "/" in name else f"{domain}/{name}"

@@ -1,0 +1,128 @@
+"""sriov-network-device-plugin: pools of network functions, each with selectors of which one must fit.
+
+Source: k8snetworkplumbingwg/sriov-network-device-plugin, README (config parameters) and docs.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from hostdevices import Host
+from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
+
+_CLASSES = {"netDevice": "02*", "accelerator": "12*"}
+_WITH_FUNCTIONS = re.compile(r"([^#]+)(?:#([0-9,-]+))?")
+
+
+class Selector(Struct, frozen=True, rename="camel"):
+    """What a device must be, all of it; of a list one entry."""
+
+    vendors: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    pci_addresses: tuple[str, ...] = ()
+    acpi_indexes: tuple[str, ...] = ()
+    pf_names: tuple[str, ...] = ()
+    root_devices: tuple[str, ...] = ()
+    link_types: tuple[str, ...] = ()
+    ddp_profiles: tuple[str, ...] = ()
+    p_keys: tuple[str, ...] = ()
+    aux_types: tuple[str, ...] = ()
+    is_rdma: bool = False
+    need_vhost_net: bool = False
+    vdpa_type: str = ""
+
+
+class Pool(Struct, frozen=True, rename="camel"):
+    """A resource."""
+
+    resource_name: str
+    selectors: Selector | tuple[Selector, ...] = Selector()
+    resource_prefix: str = ""
+    device_type: Literal["netDevice", "accelerator", "auxNetDevice"] = "netDevice"
+    exclude_topology: bool = False
+    additional_info: dict[str, dict[str, str]] = {}
+    is_rdma: bool = False  # older files have it here
+
+
+class File(Struct, frozen=True, rename="camel"):
+    """The file."""
+
+    resource_list: tuple[Pool, ...]
+
+
+_NOWHERE = {
+    "acpi_indexes": "acpiIndexes",
+    "ddp_profiles": "ddpProfiles",
+    "p_keys": "pKeys",
+    "aux_types": "auxTypes",
+    "vdpa_type": "vdpaType",
+    "need_vhost_net": "needVhostNet",
+    "link_types": "linkTypes",
+}
+
+
+_NUMA = "NUMA nodes are told; before, excludeTopology kept them back."
+_NO_PHYSICAL = "functions that can have virtual ones are not meant; before, they were where they had none."
+
+
+def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield a resource for each pool, with the ids and variables that Multus, CNI plugins and DPDK images read."""
+    for pool in file.resource_list:
+        name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
+        selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
+        unknown = [word for x in selectors for field, word in _NOWHERE.items() if getattr(x, field)]
+        if pool.device_type not in _CLASSES:
+            unknown.append(f"deviceType {pool.device_type}")
+        if pool.additional_info:
+            unknown.append("additionalInfo")
+        if unknown:
+            yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
+            continue
+        remarks = [_NUMA] if pool.exclude_topology else []
+        remarks += [_NO_PHYSICAL] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
+        select = one_or_all([_select(pool, selector) for selector in selectors])
+        values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
+        yield Offered(values, tuple(remarks))
+
+
+def _select(pool: Pool, selector: Selector) -> Values:
+    attributes: Values = {}
+    values: Values = {"kind": "pci", "attributes": attributes}
+    if selector.is_rdma or pool.is_rdma:
+        values["kind"] = "rdma"
+    else:
+        attributes["class"] = _CLASSES[pool.device_type]
+    for name, wanted in (
+        ("vendor", selector.vendors),
+        ("device", selector.devices),
+        ("driver", selector.drivers),
+        ("pciBusID", selector.pci_addresses),
+    ):
+        if wanted:
+            attributes[name] = one_or_all(wanted)
+    functions = [_functions("pfName", selector.pf_names), _functions("pf", selector.root_devices)]
+    if chosen := [x for x in functions if x]:
+        values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
+    values["not"] = {"attributes": {"numVFs": ">0"} if values["kind"] == "pci" else {"sriov": "pf"}}
+    return values
+
+
+def _functions(attribute: str, wanted: Sequence[str]) -> list[Values]:
+    """Return selectors of virtual functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them."""
+    found: list[Values] = []
+    for text in wanted:
+        match = _WITH_FUNCTIONS.fullmatch(text)
+        name, ranges = (match[1], match[2]) if match else (text, None)
+        attributes: Values = {attribute: name}
+        if ranges:
+            attributes["vfIndex"] = one_or_all([_range(part) for part in ranges.split(",") if part])
+        found.append({"attributes": attributes})
+    return found
+
+
+def _range(part: str) -> Any:
+    first, dash, last = part.partition("-")
+    return f"{first}..{last}" if dash else int(first)

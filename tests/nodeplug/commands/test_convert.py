@@ -1,0 +1,176 @@
+"""`nodeplug convert`, as a user types it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from nodeplug.cli import main
+from nodeplug.config import loads
+from resources.resource import Resource
+from tests.hostdevices.tree import Tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    tree = Tree(tmp_path / "root")
+    for name, numbers in (("video0", "81:0"), ("video7", "81:7"), ("snd/controlC0", "116:2"), ("snd/seq", "116:1")):
+        tree.node(f"/dev/{name}", numbers)
+    return tree
+
+
+def converted(tree: Tree, text: str, *words: str) -> Result:
+    file = tree.host.root.parent / "theirs.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(main, ["convert", str(file), "--root", str(tree.host.root), *words])
+
+
+def resources(result: Result) -> dict[str, Resource]:
+    assert result.exit_code == 0, result.output
+    return {resource.name: resource for resource in loads(result.stdout.encode()).resources}
+
+
+def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
+    text = """
+- {devicematch: '^video[0-9]*$', nummaxdevices: 20}
+- {devicematch: '^snd$', nummaxdevices: 2}
+- {devicematch: '^ttyUSB[0-9]*$', nummaxdevices: 1}
+- {devicematch: 'snd/seq', nummaxdevices: 1}
+"""
+    found = resources(converted(tree, text))
+    assert {name: resource.shares for name, resource in found.items()} == {
+        "smarter-devices/video0": 20,
+        "smarter-devices/video7": 20,
+        "smarter-devices/snd": 2,
+        "smarter-devices/ttyUSB0": 1,  # which is not there; pods may ask for it
+        "smarter-devices/snd_seq": 1,
+    }
+
+
+def test_generic_groups(tree: Tree) -> None:
+    text = """
+device:
+  - name: capture
+    groups:
+      - {count: 3, paths: [{path: /dev/snd/controlC0}, {path: /dev/snd/pcmC0D0c, optional: true}]}
+      - count: 3
+        paths:
+          - {path: /dev/snd/controlC1, mountPath: /dev/snd/controlC0}
+          - {path: /dev/snd/pcmC1D0c, mountPath: /dev/snd/pcmC0D0c}
+  - {name: gps, groups: [{usb: [{vendor: 1A86, product: "7523", serial: A1}]}]}
+  - name: modem
+    groups: [{paths: [{path: /dev/ttyUSB0, permissions: mrw}, {path: /etc/modem, type: Mount, readOnly: true}]}]
+"""
+    result = converted(tree, text, "--domain", "example.com")
+    found = resources(result)
+    assert list(found) == ["example.com/capture", "example.com/gps", "example.com/modem"]
+    assert found["example.com/capture"].shares == 3
+    assert "/dev/snd/controlC[01]" in result.stdout
+    assert found["example.com/modem"].permissions == "rwm"
+    (mount,) = found["example.com/modem"].mounts
+    assert (mount.host_path, mount.read_only) == ("/etc/modem", True)
+
+
+def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
+    text = """{"resourceList": [
+      {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0"], "vendors": ["14e4"]}},
+      {"resourceName": "fpga", "resourcePrefix": "x.com", "deviceType": "accelerator",
+       "selectors": [{"rootDevices": ["0000:86:00.0#1-3"]}], "excludeTopology": true}]}"""
+    result = converted(tree, text)
+    assert list(resources(result)) == ["intel.com/a", "x.com/fpga"]
+    some, accelerators = (resource["select"] for resource in yaml.safe_load(result.stdout)["resources"])
+    assert some["attributes"] == {"class": "02*", "vendor": "14e4"}
+    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]
+    assert some["all"] == [{"any": [{"attributes": attributes} for attributes in functions]}]
+    assert accelerators["attributes"] == {"class": "12*"}
+    assert accelerators["all"] == [{"attributes": {"pf": "0000:86:00.0", "vfIndex": "1..3"}}]
+    assert "# NUMA nodes are told" in result.stdout
+
+
+def test_the_example_of_the_page(tree: Tree) -> None:
+    page = (Path(__file__).parents[3] / "docs/migration.md").read_text()
+    theirs, ours = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "yaml"))
+    result = converted(tree, theirs)
+    assert result.exit_code == 1
+    assert result.stdout.replace(str(tree.host.root.parent / "theirs.yaml"), "config.json") == ours
+
+
+def test_shared_rdma_devices_are_one_device_for_many(tree: Tree) -> None:
+    text = """{"periodicUpdateInterval": 300, "configList": [
+      {"resourceName": "hca", "rdmaHcaMax": 1000, "selectors": {"vendors": ["15b3"], "linkTypes": ["infiniband"]}}]}"""
+    found = resources(converted(tree, text))
+    assert found["rdma/hca"].shares == 1000
+
+
+def test_nvidia_time_slicing(tree: Tree) -> None:
+    text = """
+version: v1
+flags: {migStrategy: none, plugin: {passDeviceSpecs: true, deviceListStrategy: [envvar]}}
+sharing:
+  timeSlicing:
+    renameByDefault: true
+    failRequestsGreaterThanOne: true
+    resources: [{name: nvidia.com/gpu, replicas: 4}]
+"""
+    found = resources(converted(tree, text))
+    resource = found["nvidia.com/gpu.shared"]
+    assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
+
+
+def test_a_config_map_and_arguments(tree: Tree) -> None:
+    config_map = """
+kind: ConfigMap
+data:
+  conf.yaml: |
+    - devicematch: ^video7$
+      nummaxdevices: 1
+"""
+    assert list(resources(converted(tree, config_map))) == ["smarter-devices/video7"]
+    arguments = """[--domain, x.com, "--device={name: a, groups: [{paths: [{path: /dev/a}]}]}", --log-level=all]"""
+    assert list(resources(converted(tree, arguments))) == ["x.com/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("resourceList: [{resourceName: a, selectors: {ddpProfiles: [x]}}]", "nothing here stands for ddpProfiles"),
+        ("resourceList: [{resourceName: a, deviceType: auxNetDevice}]", "nothing here stands for deviceType auxNet"),
+        (
+            "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a}]}, {paths: [{path: /dev/b}]}]}]",
+            "its groups have different counts",
+        ),
+        ("devices: [{name: a, groups: [{paths: [{path: /dev/a, limit: 3}]}]}]", "several of its devices have at once"),
+        ("devices: [{name: a, groups: [{paths: [{path: /etc/a, type: Mount}]}]}]", "groups without a device node"),
+        ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
+        ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
+        ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
+        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "nothing here stands for MPS"),
+    ],
+)
+def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
+    result = converted(tree, text)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert f"is left out: {reason}" in result.stdout or reason in result.stdout
+    assert loads(result.stdout.encode()).resources == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1", ":1:1: this is no configuration that is known; --from generic | nvidia"),
+        (
+            '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
+            ":1:41: unknown key selector; did you mean selectors?",
+        ),
+        ("devices: [{name: a, groups: [{usb: [{vendor: 0403, product: x}]}]}]", "YAML takes 0403 for a number"),
+        ("[--device, '{name: ']", ":1:12: this is not YAML"),
+        ("{kind: ConfigMap, data: {a: b, c: d}}", "this ConfigMap has 2 entries"),
+    ],
+)
+def test_a_file_that_is_not_understood(tree: Tree, text: str, message: str) -> None:
+    result = converted(tree, text)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
