@@ -45,9 +45,7 @@ class _Table:
 class Store:
     """See the module. `watchers` wait for `changed`."""
 
-    def __init__(
-        self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES
-    ) -> None:
+    def __init__(self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES) -> None:
         self.version = 1
         self.published = 1
         self._oldest = 1
