@@ -135,4 +135,5 @@ def driver_options(settings: Settings, environment: Mapping[str, str] = os.envir
         pod_uid=environment.get("POD_UID", ""),
         allowed_mounts=settings.allowed_mounts,
         transport=settings.transport,
+        oci_runtime=settings.oci_runtime,
     )

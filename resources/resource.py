@@ -73,12 +73,22 @@ class Partition(Struct, frozen=True):
     capacity: Mapping[str, Capacity] = {}
 
 
+class InterfaceMoves(Struct, frozen=True):
+    """Network interfaces move into pods, and a claim may choose this of them; addresses from these prefixes."""
+
+    name: bool = False
+    mtu: bool = False
+    mac: bool = False
+    addresses: tuple[str, ...] = ()
+
+
 class DraOptions(Struct, frozen=True):
     """How devices are offered through DRA.
 
     `taint` is what an unhealthy device gets. `attributes` come on top of a device's own; texts are templates. With
     `partitions` each device is offered in parts, which draw on its `counters`, and never as a whole. With
-    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name.
+    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name. With `interface`
+    the network interface of a device moves into the pod.
     """
 
     taint: TaintPolicy = "NoSchedule"
@@ -89,6 +99,7 @@ class DraOptions(Struct, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     extended_resource: bool = False
+    interface: InterfaceMoves | None = None
 
 
 class Resource(Struct, frozen=True):

@@ -87,6 +87,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         str,
         Meta(description="The node's name in Kubernetes. Empty: the environment's `NODE_NAME`, else the host name."),
     ] = ""
+    oci_runtime: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*|unchecked)?$",
+            description="Where runc or crun is, which is asked whether it can move interfaces (`dra.interface`). "
+            "Empty: where it usually is. `unchecked`: it is not asked, you know that it can.",
+        ),
+    ] = ""
     kubeconfig: Annotated[
         str,
         Meta(
@@ -214,6 +222,21 @@ class PartitionEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     capacity: Annotated[Mapping[str, _Amount], Meta(description="How much of what the part has.")] = {}
 
 
+class InterfaceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a claim or its class may choose of an interface that moves into a pod."""
+
+    name: Annotated[bool, Meta(description="Its name inside. Without: as on the host.")] = False
+    mtu: Annotated[bool, Meta(description="Its MTU, as far as the interface can.")] = False
+    mac: Annotated[bool, Meta(description="Its hardware address.")] = False
+    addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Its addresses, from these prefixes: `192.0.2.0/24`. Until the container starts they are the "
+            "node's: never a prefix that the node itself talks to."
+        ),
+    ] = ()
+
+
 class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """How devices are offered through DRA. Needs `api: dra` or `api: both`."""
 
@@ -258,6 +281,13 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "in their limits, too. Not with `api: both`."
         ),
     ] = False
+    interface: Annotated[
+        Literal["move"] | InterfaceEntry | UnsetType,
+        Meta(
+            description="`move`: the network interface of a device moves into the pod that claims it, and comes back, "
+            "see [Interfaces that move](claims.md#interfaces-that-move). An object also says what a claim may choose."
+        ),
+    ] = UNSET
 
 
 class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):

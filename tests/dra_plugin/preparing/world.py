@@ -91,6 +91,7 @@ class World:
         self.allowed_mounts: tuple[str, ...] = ()
         self.cdi = folder / "cdi"
         self.state = folder / "state"
+        self.runtime = ""
         self.statuses: StatusWriter | None = None
         self._claims: dict[str, v1.ResourceClaim] = {}
 
@@ -120,6 +121,7 @@ class World:
             turns,
             statuses=self.statuses,
             allowed_mounts=self.allowed_mounts,
+            runtime=self.runtime,
         )
         self.calls = ClaimCalls(self.preparer, self, turns)
         await self.preparer.repair()
@@ -147,6 +149,7 @@ class World:
     def scan(self, **devices: Device) -> None:
         """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
         found = self.made_up.devices() | {f"misc-{name}": device for name, device in devices.items()}
+        found = dict(self.preparer.interfaces.with_lent(found))
         assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
         self.presence.update(found, [device for offered in assigned.values() for device in offered])
         self.offer(assigned)
@@ -203,7 +206,7 @@ class World:
     def specs(self) -> dict[str, cdi.Spec]:
         """The CDI specs by kind, which must be sound."""
         found = {}
-        for path in sorted(self.cdi.glob("*")):
+        for path in sorted(self.cdi.glob("*.json")):
             spec = cdi.decode(path.read_bytes())
             assert cdi.validate(spec) == []
             found[f"{spec.kind} {path.name}"] = spec
