@@ -81,8 +81,9 @@ def home() -> Iterator[str]:
 
 @pytest.fixture
 async def network(tmp_path: Path, home: str) -> AsyncIterator[Network]:
-    async with Network(tmp_path, home) as running:
-        yield running
+    made = Network(tmp_path, home)
+    async with made:
+        yield made
 
 
 def there(name: str) -> Link | None:
