@@ -21,6 +21,7 @@ import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from deviceplugin import container_record
 from deviceplugin.container_record import ContainerRecord
+from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
 from deviceplugin.response import cdi_device, container_response
@@ -114,6 +115,8 @@ class Allocator:
             named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
             try:
                 responses.append(container_response(self.resource, units, named=named))
+                if name := self.resource.device_info:
+                    responses[-1].envs[name] = variable(devices, self._presence.get, of=name)
             except HostDevicesError as error:
                 raise DeviceNotReady(f"{self.resource.name}: {error}") from error
             record = self._record(responses[-1], devices)

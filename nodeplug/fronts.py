@@ -119,6 +119,7 @@ def paths_of(settings: Settings) -> Paths:
         device_plugins=kubelet / "device-plugins",
         plugins_registry=kubelet / "plugins_registry",
         cdi=Path(settings.cdi_directory),
+        device_info=Path(settings.device_info_directory),
     )
 
 

@@ -111,7 +111,8 @@ class Resource(Struct, frozen=True):
     of a folder; it may name facts of the device.
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
-    `ids`: by which name the device plugin API knows a device (unit_names.py).
+    `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
+    containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
@@ -134,6 +135,7 @@ class Resource(Struct, frozen=True):
     preferred: PreferredPolicy = "numa"
     identity: Identity = "device"
     ids: Ids = "identity"
+    device_info: str = ""
     health: HealthPolicy = "strict"
     reset: bool = False
     dangerous: bool = False

@@ -144,13 +144,16 @@ class Interfaces:
             if found is not None and each.is_it(found):
                 self._places[each.device.id] = Place.AWAY
                 return None
-        return self._search(kernel, each)
+        found, place = self._search(kernel, each)
+        if place is Place.LOST:  # or between two network namespaces: who changes nothing waits for what changes now
+            change_link(kernel, _LOOPBACK, _NO_LINK)
+            found, place = self._search(kernel, each)
+        self._places[each.device.id] = place
+        return found
 
-    def _search(self, kernel: Connection, each: Interface) -> Link | None:
-        here = links(kernel)
-        if found := next((x for x in here if each.is_it(x)), None):
-            self._places[each.device.id] = Place.HOME
-            return found
+    def _search(self, kernel: Connection, each: Interface) -> tuple[Link | None, Place]:
+        if found := next((x for x in links(kernel) if each.is_it(x)), None):
+            return found, Place.HOME
         for namespace in namespaces(kernel):
             try:
                 there = links(kernel, namespace)
@@ -159,10 +162,8 @@ class Interfaces:
             found = next((x for x in there if each.is_it(x)), None)
             if found is not None:
                 self._seen[each.device.id] = (namespace, found.index)
-                self._places[each.device.id] = Place.AWAY
-                return None
-        self._places[each.device.id] = Place.LOST
-        return None
+                return None, Place.AWAY
+        return None, Place.LOST
 
 
 def _interfaces_of(record: Record) -> list[Interface]:

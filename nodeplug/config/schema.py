@@ -40,6 +40,9 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         tuple[_Path, ...],
         Meta(description="What resources may mount: these host folders and files, and what is below them."),
     ] = ()
+    device_info_directory: Annotated[
+        _Path, Meta(description="Where Multus looks for what is known of a device, of resources with `compat: sriov`.")
+    ] = "/var/run/k8s.cni.cncf.io/devinfo/dp"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
