@@ -61,14 +61,18 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
     wanted, (network, user) = resource(blocks()[0]), blocks()[1]
     presence, devices = Presence(card.host), meant(card, wanted)
     presence.update(scan(card.host).devices, devices)
-    folders = [socket_dir / name for name in ("device-plugins", "plugins_registry")]
-    for folder in folders:
-        folder.mkdir()
-    devinfo, ledger, watcher = tmp_path / "devinfo", await opened(tmp_path / "state", "boot"), FolderWatcher()
-    ledger.is_complete = True
-    plugins = DevicePlugins(
-        [wanted], card.host, presence, ledger, Paths(*folders, cdi=tmp_path / "cdi", device_info=devinfo), watcher
+    devinfo = tmp_path / "devinfo"
+    paths = Paths(
+        device_plugins=socket_dir / "device-plugins",
+        plugins_registry=socket_dir / "plugins_registry",
+        cdi=tmp_path / "cdi",
+        device_info=devinfo,
     )
+    for folder in (paths.device_plugins, paths.plugins_registry):
+        folder.mkdir()
+    ledger, watcher = await opened(tmp_path / "state", "boot"), FolderWatcher()
+    ledger.is_complete = True
+    plugins = DevicePlugins([wanted], card.host, presence, ledger, paths, watcher)
     plugins.update({wanted.name: devices})
     async with Node(socket_dir) as node, running(plugins.run()):
         (asked,) = user["spec"]["containers"][0]["resources"]["limits"]

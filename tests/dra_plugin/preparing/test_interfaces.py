@@ -14,6 +14,7 @@ from dra_plugin.preparing.device_config import InvalidConfig, read
 from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_moves import Interfaces
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
+from hostdevices import Device
 from netlink import Connection, Link, addresses, link
 from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
@@ -47,6 +48,10 @@ class Network(World):
         self.resources = [nic("np0"), nic("mv0"), nic("np1")]
         for name in ("np0", "np1", "mv0"):
             self.show(name)
+
+    def found(self) -> dict[str, Device]:
+        """What the host has, with what is in pods, as the daemon has it."""
+        return dict(self.preparer.interfaces.with_lent(super().found()))
 
     def show(self, name: str) -> None:
         """Have /sys show an interface that is here."""

@@ -148,11 +148,14 @@ class World:
 
     def scan(self, **devices: Device) -> None:
         """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
-        found = self.made_up.devices() | {f"misc-{name}": device for name, device in devices.items()}
-        found = dict(self.preparer.interfaces.with_lent(found))
+        found = self.found() | {f"misc-{name}": device for name, device in devices.items()}
         assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
         self.presence.update(found, [device for offered in assigned.values() for device in offered])
         self.offer(assigned)
+
+    def found(self) -> dict[str, Device]:
+        """What the host has."""
+        return self.made_up.devices()
 
     def hold_reset(self, name: str) -> Path:
         """Put a device on a PCI bus; its reset takes until somebody reads the pipe that is returned."""
