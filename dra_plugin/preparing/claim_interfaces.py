@@ -110,13 +110,21 @@ class ClaimInterfaces:
             self._events = None
 
     def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
-        """Return the devices of a scan, with the interfaces that are in pods: they are the node's; any thread may."""
-        lent = [x for i, x in self._followed.items() if i not in devices]
-        if not lent:
+        """Return the devices of a scan, with the interfaces of claims as these found them; any thread may.
+
+        They are the node's, in a pod, too, and what is set up for a pod is nobody else's business: slices stay as they
+        are.
+        """
+        if not self._followed:
             return devices
-        ill = {x.device.id for x in lent if self.place(x) is Place.LOST}
-        found = {x.device.id: _unhealthy(x.device) if x.device.id in ill else x.device for x in lent}
+        found = {i: self._lent(each, devices.get(i)) for i, each in self._followed.items()}
         return dict(sorted({**devices, **found}.items()))
+
+    def _lent(self, interface: Interface, scanned: Device | None) -> Device:
+        if scanned is not None:
+            return structs.replace(scanned, attributes=interface.device.attributes)
+        is_lost = self.place(interface) is Place.LOST
+        return structs.replace(interface.device, health=_LOST) if is_lost else interface.device
 
     def _heard(self, link: "Link | None") -> None:
         parents = {x.parent for x in self._followed.values()} - {""}
@@ -137,7 +145,3 @@ def names_inside(records: Iterable[Record]) -> dict[str, str]:
         for x in each.allocated
         if x.interface is not None
     }
-
-
-def _unhealthy(device: Device) -> Device:
-    return structs.replace(device, health=_LOST)

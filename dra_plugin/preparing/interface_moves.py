@@ -84,7 +84,7 @@ class Interfaces:
                 ) from error
             found = {each.name: each for each in links(kernel)}
             shown = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
-            return Links(found, addresses(kernel), shown, uplinks(self._host).carrying)
+            return Links(found, addresses(kernel), shown, uplinks(self._host))
 
     def settle(self, record: Record) -> None:
         """Set up what is at home for its pod. Raises `InterfaceRefused`."""

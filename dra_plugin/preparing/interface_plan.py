@@ -18,6 +18,7 @@ from dra_plugin.preparing.interface_config import (
 )
 from dra_plugin.preparing.interface_record import Interface, LinkState, mark, marked
 from hostdevices import HEALTHY, Device
+from hostdevices.readers.uplinks import Uplinks
 from netlink import Link
 from resources.resource import InterfaceMoves
 
@@ -30,7 +31,7 @@ class Links(Struct, frozen=True):
     links: Mapping[str, Link]
     addresses: Mapping[int, tuple[str, ...]]
     shown: Mapping[str, str]
-    uplinks: frozenset[str] = frozenset()
+    uplinks: Uplinks = Uplinks()
 
 
 def plan_interface(
@@ -86,7 +87,7 @@ def check_names(record: Record, others: Mapping[str, str]) -> None:
 
 def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what carries the node or something of it."""
-    if nic.attributes.get("uplink") is not False or nic.name in links.uplinks:
+    if any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name))):
         raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")
     if link.master:
         master = next((x.name for x in links.links.values() if x.index == link.master), "another interface")
