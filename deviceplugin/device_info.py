@@ -15,10 +15,11 @@ from typing import TypeAlias
 import msgspec
 
 from hostdevices.device import PCI_BUS_ID, Device
+from resources.resource import VHOST_NET
 from resources.template import MOST_BYTES, ValueTooLong
 
 VERSION = "1.1.0"
-_VFIO, _VHOST, _TUN = "/dev/vfio/vfio", "/dev/vhost-net", "/dev/net/tun"
+_VFIO = "/dev/vfio/vfio"
 _RDMA_NODES = ("uverbs", "umad", "issm", "rdma_cm")
 _GROUP = re.compile(r"/dev/vfio/(?:devices/vfio)?[0-9]+")
 
@@ -31,7 +32,7 @@ def file_name(resource: str, unit: str) -> str:
     return f"{resource}-{unit}-device.json".replace("/", "-")
 
 
-def file_content(device: Device, part: Part) -> bytes:
+def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:
     """Return the content of the file about a device; empty for one without an address."""
     address = device.attributes.get(PCI_BUS_ID)
     if address is None:
@@ -40,23 +41,23 @@ def file_content(device: Device, part: Part) -> bytes:
         "pci-address": address,
         "pf-pci-address": device.attributes.get("pf"),
         "rdma-device": _rdma_name(device, part),
-        "vhost-net": _VHOST if _VHOST in _paths(device) else None,
+        "vhost-net": VHOST_NET[0] if vhost_net else None,
     }
     told = {key: value for key, value in found.items() if value}
     return msgspec.json.encode({"type": "pci", "version": VERSION, "pci": told})
 
 
-def variable(devices: Iterable[Device], part: Part, *, of: str) -> str:
+def variable(devices: Iterable[Device], part: Part, *, of: str, vhost_net: bool = False) -> str:
     """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`."""
     text = msgspec.json.encode(
-        {str(x.attributes.get(PCI_BUS_ID, x.id)): _told(x, part) for x in devices}, order="sorted"
+        {str(x.attributes.get(PCI_BUS_ID, x.id)): _told(x, part, vhost_net) for x in devices}, order="sorted"
     )
     if len(text) > MOST_BYTES:
         raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
     return text.decode()
 
 
-def _told(device: Device, part: Part) -> dict[str, dict[str, str]]:
+def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
     paths = _paths(device)
     found = {"generic": {"deviceID": str(device.attributes.get(PCI_BUS_ID, device.id))}}
     rdma = {node: path for node in _RDMA_NODES for path in paths if node in path.rpartition("/")[2]}
@@ -66,8 +67,8 @@ def _told(device: Device, part: Part) -> dict[str, dict[str, str]]:
         found["rdma"] = rdma
     if group := next((path for path in paths if _GROUP.fullmatch(path)), ""):
         found["vfio"] = {"mount": _VFIO, "dev-mount": group}
-    if _VHOST in paths:
-        found["vhost"] = {"net-mount": _VHOST, "tun-mount": _TUN}
+    if vhost_net:
+        found["vhost"] = dict(zip(("net-mount", "tun-mount"), VHOST_NET, strict=True))
     return found
 
 

@@ -147,7 +147,9 @@ class ResourcePlugin:
     def device_info(self) -> dict[str, bytes]:
         """Return the device-info files of what is offered, by name."""
         part = self._presence.get
-        found = {unit.id: file_content(unit.device, part) for unit in self.allocator.units.values()}
+        vhost_net = self.resource.vhost_net
+        units = self.allocator.units.values()
+        found = {unit.id: file_content(unit.device, part, vhost_net=vhost_net) for unit in units}
         return {file_name(self.resource.name, unit): content for unit, content in found.items() if content}
 
     def held_device_info(self) -> list[str]:

@@ -36,6 +36,10 @@ class Mount(Struct, frozen=True):
     read_only: bool = True
 
 
+VHOST_NET = ("/dev/vhost-net", "/dev/net/tun")
+"""The nodes with which a DPDK program gives the kernel packets (virtio_user as exceptional path)."""
+
+
 class NodeAccess(Struct, frozen=True):
     """Who owns a device node inside the container, so that a user other than root can open it. Applied through CDI."""
 
@@ -113,6 +117,7 @@ class Resource(Struct, frozen=True):
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
     `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
     containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
+    `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
@@ -136,6 +141,7 @@ class Resource(Struct, frozen=True):
     identity: Identity = "device"
     ids: Ids = "identity"
     device_info: str = ""
+    vhost_net: bool = False
     health: HealthPolicy = "strict"
     reset: bool = False
     dangerous: bool = False

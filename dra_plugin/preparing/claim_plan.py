@@ -27,6 +27,7 @@ from hostdevices import Device
 from hostdevices.presence import Presence
 from resourceapi.objects import Quantity, v1
 from resources.container_view import two_at_one_path
+from resources.resource import VHOST_NET
 from resources.template import facts, missing
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ class Planner:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if not (result.admin_access or in_use) and offered.device.unavailable:
             raise ClaimRefused(f"{where} cannot be had: {offered.device.unavailable}")
+        if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
+            raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
         if (changed := self._presence.why_changed(offered.device)) and not is_away:
             raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
@@ -233,6 +236,7 @@ class Planner:
             consumed={name: str(amount) for name, amount in choice.result.consumed_capacity.items()},
             facts=facts(choice.settings.env.values(), choice.offered.device),
             interface=choice.interface,
+            vhost_net=choice.offered.resource.vhost_net,
         )
 
     def _entry(self, choice: _Choice) -> DeviceEntry:

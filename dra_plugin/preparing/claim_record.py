@@ -25,7 +25,8 @@ class AllocatedDevice(Struct, frozen=True):
 
     `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
     capacities, `facts` the attributes that its variables name, as text. An administrator's access is beside whoever has
-    the device, and never changes it. `interface` is what of it moves into the pod.
+    the device, and never changes it. `interface` is what of it moves into the pod; with
+    `vhost_net` containers get these nodes, too.
     """
 
     request: str
@@ -40,6 +41,7 @@ class AllocatedDevice(Struct, frozen=True):
     consumed: Mapping[str, str] = {}
     facts: Mapping[str, str] = {}
     interface: Interface | None = None
+    vhost_net: bool = False
 
 
 class Holding(Struct, frozen=True):

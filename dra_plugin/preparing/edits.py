@@ -32,7 +32,7 @@ from dra_plugin.preparing.interface_record import Interface, Place
 from dra_plugin.preparing.metadata_files import base_request
 from hostdevices import Device
 from hostdevices.presence import Presence
-from resources.resource import Mount
+from resources.resource import VHOST_NET, Mount
 from resources.template import named, render
 
 MOST_ENVIRONMENT = 256 * 1024
@@ -161,7 +161,7 @@ def _with_request(
     mounts = {mount.container_path: mount for each in devices for mount in each.allocated.settings.mounts}
     return cdi.ContainerEdits(
         env=tuple(f"{name}={value}" for name, value in env.items()),
-        device_nodes=edits.device_nodes,
+        device_nodes=(*edits.device_nodes, *_vhost_net(edits, devices)),
         net_devices=tuple(
             cdi.NetDevice(host_interface_name=each.home.name, name=each.inside.name)
             for each in _interfaces(devices)
@@ -195,6 +195,11 @@ def _facts(name: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
     if any(each.is_admin for each in allocated):
         env[f"{name}__ADMIN_ACCESS"] = "true"
     return env
+
+
+def _vhost_net(edits: cdi.ContainerEdits, devices: Sequence[ClaimDevice]) -> list[cdi.DeviceNode]:
+    paths = VHOST_NET if any(each.allocated.vhost_net for each in devices) else ()
+    return [cdi.DeviceNode.of(x, permissions="rw") for x in paths if all(x != node.path for node in edits.device_nodes)]
 
 
 def _interfaces(devices: Iterable[ClaimDevice]) -> list[Interface]:

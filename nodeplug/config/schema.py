@@ -385,6 +385,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "`shares`: `ID::0`."
         ),
     ] = UNSET
+    vhost_net: Annotated[
+        bool,
+        Meta(
+            description="Containers also get /dev/vhost-net and /dev/net/tun, which many can have at once: with them a "
+            "DPDK program gives the kernel packets. Where they are missing, nobody gets a device."
+        ),
+    ] = False
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"

@@ -43,7 +43,7 @@ def part(identity: str) -> Device | None:
 
 def test_the_file_has_what_the_specification_names() -> None:
     assert file_name(NAME, ADDRESS) == "intel.com-sriov_net-0000:3b:00.2-device.json"
-    assert json.loads(file_content(function("/dev/vhost-net"), part)) == {
+    assert json.loads(file_content(function(), part, vhost_net=True)) == {
         "type": "pci",
         "version": "1.1.0",
         "pci": {"pci-address": ADDRESS, "pf-pci-address": PF, "rdma-device": "mlx5_2", "vhost-net": "/dev/vhost-net"},
@@ -81,8 +81,8 @@ async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
         yield found
 
 
-def sriov() -> Resource:
-    return Resource(NAME, Kinds(("misc",)), ids="pciBusID", device_info=VARIABLE)
+def sriov(**options: Any) -> Resource:
+    return Resource(NAME, Kinds(("misc",)), ids="pciBusID", device_info=VARIABLE, **options)
 
 
 def functions(made_up: MadeUpHost) -> tuple[Device, ...]:
@@ -91,10 +91,33 @@ def functions(made_up: MadeUpHost) -> tuple[Device, ...]:
     return tuple(replace(x, attributes={**x.attributes, PCI_BUS_ID: f"0000:3b:00.{i}"}) for i, x in enumerate(found))
 
 
-def offer(side: Side, *devices: Device) -> None:
-    side.resources = [sriov()]
+def offer(side: Side, *devices: Device, **options: Any) -> None:
+    side.resources = [sriov(**options)]
     side.plugins.configure(side.resources)
     side.update({NAME: devices})
+
+
+async def test_the_nodes_of_vhost_net_go_with_a_function(
+    start: StartPlugins, node: Node, made_up: MadeUpHost, paths: Paths, ledger: Ledger
+) -> None:
+    (made_up.root / "dev/net").mkdir()
+    nodes = ["/dev/vhost-net", "/dev/net/tun"]
+    for path, number in zip(nodes, ("10:238", "10:200"), strict=True):
+        (made_up.root / path[1:]).write_text(f"c {number}\n")
+    side = await start([], grace=GRACE)
+    offer(side, *functions(made_up), vhost_net=True)
+    await offered(node, NAME, 2)
+    await node.admit(pod("first", NAME))
+    given = await node.run_container_options("first", "c")
+    assert given is not None
+    assert {*nodes} < {each.path_in_container for each in given.devices}
+    (told,) = json.loads(next(x.value for x in given.envs if x.name == VARIABLE)).values()
+    assert told["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
+    again = await node.exit_container("first", "c", 1)
+    assert again.container_statuses[0].restart_count == 1  # what it was given is still so
+    (made_up.root / "dev/vhost-net").unlink()
+    status = await node.admit(pod("second", NAME))
+    assert "needs /dev/vhost-net, which is not here" in status.message
 
 
 async def test_files_are_there_while_a_device_is_offered_or_held(

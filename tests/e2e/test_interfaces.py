@@ -93,8 +93,6 @@ def test_two_interfaces_in_two_containers_that_start_again(cluster: Cluster) -> 
         wants("macvlan", "data1"),
         using("both", "data0", "data1", containers=2),
     )
-    cluster.node.wait("pod/both", ".status.containerStatuses[*].ready", "true", 60)
-    cluster.node.until(lambda: len(restarts(cluster, "both")) == 2, "both containers")
     cluster.node.kubectl("wait", "pod/both", "--for=condition=Ready", "--timeout=60s")
     assert restarts(cluster, "both") == [0, 0]
     for container in "cd":
@@ -163,13 +161,16 @@ def test_a_runtime_that_cannot_is_no_runtime_for_it(cluster: Cluster, tmp_path: 
     old = tmp_path / "runc"
     old.write_text('#!/bin/sh\necho \'{"ociVersionMax": "1.2.0", "linux": {}}\'\n')
     old.chmod(0o755)
-    daemon = dra_daemon(cluster.node, tmp_path, RESOURCES, ociRuntime=str(old))
+    (tmp_path / "other").mkdir()
+    daemon = dra_daemon(cluster.node, tmp_path / "other", RESOURCES, ociRuntime=str(old))
     daemon.start()
     try:
         cluster.make(wants("macvlan", "data0"), using("refused", "data0"))
-        cluster.node.until_event("refused", "FailedPrepareDynamicResources")
-        events = cluster.node.get("events", "--field-selector=involvedObject.name=refused")["items"]
-        assert any("cannot move interfaces" in each["message"] for each in events)
+        about = "--field-selector=involvedObject.name=refused,reason=FailedPrepareDynamicResources"
+        words = "cannot move interfaces"
+        cluster.node.until(
+            lambda: any(words in each["message"] for each in cluster.node.get("events", about)["items"]), words
+        )
         assert at_home("npe2em0")
         cluster.clean()
     finally:
