@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dra_plugin.preparing.claim_plan import Kept, nics_of
-from dra_plugin.preparing.claim_record import Record
+from checkpoint import Lease
+from dra_plugin.preparing.claim_plan import Find, Kept, Plan, nics_of
+from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_record import MARK, Interface, Place
-from dra_plugin.publishing.offers import Offered
 from hostdevices import Device, Health, Host
 from hostdevices.presence import Presence
+from resourceapi.objects import v1
 
 if TYPE_CHECKING:
     from dra_plugin.preparing.interface_moves import Interfaces
@@ -51,9 +52,13 @@ class ClaimInterfaces:
             self._made = Interfaces(self._host, OciRuntime(self._runtime))
         return self._made
 
-    async def links(self, offered: Iterable[Offered]) -> "Links | None":
-        """Return all interfaces, where one of these is to move. Raises `InterfaceRefused` where none can be moved."""
-        moving = [x.device for x in offered if x.resource.dra.interface is not None]
+    async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
+        """Return all interfaces, where one of these results is to move.
+
+        Raises `InterfaceRefused` where none can be moved.
+        """
+        found = [find(x.device) for x in results if not x.admin_access]
+        moving = [x.device for x in found if x is not None and x.resource.dra.interface is not None]
         if not moving:
             return None
         nics = [nic for device in moving for nic in nics_of(device, self._presence)]
@@ -61,6 +66,18 @@ class ClaimInterfaces:
             return await self._work.wait(partial(self._interfaces.all, nics))
         except OSError as error:
             raise InterfaceRefused(f"the kernel does not tell its interfaces: {error.strerror}") from error
+
+    def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
+        """Refuse interfaces that would have one name in their pod; `others` are the leases of other claims.
+
+        Raises `InterfaceRefused`.
+        """
+        if not is_moving(plan.record):
+            return
+        from dra_plugin.preparing.interface_plan import check_names
+
+        records = (record_of(lease) for lease in others if lease.pods & plan.pods)
+        check_names(plan.record, [record for record in records if record is not None])
 
     async def settle(self, record: Record) -> None:
         """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`, `OSError`."""
@@ -135,13 +152,3 @@ class ClaimInterfaces:
 def is_moving(record: Record) -> bool:
     """Tell whether a claim has an interface that moves."""
     return any(x.interface is not None for x in record.allocated)
-
-
-def names_inside(records: Iterable[Record]) -> dict[str, str]:
-    """Return the names that interfaces of claims have in pods, each with its claim."""
-    return {
-        x.interface.inside.name: f"of the claim {each.claim.namespace}/{each.claim.name}"
-        for each in records
-        for x in each.allocated
-        if x.interface is not None
-    }

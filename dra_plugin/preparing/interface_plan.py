@@ -4,7 +4,7 @@ What is refused here would take the node or somebody else off the network: the u
 another one or carries others, an address that the node has itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -73,16 +73,17 @@ def plan_interface(
     )
 
 
-def check_names(record: Record, others: Mapping[str, str]) -> None:
-    """Raise `InterfaceRefused` where two would have one name in a pod; `others` has those of its other claims."""
-    seen = dict(others)
-    for each in (x.interface for x in record.allocated if x.interface is not None):
-        name = each.inside.name
-        if (owner := seen.setdefault(name, each.device.name)) != each.device.name:
-            raise InterfaceRefused(
-                f"device {each.device.id}: the pod would have two interfaces named {name}, the other one is {owner};"
-                " choose names (interface.name), in a request of its own for each"
-            )
+def check_names(record: Record, others: Sequence[Record]) -> None:
+    """Raise `InterfaceRefused` where two would have one name in a pod; `others` are of its other claims."""
+    seen: dict[str, str] = {}
+    for each in (*others, record):
+        for moved in (x.interface for x in each.allocated if x.interface is not None):
+            name, this = moved.inside.name, f"{moved.device.name} of the claim {each.claim.namespace}/{each.claim.name}"
+            if (owner := seen.setdefault(name, this)) != this:
+                raise InterfaceRefused(
+                    f"device {moved.device.id}: the pod would have two interfaces named {name}, the other one is"
+                    f" {owner}; choose names (interface.name), in a request of its own for each"
+                )
 
 
 def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:

@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
@@ -41,7 +41,7 @@ from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, is_moving, names_inside
+from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, is_moving
 from dra_plugin.preparing.claim_plan import (
     Attributes,
     DeviceChanged,
@@ -64,9 +64,6 @@ from hostdevices import Host, HostDevicesError
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
-
-if TYPE_CHECKING:
-    from dra_plugin.preparing.interface_plan import Links
 
 API: Api = "dra"
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
@@ -212,7 +209,7 @@ class Preparer:
             if self._ledger.of_owner(claim_owner(ref.uid)):
                 return
             try:
-                links = await self._links(results)
+                links = await self.interfaces.links(results, self._find)
                 plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links)
             except DeviceChanged:
                 raise
@@ -349,10 +346,11 @@ class Preparer:
                 self._ledger.answered(leases)
                 self._write_status(before)
                 return before.devices
-        links = await self._links([x for x in results if (x.request, x.device) not in kept])
+        links = await self.interfaces.links([x for x in results if (x.request, x.device) not in kept], self._find)
         plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept)
         if plan.devices:
-            self._check_names(plan)
+            others = [x for x in self._dra_leases() if x.owner != claim_owner(ref.uid)]
+            self.interfaces.check_names(plan, others)
             await self._carry_out(plan, before, untouched)
             self._write_status(plan.record)
         return plan.record.devices
@@ -449,20 +447,6 @@ class Preparer:
         where = self._where(record)
         await self._work.write(partial(self._files.write, record, anew=anew))
         self._described[record.claim.uid] = where
-
-    async def _links(self, results: Sequence[v1.DeviceRequestAllocationResult]) -> "Links | None":
-        """Return all interfaces, where one of the `results` is to move."""
-        found = (self._find(x.device) for x in results if not x.admin_access)
-        return await self.interfaces.links(x for x in found if x is not None)
-
-    def _check_names(self, plan: Plan) -> None:
-        """Refuse interfaces that would have the name of another one in their pod."""
-        if not is_moving(plan.record):
-            return
-        from dra_plugin.preparing.interface_plan import check_names
-
-        others = [x for x in self._dra_leases() if x.owner != claim_owner(plan.record.claim.uid) and x.pods & plan.pods]
-        check_names(plan.record, names_inside(filter(None, map(record_of, others))))
 
     def _write_status(self, record: Record) -> None:
         if self._statuses is not None:

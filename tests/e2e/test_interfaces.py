@@ -4,6 +4,7 @@ There is no hardware to move: a macvlan ends with its pod and is made again, and
 test does with a veth.
 """
 
+import contextlib
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -87,6 +88,12 @@ def restarts(cluster: Cluster, pod: str) -> list[int]:
     return [each["restartCount"] for each in cluster.node.get("pod", pod)["status"]["containerStatuses"]]
 
 
+def end(cluster: Cluster, pod: str, container: str = "c") -> None:
+    """End a container, which starts again; the command may end with it."""
+    with contextlib.suppress(AssertionError):
+        cluster.node.kubectl("exec", pod, "-c", container, "--", "kill", "1")
+
+
 def test_two_interfaces_in_two_containers_that_start_again(cluster: Cluster) -> None:
     cluster.make(
         wants("macvlan", "data0", mtu=1400, mac="02:00:00:00:0e:99", addresses=["198.51.100.7/24"]),
@@ -106,7 +113,7 @@ def test_two_interfaces_in_two_containers_that_start_again(cluster: Cluster) -> 
     claims = cluster.node.get("resourceclaims")["items"]
     data = [x["status"]["devices"][0]["networkData"] for x in claims if x["status"].get("devices")]
     assert {"interfaceName": "data0", "hardwareAddress": "02:00:00:00:0e:99", "ips": ["198.51.100.7/24"]} in data
-    cluster.node.kubectl("exec", "both", "-c", "d", "--", "kill", "1")
+    end(cluster, "both", "d")
     cluster.node.until(lambda: sum(restarts(cluster, "both")) == 1, "a container starts again")
     cluster.node.kubectl("wait", "pod/both", "--for=condition=Ready", "--timeout=60s")
     assert has(cluster, "both", "d") == has(cluster, "both", "c")
@@ -122,7 +129,7 @@ def test_a_daemon_that_dies_around_a_pods_life(cluster: Cluster) -> None:
     cluster.make(wants("macvlan", "data0", mtu=1400), using("life", "data0"))
     cluster.node.kubectl("wait", "pod/life", "--for=condition=Ready", "--timeout=60s")
     assert cluster.daemon.end(signal.SIGKILL) == -signal.SIGKILL
-    cluster.node.kubectl("exec", "life", "--", "kill", "1")
+    end(cluster, "life")
     cluster.node.until(lambda: restarts(cluster, "life") == [1], "the container starts again with no daemon")
     cluster.daemon.start()
     cluster.node.restart_kubelet()
@@ -156,22 +163,14 @@ def test_what_the_kernel_gives_back_is_as_it_was(cluster: Cluster) -> None:
     assert ip("-o", "addr", "show", "dev", "npe2ev0", "scope", "global").split()[1:] == before
 
 
-def test_a_runtime_that_cannot_is_no_runtime_for_it(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.daemon.end()
+def test_a_runtime_that_cannot_is_no_runtime_for_it(node: RealNode, classes: None, links: None, tmp_path: Path) -> None:
     old = tmp_path / "runc"
     old.write_text('#!/bin/sh\necho \'{"ociVersionMax": "1.2.0", "linux": {}}\'\n')
     old.chmod(0o755)
-    (tmp_path / "other").mkdir()
-    daemon = dra_daemon(cluster.node, tmp_path / "other", RESOURCES, ociRuntime=str(old))
-    daemon.start()
-    try:
+    with offering(node, dra_daemon(node, tmp_path, RESOURCES, ociRuntime=str(old))) as cluster:
+        cluster.until_published("macvlan")
         cluster.make(wants("macvlan", "data0"), using("refused", "data0"))
         about = "--field-selector=involvedObject.name=refused,reason=FailedPrepareDynamicResources"
         words = "cannot move interfaces"
-        cluster.node.until(
-            lambda: any(words in each["message"] for each in cluster.node.get("events", about)["items"]), words
-        )
+        node.until(lambda: any(words in each["message"] for each in node.get("events", about)["items"]), words)
         assert at_home("npe2em0")
-        cluster.clean()
-    finally:
-        daemon.end()
