@@ -21,6 +21,7 @@ import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from deviceplugin import container_record
 from deviceplugin.container_record import ContainerRecord
+from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
 from deviceplugin.response import cdi_device, container_response
@@ -32,7 +33,7 @@ from hostdevices.readers.pci import ADDRESS, pci_id
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.container_view import two_at_one_path
-from resources.resource import Resource
+from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
 
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
@@ -95,6 +96,8 @@ class Allocator:
             if self.resource.cdi is True and device.devnodes and not self.is_described(device):
                 problem = self._specs.problem or "its CDI spec is not written yet"
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
+        if self.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
+            raise DeviceNotReady(f"{name}: `vhostNet` needs {path}, which is not here; load its kernel module")
         if path := two_at_one_path([*devices.values()]):
             raise InvalidRequest(
                 f"{name}: two of {', '.join(sorted(devices))} would be at {path} in one container; ask for one, or name"
@@ -114,6 +117,10 @@ class Allocator:
             named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
             try:
                 responses.append(container_response(self.resource, units, named=named))
+                if name := self.resource.device_info:
+                    responses[-1].envs[name] = variable(
+                        devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net
+                    )
             except HostDevicesError as error:
                 raise DeviceNotReady(f"{self.resource.name}: {error}") from error
             record = self._record(responses[-1], devices)
@@ -213,8 +220,9 @@ class Allocator:
         """Refuse plain nodes at paths where another device is now: the runtime would give the container that one."""
         answered = api.ContainerAllocateResponse.FromString(record.response)
         paths = {node.path for device in devices for node in device.devnodes}
+        beside = (*paths, *VHOST_NET)  # these are what they are at their paths, whoever has them
         for node in answered.devices:
-            if node.host_path not in paths:
+            if node.host_path not in beside:
                 there = self._presence.owner_of(node.host_path)
                 now = ", ".join(sorted(paths)) or "nowhere"
                 raise DeviceNotReady(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -34,6 +35,9 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
 from resources.selector import NOTHING
 
+if TYPE_CHECKING:
+    from deviceplugin.device_info_files import DeviceInfoFiles
+
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 _SPECS_PATIENCE = 2.0  # seconds that the first list waits for CDI specs
@@ -45,6 +49,7 @@ class Paths(Struct, frozen=True):
     device_plugins: Path
     plugins_registry: Path
     cdi: Path
+    device_info: Path = Path("/var/run/k8s.cni.cncf.io/devinfo/dp")
 
 
 class DevicePlugins:
@@ -83,6 +88,7 @@ class DevicePlugins:
         self._instance = new_instance()
         self._folder = PluginFolder(paths.device_plugins, self._instance, watcher, timings.recheck)
         self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), lambda: self._leases_changed(None), retry)
+        self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}  # what served a resource before
@@ -118,6 +124,8 @@ class DevicePlugins:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
+                if self._device_info is not None:
+                    self._group.create_task(self._device_info.run(), name="device-info files")
                 if not self._through_watcher:
                     self._group.create_task(self._folder.run(), name="device-plugins folder")
                 await self._updated.wait()
@@ -222,6 +230,21 @@ class DevicePlugins:
                 except cdi.CdiError as error:
                     log.debug("not described: %s", error, extra={"resource": name})
         self._specs.want(specs)
+        self._tell_multus()
+
+    def _tell_multus(self) -> None:
+        """Have the device-info files of what is offered or held."""
+        told = [each for each in self._plugins.values() if each.resource.device_info]
+        if told and self._device_info is None:
+            from deviceplugin.device_info_files import DeviceInfoFiles  # for those who have any
+
+            self._device_info = DeviceInfoFiles(self._paths.device_info)
+            if self._group is not None:
+                self._group.create_task(self._device_info.run(), name="device-info files")
+        if self._device_info is not None:
+            files = {name: content for each in told for name, content in each.device_info().items()}
+            kept = {name for each in self._plugins.values() for name in each.held_device_info()}
+            self._device_info.want((each.resource.name for each in told), files, kept)
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """What others hand out or get back cannot be had or can be had here, at once."""

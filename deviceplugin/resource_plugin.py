@@ -15,6 +15,7 @@ from checkpoint import Lease, Ledger
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
+from deviceplugin.device_info import file_content, file_name
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
@@ -142,6 +143,19 @@ class ResourcePlugin:
                 if device.devnodes and device.id not in self._held:
                     yield cdi_device(device, resource.permissions, resource.access)
         yield from filter(None, self._held.values())
+
+    def device_info(self) -> dict[str, bytes]:
+        """Return the device-info files of what is offered, by name."""
+        part = self._presence.get
+        vhost_net = self.resource.vhost_net
+        units = self.allocator.units.values()
+        found = {unit.id: file_content(unit.device, part, vhost_net=vhost_net) for unit in units}
+        return {file_name(self.resource.name, unit): content for unit, content in found.items() if content}
+
+    def held_device_info(self) -> list[str]:
+        """Return the names of the device-info files of what somebody has."""
+        leases = self._ledger.of_resource(self.resource.name, API)
+        return [file_name(self.resource.name, lease.unit) for lease in leases]
 
     def _described_as_leased(self) -> dict[str, cdi.Device | None]:
         """Return how devices are described that containers have, by id, where that is not as they are offered.

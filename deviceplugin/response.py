@@ -12,7 +12,7 @@ import cdi
 from deviceplugin.units import Unit
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from resources.resource import NodeAccess, Resource
+from resources.resource import VHOST_NET, NodeAccess, Resource
 from resources.template import render
 
 
@@ -40,6 +40,9 @@ def container_response(resource: Resource, units: Sequence[Unit], *, named: bool
         nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
         for inside, node in nodes.items():
             response.devices.add(container_path=inside, host_path=node.path, permissions=resource.permissions)
+    for path in VHOST_NET if resource.vhost_net else ():
+        if all(node.host_path != path for node in response.devices):
+            response.devices.add(container_path=path, host_path=path, permissions="rw")
     return response
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from checkpoint import Api, Lease, Ledger
 from checkpoint.holdings import ClaimName
@@ -29,7 +29,7 @@ from dra_plugin.serving.health import DeviceHealth, HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from folderwatch import FolderWatcher
 from grpcunix import Transport
-from hostdevices import Device, Host
+from hostdevices import Device, Host, Inventory
 from hostdevices.presence import Presence
 from resourceapi.client import AsyncClient
 from resources.resource import Resource
@@ -51,6 +51,7 @@ class DriverOptions(Struct, frozen=True):
     pod_uid: str = ""  # of the pod that the driver runs in, if it does; an update starts the next one beside it
     allowed_mounts: tuple[str, ...] = ()
     transport: Transport = "builtin"
+    oci_runtime: str = ""  # the setting
 
 
 class DraStatus(Struct, frozen=True):
@@ -99,6 +100,7 @@ class DraPlugin:
             turns,
             statuses=self._statuses,
             allowed_mounts=options.allowed_mounts,
+            runtime=options.oci_runtime,
         )
         self.restorer = ClaimRestorer(self._claims, self._preparer)
         self._driver: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
@@ -160,6 +162,11 @@ class DraPlugin:
         self._preparer.update()
         self._refresh()
         self._updated.set()
+
+    def with_lent(self, inventory: Inventory) -> Inventory:
+        """Return what a scan has found, with the interfaces that claims have moved away; any thread may ask."""
+        devices = self._preparer.interfaces.with_lent(inventory.devices)
+        return inventory if devices is inventory.devices else structs.replace(inventory, devices=devices)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
         """Return which claims the API server wants prepared; None where there is none to ask (`witnesses`)."""

@@ -50,6 +50,10 @@ class Presence:
         """Return all devices as the last scan found them."""
         return self._devices.values()
 
+    def lacks(self, paths: Iterable[str]) -> str:
+        """Return the first of these paths below /dev where there is no node now; empty where all have one."""
+        return next((path for path in paths if self._host.devnode(path) is None), "")
+
     def owner_of(self, path: str) -> str:
         """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
         return next((x.id for x in self._devices.values() if any(n.path == path for n in x.devnodes)), "nothing")

@@ -187,7 +187,7 @@ class Daemon:
 
     async def _offer(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         config, is_first = self._config, True
-        async with self._watcher() as watcher:
+        async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
             try:
@@ -225,14 +225,18 @@ class Daemon:
                 log.info("device is not offered: %s", reason, extra={"device": device})
         self._refused = refused
 
-    def _watcher(self) -> Watcher:
+    def _watcher(self, dra: "DraPlugin | None") -> Watcher:
+        def enrich(inventory: Inventory) -> Inventory:
+            found = self._health.sample(self._host, inventory, self._offered)
+            return dra.with_lent(found) if dra is not None else found
+
         globs = self._config.path_globs
         readers = (*READERS, paths_reader(globs)) if globs else READERS
         return Watcher(
             Scanner(self._host, readers),
             default_sources(self._host, globs),
             interval=self._config.settings.rescan_seconds,
-            enrich=lambda inventory: self._health.sample(self._host, inventory, self._offered),
+            enrich=enrich,
         )
 
     async def _poll_health(self, watcher: Watcher) -> None:

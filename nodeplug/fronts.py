@@ -119,6 +119,7 @@ def paths_of(settings: Settings) -> Paths:
         device_plugins=kubelet / "device-plugins",
         plugins_registry=kubelet / "plugins_registry",
         cdi=Path(settings.cdi_directory),
+        device_info=Path(settings.device_info_directory),
     )
 
 
@@ -135,4 +136,5 @@ def driver_options(settings: Settings, environment: Mapping[str, str] = os.envir
         pod_uid=environment.get("POD_UID", ""),
         allowed_mounts=settings.allowed_mounts,
         transport=settings.transport,
+        oci_runtime=settings.oci_runtime,
     )

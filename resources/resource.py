@@ -36,6 +36,10 @@ class Mount(Struct, frozen=True):
     read_only: bool = True
 
 
+VHOST_NET = ("/dev/vhost-net", "/dev/net/tun")
+"""The nodes with which a DPDK program gives the kernel packets (virtio_user as exceptional path)."""
+
+
 class NodeAccess(Struct, frozen=True):
     """Who owns a device node inside the container, so that a user other than root can open it. Applied through CDI."""
 
@@ -73,12 +77,22 @@ class Partition(Struct, frozen=True):
     capacity: Mapping[str, Capacity] = {}
 
 
+class InterfaceMoves(Struct, frozen=True):
+    """Network interfaces move into pods, and a claim may choose this of them; addresses from these prefixes."""
+
+    name: bool = False
+    mtu: bool = False
+    mac: bool = False
+    addresses: tuple[str, ...] = ()
+
+
 class DraOptions(Struct, frozen=True):
     """How devices are offered through DRA.
 
     `taint` is what an unhealthy device gets. `attributes` come on top of a device's own; texts are templates. With
     `partitions` each device is offered in parts, which draw on its `counters`, and never as a whole. With
-    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name.
+    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name. With `interface`
+    the network interface of a device moves into the pod.
     """
 
     taint: TaintPolicy = "NoSchedule"
@@ -89,6 +103,7 @@ class DraOptions(Struct, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     extended_resource: bool = False
+    interface: InterfaceMoves | None = None
 
 
 class Resource(Struct, frozen=True):
@@ -100,7 +115,9 @@ class Resource(Struct, frozen=True):
     of a folder; it may name facts of the device.
     `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
     `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
-    `ids`: by which name the device plugin API knows a device (unit_names.py).
+    `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
+    containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
+    `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
@@ -123,6 +140,8 @@ class Resource(Struct, frozen=True):
     preferred: PreferredPolicy = "numa"
     identity: Identity = "device"
     ids: Ids = "identity"
+    device_info: str = ""
+    vhost_net: bool = False
     health: HealthPolicy = "strict"
     reset: bool = False
     dangerous: bool = False

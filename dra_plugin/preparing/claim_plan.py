@@ -4,9 +4,9 @@ Checks everything that can be checked without changing anything. Every refusal n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from checkpoint import Lease
 from checkpoint.holdings import claim_holder
@@ -17,6 +17,8 @@ from dra_plugin.preparing.claim_record import AllocatedDevice, Holding, Record, 
 from dra_plugin.preparing.device_config import Settings, read_configs
 from dra_plugin.preparing.device_status import device_status, network_data
 from dra_plugin.preparing.edits import ClaimDevice, device_names
+from dra_plugin.preparing.interface_config import check_allowed
+from dra_plugin.preparing.interface_record import Interface
 from dra_plugin.preparing.metadata import DeviceEntry
 from dra_plugin.preparing.metadata_files import base_request, cdi_device_id, describe, pod_claim_name
 from dra_plugin.publishing.attributes import SHARES
@@ -25,9 +27,15 @@ from hostdevices import Device
 from hostdevices.presence import Presence
 from resourceapi.objects import Quantity, v1
 from resources.container_view import two_at_one_path
+from resources.resource import VHOST_NET
 from resources.template import facts, missing
 
+if TYPE_CHECKING:
+    from dra_plugin.preparing.interface_plan import Links
+
 Find: TypeAlias = Callable[[str], Offered | None]
+Kept: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
+"""By request and device, an interface that a claim has already, and whether it is away from home."""
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
 
 
@@ -45,6 +53,7 @@ class _Choice(Struct, frozen=True):
     result: v1.DeviceRequestAllocationResult
     offered: Offered
     settings: Settings
+    interface: Interface | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -124,8 +133,13 @@ class Planner:
         now: float,
         *,
         in_use: bool = False,
+        links: "Links | None" = None,
+        kept: Kept | None = None,
     ) -> Plan:
         """Return what to do for the claim's `results`; a device that is `in_use` already need not be healthy.
+
+        `links` are all interfaces, for devices whose interface moves; of those in `kept` it is the claim's already, and
+        may be in its pod.
 
         Raises `DraPluginError` or `CdiError` for what cannot be.
         """
@@ -133,15 +147,20 @@ class Planner:
         configs = read_configs(claim.status.allocation.devices, self._driver, self._allowed_mounts)
         choices = []
         for result in results:
-            offered = self._offered(result, in_use)
-            choices.append(_Choice(result, offered, configs.settings(offered.resource, result)))
+            moved = (kept or {}).get((result.request, result.device))
+            offered = self._offered(result, in_use, is_away=moved is not None and moved[1])
+            choice = _Choice(result, offered, configs.settings(offered.resource, result))
+            interface = moved[0] if moved is not None else self._interface(choice, claim.metadata.uid, links)
+            choices.append(structs.replace(choice, interface=interface))
         if not in_use:
             _check_edits(choices)
         units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
+        if len(pods) > 1 and any(x.interface is not None for x in choices):
+            raise ClaimRefused("several pods use the claim, and its interface can be in one; use a template for claims")
         return Plan(self._record(claim, choices, now), units, tuple(_resets(choices)), pods)
 
-    def _offered(self, result: v1.DeviceRequestAllocationResult, in_use: bool) -> Offered:
+    def _offered(self, result: v1.DeviceRequestAllocationResult, in_use: bool, *, is_away: bool) -> Offered:
         offered = self._find(result.device)
         where = f"request {result.request}: device {result.device}"
         if offered is None:
@@ -150,9 +169,27 @@ class Planner:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if not (result.admin_access or in_use) and offered.device.unavailable:
             raise ClaimRefused(f"{where} cannot be had: {offered.device.unavailable}")
-        if changed := self._presence.why_changed(offered.device):
+        if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
+            raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
+        if (changed := self._presence.why_changed(offered.device)) and not is_away:
             raise DeviceChanged(f"{where} changed since it was published: {changed}; it is tried again")
         return offered
+
+    def _interface(self, choice: _Choice, uid: str, links: "Links | None") -> Interface | None:
+        """Return how the interface of a device moves; None where it does not."""
+        moves, config = choice.offered.resource.dra.interface, choice.settings.interface
+        where = f"request {choice.result.request}: device {choice.result.device}"
+        if moves is None or choice.is_admin or links is None:
+            check_allowed(config, None, where)
+            return None
+        from dra_plugin.preparing.interface_plan import plan_interface  # for those who have any
+
+        nics = nics_of(choice.offered.device, self._presence)
+        if len(nics) != 1:
+            raise ClaimRefused(
+                f"{where} has {len(nics)} network interfaces here; one can move, which has the node's name"
+            )
+        return plan_interface(nics[0], config, moves, links, uid, where)
 
     def _record(self, claim: v1.ResourceClaim, choices: Sequence[_Choice], now: float) -> Record:
         ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
@@ -198,6 +235,8 @@ class Planner:
             is_admin=choice.is_admin,
             consumed={name: str(amount) for name, amount in choice.result.consumed_capacity.items()},
             facts=facts(choice.settings.env.values(), choice.offered.device),
+            interface=choice.interface,
+            vhost_net=choice.offered.resource.vhost_net,
         )
 
     def _entry(self, choice: _Choice) -> DeviceEntry:
@@ -206,8 +245,14 @@ class Planner:
             pool=self._pool,
             name=choice.result.device,
             attributes=self._attributes(choice.offered),
-            network_data=network_data(choice.offered.device),
+            network_data=network_data(choice.offered.device, choice.interface),
         )
+
+
+def nics_of(device: Device, presence: Presence) -> list[Device]:
+    """Return the network interfaces that a device is, or has."""
+    found = (presence.get(i) for i in sorted(device.ids))
+    return [x for x in found if x is not None and x.kind == "nic"]
 
 
 def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from checkpoint import Lease
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from dra_plugin.preparing.device_config import Settings
+from dra_plugin.preparing.interface_record import Interface
 from dra_plugin.preparing.metadata_files import RequestMetadata
 from hostdevices.presence import Seen
 from resourceapi.objects import format_time, v1
@@ -24,7 +25,8 @@ class AllocatedDevice(Struct, frozen=True):
 
     `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
     capacities, `facts` the attributes that its variables name, as text. An administrator's access is beside whoever has
-    the device, and never changes it.
+    the device, and never changes it. `interface` is what of it moves into the pod; with
+    `vhost_net` containers get these nodes, too.
     """
 
     request: str
@@ -38,6 +40,8 @@ class AllocatedDevice(Struct, frozen=True):
     is_admin: bool = False
     consumed: Mapping[str, str] = {}
     facts: Mapping[str, str] = {}
+    interface: Interface | None = None
+    vhost_net: bool = False
 
 
 class Holding(Struct, frozen=True):

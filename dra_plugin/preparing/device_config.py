@@ -7,6 +7,7 @@
     reset: true                          reset PCI devices before they are used
     sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
     mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (true without)
+    interface: {name: data0}             of an interface that moves, see interface_config.py
 
 Rules:
 1. A claim is written by anybody, so it is read strictly: what is unknown, double, of the wrong type, deep or large is
@@ -29,6 +30,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.interface_config import InterfaceConfig, canonical, merged
+from dra_plugin.preparing.interface_config import problems as interface_problems
 from hostdevices.shown import shown
 from resourceapi.objects import DecodeError, config_for_result, parse_json, v1
 from resourceapi.objects.strict import Members, parse_members
@@ -94,6 +97,7 @@ class DeviceConfig(_Object, frozen=True, kw_only=True):
     reset: bool = False
     sharing: Sharing | UnsetType = UNSET
     mounts: tuple[MountConfig, ...] = ()
+    interface: InterfaceConfig = InterfaceConfig()
 
 
 class Settings(Struct, frozen=True):
@@ -108,6 +112,7 @@ class Settings(Struct, frozen=True):
     maximum: int = 0
     mounts: tuple[Mount, ...] = ()
     grants_group: bool = True
+    interface: InterfaceConfig = InterfaceConfig()
 
 
 class Configs(Struct, frozen=True):
@@ -123,6 +128,7 @@ class Configs(Struct, frozen=True):
         access = granted = resource.access or NodeAccess()  # the second without what claims say
         env, reset, maximum = dict(resource.env), resource.reset, 0
         mounts = {mount.container_path: mount for mount in resource.mounts}
+        interface = InterfaceConfig()
         for where, config in self.items:
             if not config_for_result((where,), result):
                 continue
@@ -134,13 +140,14 @@ class Configs(Struct, frozen=True):
             if config.sharing is not UNSET:
                 maximum = config.sharing.maximum
             mounts.update({mount.container_path: mount for mount in map(_mount, config.mounts)})
+            interface = merged(interface, config.interface)
         if (size := sum(len(name) + len(text) for name, text in env.items())) > MOST_ENV:
             largest = max(env, key=lambda name: len(env[name]))
             raise InvalidConfig(
                 [f"request {result.request}: {size} bytes of variables, the limit is {MOST_ENV}; shorten {largest}"]
             )
         grants_group = process_group(access) == process_group(granted)
-        return Settings(env, access, reset, maximum, tuple(mounts.values()), grants_group)
+        return Settings(env, access, reset, maximum, tuple(mounts.values()), grants_group, interface)
 
 
 def process_group(access: NodeAccess) -> int:
@@ -195,6 +202,7 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
         raise InvalidConfig([f"{_in_event(path)}: comes twice" for path in twice])
     config = _converted(parameters)
     problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
+    problems += interface_problems(config.interface)
     if config.sharing is not UNSET and not from_class:
         problems.append("parameters.sharing: concerns other claims, so only a DeviceClass can set it")
     if config.mounts and not from_class:
@@ -202,7 +210,8 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
     problems += _mount_problems(config.mounts, allowed_mounts) if from_class else []
     if problems:
         raise InvalidConfig(problems)
-    return msgspec.structs.replace(config, env={name: template.read(text).text for name, text in config.env.items()})
+    env = {name: template.read(text).text for name, text in config.env.items()}
+    return msgspec.structs.replace(config, env=env, interface=canonical(config.interface))
 
 
 def _parsed(text: bytes | str) -> Any:

@@ -16,6 +16,7 @@ import msgspec
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.edits import ClaimDevice
+from dra_plugin.preparing.interface_record import Interface
 from hostdevices import Device
 from resourceapi.client import AsyncAnyVersion, ClientError, Refused
 from resourceapi.client.patience import pause
@@ -50,14 +51,17 @@ def device_status(driver: str, pool: str, devices: Sequence[ClaimDevice], now: f
             share_id=allocated.share_id,
             conditions=(ready,),
             data=_data(each),
-            network_data=network_data(each.device),
+            network_data=network_data(each.device, allocated.interface),
         )
         found[allocated.name, allocated.share_id] = to_dict(status)
     return tuple(found.values())
 
 
-def network_data(device: Device | None) -> v1.NetworkDeviceData | None:
-    """Return how a NIC is known on the network; None for other devices."""
+def network_data(device: Device | None, interface: Interface | None = None) -> v1.NetworkDeviceData | None:
+    """Return how a NIC is known on the network, to the pod if it moves there; None for other devices."""
+    if interface is not None:
+        inside = interface.inside
+        return v1.NetworkDeviceData(interface_name=inside.name, ips=inside.addresses, hardware_address=inside.mac)
     if device is None or device.kind != "nic":
         return None
     return v1.NetworkDeviceData(interface_name=device.name, hardware_address=str(device.attributes.get("mac", "")))

@@ -8,14 +8,18 @@ environment, which are the configured variables and ours:
     NODEPLUG_<CLAIM>__<REQUEST>__ADMIN_ACCESS       `true` for an administrator's access
 
 CLAIM is the name by which the pod knows the claim: its own, or the pod's for a claim from a template. REQUEST is the
-base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters. Interfaces do not
-move into containers: `netDevices` needs CDI 1.1.0, which runtimes of today refuse a file for.
+base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters.
+
+    NODEPLUG_<CLAIM>__<REQUEST>__INTERFACES         the interfaces that have moved into the pod, by their names there
+
+An interface is asked for (`netDevices`, CDI 1.1.0) unless it is in a pod: the runtime refuses a container that asks for
+what has moved already, and a container of which nobody asks for what has not would start without it.
 
 Source: DRA specification 6.1, 6.4, 6.5.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct, structs
 
@@ -24,10 +28,11 @@ from dra_plugin.driver import ClaimRef
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_record import AllocatedDevice, Record
 from dra_plugin.preparing.device_config import process_group
+from dra_plugin.preparing.interface_record import Interface, Place
 from dra_plugin.preparing.metadata_files import base_request
 from hostdevices import Device
 from hostdevices.presence import Presence
-from resources.resource import Mount
+from resources.resource import VHOST_NET, Mount
 from resources.template import named, render
 
 MOST_ENVIRONMENT = 256 * 1024
@@ -60,8 +65,12 @@ def device_names(driver: str, claim: ClaimRef, devices: Sequence[ClaimDevice]) -
     return tuple(names)
 
 
-def claim_spec(driver: str, record: Record, presence: Presence) -> cdi.Spec | None:
+def claim_spec(
+    driver: str, record: Record, presence: Presence, place: Callable[[Interface], Place] = lambda _: Place.HOME
+) -> cdi.Spec | None:
     """Describe the devices of a prepared claim as they are now; None where nothing is there to describe.
+
+    `place` says where an interface is.
 
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
     whatever has taken its place. Raises `ValueTooLong` for a variable, `TooManyVariables` for all of them together.
@@ -78,7 +87,7 @@ def claim_spec(driver: str, record: Record, presence: Presence) -> cdi.Spec | No
         found = _node_edits(each.allocated, each.device)
         if is_first:
             together = [x for x in devices if base_request(x.allocated.request) == request]
-            found = _with_request(found, record, request, together)
+            found = _with_request(found, record, request, together, place)
         name = _unit(record.claim, each.allocated)
         edits[name] = cdi.Device.of(name, found)  # two results may name the same thing: an administrator's, twice
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
@@ -96,7 +105,10 @@ def _there(allocated: AllocatedDevice, presence: Presence) -> Device | None:
 
     What its variables name and it does not say any more is as it was when the claim got it.
     """
-    if (device := presence.find(allocated.seen)) is None:
+    device, moved = presence.find(allocated.seen), allocated.interface
+    if device is None and moved is not None:  # in its pod, or not scanned since it is back: without it nothing starts
+        device = structs.replace(allocated.seen.device, attributes=moved.device.attributes)
+    if device is None:
         return None
     before = {
         **dict.fromkeys((x for text in allocated.settings.env.values() for x in named(text)), ""),
@@ -138,14 +150,23 @@ def _node_edits(allocated: AllocatedDevice, device: Device) -> cdi.ContainerEdit
 
 
 def _with_request(
-    edits: cdi.ContainerEdits, record: Record, request: str, devices: Sequence[ClaimDevice]
+    edits: cdi.ContainerEdits,
+    record: Record,
+    request: str,
+    devices: Sequence[ClaimDevice],
+    place: Callable[[Interface], Place],
 ) -> cdi.ContainerEdits:
     """Add what concerns all devices of a request."""
     env = _configured(request, devices) | _facts(variable(record.pod_claim or record.claim.name, request), devices)
     mounts = {mount.container_path: mount for each in devices for mount in each.allocated.settings.mounts}
     return cdi.ContainerEdits(
         env=tuple(f"{name}={value}" for name, value in env.items()),
-        device_nodes=edits.device_nodes,
+        device_nodes=(*edits.device_nodes, *_vhost_net(edits, devices)),
+        net_devices=tuple(
+            cdi.NetDevice(host_interface_name=each.home.name, name=each.inside.name)
+            for each in _interfaces(devices)
+            if place(each) is not Place.AWAY
+        ),
         mounts=tuple(map(_mount, mounts.values())),
         additional_gids=edits.additional_gids,
     )
@@ -169,9 +190,21 @@ def _facts(name: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
     for capacity in sorted({capacity for each in allocated for capacity in each.consumed}):
         amounts = (each.consumed.get(capacity, "") for each in allocated)
         env[f"{name}__CAPACITY_{_capitals(capacity)}"] = ",".join(amounts)
+    if interfaces := _interfaces(devices):
+        env[f"{name}__INTERFACES"] = ",".join(each.inside.name for each in interfaces)
     if any(each.is_admin for each in allocated):
         env[f"{name}__ADMIN_ACCESS"] = "true"
     return env
+
+
+def _vhost_net(edits: cdi.ContainerEdits, devices: Sequence[ClaimDevice]) -> list[cdi.DeviceNode]:
+    paths = VHOST_NET if any(each.allocated.vhost_net for each in devices) else ()
+    return [cdi.DeviceNode.of(x, permissions="rw") for x in paths if all(x != node.path for node in edits.device_nodes)]
+
+
+def _interfaces(devices: Iterable[ClaimDevice]) -> list[Interface]:
+    """Return the interfaces that move."""
+    return [each.allocated.interface for each in devices if each.allocated.interface is not None]
 
 
 def _capitals(text: str) -> str:

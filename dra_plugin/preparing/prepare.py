@@ -19,6 +19,8 @@ Rules:
    called stays, so the answer is the same when the devices are; what the runtime finds under these names is where they
    are now (`describe`).
 5. Whoever works for a claim has its turn (turns.py).
+6. An interface is set up for its pod after its claim's lease says how it was, and with every call anew, for what is to
+   be done follows from where it is; the lease ends once it is as it was (interface_moves.py).
 """
 
 import asyncio
@@ -39,7 +41,18 @@ from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_plan import Attributes, DeviceChanged, Find, Plan, Planner, devices_of, name_of, unit_of
+from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, is_moving
+from dra_plugin.preparing.claim_plan import (
+    Attributes,
+    DeviceChanged,
+    Find,
+    Kept,
+    Plan,
+    Planner,
+    devices_of,
+    name_of,
+    unit_of,
+)
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
@@ -83,11 +96,13 @@ class Preparer:
         *,
         statuses: StatusWriter | None = None,
         allowed_mounts: Sequence[str] = (),
+        runtime: str = "",
     ) -> None:
         """Prepare. `driver` is the driver's name, `pool` its pool on this node.
 
         `find` says what is offered under a name, `attributes` what slices say of it. Mounts from device classes must
-        lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims.
+        lie below one of `allowed_mounts`. `statuses` writes what is ready into the claims. `runtime` is where the OCI
+        runtime is that moves interfaces.
         """
         self._driver = driver
         self._host = host
@@ -104,13 +119,17 @@ class Preparer:
             allowed_mounts=allowed_mounts,
         )
         metadata = MetadataFolder(paths.metadata, driver) if paths.metadata else None
-        self._files = ClaimFiles(driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence))
         self._turns = turns
         self._work = HostWork()
+        self._moved = asyncio.Event()
+        self.interfaces = interfaces = ClaimInterfaces(host, presence, self._work, runtime, self._moved.set)
+        self._files = ClaimFiles(
+            driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, interfaces.place)
+        )
         self._statuses = statuses
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
-        self._moved = asyncio.Event()
         self._problems: list[str] = []  # of the last repair, in words
+        self.interfaces.follow(self._records())
 
     async def run(self) -> None:
         """Keep what runtimes find of prepared claims true, whenever devices have moved (`update`)."""
@@ -118,11 +137,12 @@ class Preparer:
             await self._moved.wait()
             self._moved.clear()
             for record in self._records():
-                if self._described.get(record.claim.uid) != self._where(record):
+                if is_moving(record) or self._described.get(record.claim.uid) != self._where(record):
                     await self._describe(record)
 
     async def close(self) -> None:
         """Return when no file is written any more, also for callers that are gone: they may be another instance's."""
+        self.interfaces.close()
         await self._work.close()
 
     def update(self) -> None:
@@ -140,6 +160,7 @@ class Preparer:
         except CheckpointError as error:
             log.error("claims are repaired later: %s", error)
             return True  # whoever reads it at last is told (`Ledger.observe`)
+        self.interfaces.follow(self._records())
         is_done = True
         for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
             async with self._turns.take([uid]):
@@ -188,7 +209,8 @@ class Preparer:
             if self._ledger.of_owner(claim_owner(ref.uid)):
                 return
             try:
-                plan = self._planner.plan(claim, results, time.time(), in_use=True)
+                links = await self.interfaces.links(results, self._find)
+                plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links)
             except DeviceChanged:
                 raise
             except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
@@ -198,7 +220,7 @@ class Preparer:
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
             text = "lease restored: a pod has the device, our record was lost"
             log.warning(text, extra={"claim": str(plan.record.claim)})
-            await self._work.write(partial(self._files.write, plan.record))
+            await self._write(plan.record)
 
     async def keep(self, claim: ClaimName, units: Set[str]) -> None:
         """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
@@ -260,8 +282,15 @@ class Preparer:
             return await self._unprepare(_ref(leases[0])) is None
         if leases and leases[0].record and record is None:
             log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
-        elif record is not None and self._statuses is not None:
-            self._statuses.write_missing(record.claim, record.status)
+        elif record is not None:
+            if self._statuses is not None:
+                self._statuses.write_missing(record.claim, record.status)
+            try:
+                if self._is_of_this_boot(leases):
+                    await self.interfaces.settle(record)
+            except _REFUSALS as error:
+                log.error("interfaces of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
+                return False
         return True
 
     async def _sync(self) -> list[str]:
@@ -303,16 +332,25 @@ class Preparer:
         results = self._planner.results(claim)
         before, leases = await self._prepared_before(claim, ref, results)
         untouched: Set[str] = frozenset()
-        if before is not None and all(lease.boot_id == self._ledger.boot_id for lease in leases):
-            seen = [each.seen for each in before.allocated]
-            untouched = {x.device.id for x in seen if self._presence.is_same(x)}
-            if len(untouched) == len({x.device.id for x in seen}):
+        kept: Kept = {}
+        if before is not None and self._is_of_this_boot(leases):
+            await self.interfaces.settle(before)
+            kept = self.interfaces.kept(before)
+            untouched = {
+                x.seen.device.id
+                for x in before.allocated
+                if self._presence.is_same(x.seen) or kept.get((x.request, x.name), (None, False))[1]
+            }
+            if len(untouched) == len({x.seen.device.id for x in before.allocated}):
                 await self._write(before)
                 self._ledger.answered(leases)
                 self._write_status(before)
                 return before.devices
-        plan = self._planner.plan(claim, results, time.time())
+        links = await self.interfaces.links([x for x in results if (x.request, x.device) not in kept], self._find)
+        plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept)
         if plan.devices:
+            others = [x for x in self._dra_leases() if x.owner != claim_owner(ref.uid)]
+            self.interfaces.check_names(plan, others)
             await self._carry_out(plan, before, untouched)
             self._write_status(plan.record)
         return plan.record.devices
@@ -344,9 +382,7 @@ class Preparer:
                 await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=check)
             if resets := [device for device in plan.resets if device.id not in in_use]:
                 await self._work.wait(partial(reset, self._host, resets))
-            where = self._where(plan.record)
-            await self._work.write(partial(self._files.write, plan.record, anew=True))
-            self._described[claim.uid] = where
+            await self._write(plan.record, anew=True)
             if before is not None or plan.resets:
                 await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
             # a device may belong to another resource now
@@ -362,7 +398,7 @@ class Preparer:
             if before is None:
                 await self._undo(claim)
             else:
-                await self._work.write(partial(self._files.write, before, anew=True))
+                await self._write(before, anew=True)
         except _REFUSALS as error:
             reason = _in_words(error)
             log.error("claim is half prepared until it can be undone: %s", reason, extra={"claim": str(claim)})
@@ -376,9 +412,12 @@ class Preparer:
         record = record_of(leases[0]) if leases else None
         await self._work.write(partial(self._files.remove, record.claim if record else claim))
         self._described.pop(claim.uid, None)
+        if record is not None and self._is_of_this_boot(leases):
+            await self.interfaces.restore(record)
         kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
+            self.interfaces.follow(self._records())
             log.info("claim is unprepared", extra={"claim": str(claim)})
 
     async def _describe(self, record: Record) -> None:
@@ -387,8 +426,12 @@ class Preparer:
             leases = self._ledger.of_owner(claim_owner(record.claim.uid))
             if not leases or record_of(leases[0]) != record:
                 return  # it is over, or was prepared again meanwhile
-            where = self._where(record)
             try:
+                if self._is_of_this_boot(leases):
+                    await self.interfaces.settle(record)
+                where = self._where(record)
+                if self._described.get(record.claim.uid) == where:
+                    return
                 await self._work.write(partial(self._files.describe, record))
             except _REFUSALS as error:
                 log.error(
@@ -397,9 +440,12 @@ class Preparer:
             else:
                 self._described[record.claim.uid] = where
 
-    async def _write(self, record: Record) -> None:
+    async def _write(self, record: Record, *, anew: bool = False) -> None:
+        if is_moving(record):
+            self.interfaces.follow(self._records())
+            await self.interfaces.settle(record)
         where = self._where(record)
-        await self._work.write(partial(self._files.write, record))
+        await self._work.write(partial(self._files.write, record, anew=anew))
         self._described[record.claim.uid] = where
 
     def _write_status(self, record: Record) -> None:
@@ -409,7 +455,11 @@ class Preparer:
     def _where(self, record: Record) -> object:
         """Return what the description of a claim's devices depends on."""
         found = (self._presence.find(each.seen) for each in record.allocated)
-        return tuple(device.devnodes if device is not None else None for device in found)
+        places = self.interfaces.places(record)
+        return tuple(device.devnodes if device is not None else None for device in found), places
+
+    def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
+        return all(lease.boot_id == self._ledger.boot_id for lease in leases)
 
     def _records(self) -> list[Record]:
         """Return what is done."""

@@ -2,8 +2,8 @@
 
 | word | who reads it | what it sets, unless the resource says it itself |
 |---|---|---|
-| `sriov` | Multus, sriov-cni, DPDK images | `ids: pciBusID`, `PCIDEVICE_<NAME>`; `k8s.cni.cncf.io/deviceID` and |
-| | | `k8s.cni.cncf.io/resourceName` |
+| `sriov` | Multus, sriov-cni, DPDK images | `ids: pciBusID`, `PCIDEVICE_<NAME>`, `PCIDEVICE_<NAME>_INFO` and |
+| | | device-info files; `k8s.cni.cncf.io/deviceID` and `k8s.cni.cncf.io/resourceName` |
 | `kubevirt` | virt-launcher | `PCI_RESOURCE_<NAME>`, `MDEV_PCI_RESOURCE_<NAME>` or `USB_RESOURCE_<NAME>`; of |
 | | | mediated devices `mdevUUID`; `access` for its user |
 | `nvidia` | NVIDIA's runtime, dcgm-exporter | `ids: uuid`, `NVIDIA_VISIBLE_DEVICES` |
@@ -43,6 +43,7 @@ class Expected(Struct, frozen=True):
     env: Mapping[str, str] = {}
     attributes: Mapping[str, str] = {}
     access: NodeAccess | None = None
+    device_info: str = ""
 
 
 def expected(document: Document, path: Path, word: Compat, name: str, selector: Selection) -> Expected:
@@ -52,7 +53,8 @@ def expected(document: Document, path: Path, word: Compat, name: str, selector: 
     address = f"{{{PCI_BUS_ID}}}"
     if word == "sriov":
         cni = {"k8s.cni.cncf.io/deviceID": address, "k8s.cni.cncf.io/resourceName": name}
-        return Expected("pciBusID", {_variable("PCIDEVICE", name): address}, cni)
+        variable = _variable("PCIDEVICE", name)
+        return Expected("pciBusID", {variable: address}, cni, device_info=f"{variable}_INFO")
     kinds = {kind if kind in _KUBEVIRT else "vfio" for kind in KINDS if concerns(selector, kind)}
     if len(kinds) != 1:
         hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"

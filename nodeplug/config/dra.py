@@ -3,8 +3,9 @@
 The rules are the API server's, which would refuse a whole ResourceSlice for one wrong device.
 """
 
+import ipaddress
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
@@ -15,12 +16,19 @@ from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.readers.sysfs import TEXT_LIMIT
 from nodeplug.config.document import Document, Path, suggestion
 from nodeplug.config.fields import filled_template
-from nodeplug.config.schema import CapacityEntry, DraEntry, PartitionEntry, ResourceEntry, Value
+from nodeplug.config.schema import (
+    CapacityEntry,
+    DraEntry,
+    InterfaceEntry,
+    PartitionEntry,
+    ResourceEntry,
+    Value,
+)
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
 from resourceapi.objects.names import dns_label, dns_subdomain
 from resourceapi.objects.slice_rules import binding_conditions
-from resources.resource import Capacity, DraOptions, Partition
+from resources.resource import Capacity, DraOptions, InterfaceMoves, Partition
 
 _Amount: TypeAlias = int | str
 _KUBERNETES = "resource.kubernetes.io/"
@@ -69,6 +77,7 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
         binding_conditions=dra.binding_conditions,
         binding_failure_conditions=dra.binding_failure_conditions,
         extended_resource=dra.extended_resource,
+        interface=_interface(document, path, entry, dra.interface),
     )
 
 
@@ -90,6 +99,31 @@ def _check_name(document: Document, path: Path, name: str) -> None:
     elif "/" in name and dns_subdomain(class_name(name)):
         message = f"the DeviceClass of {name} cannot be named {class_name(name)}"
         document.at(path, message, "after the slash, begin and end words between dots with a letter or a digit")
+
+
+def _interface(
+    document: Document, path: Path, entry: ResourceEntry, said: Literal["move"] | InterfaceEntry | UnsetType
+) -> InterfaceMoves | None:
+    if said is UNSET:
+        return None
+    place = (*path, "dra", "interface")
+    if entry.shares > 1 or (entry.dra is not UNSET and entry.dra.partitions):
+        document.at(place, "an interface is in one pod at a time", "leave out shares and partitions", key=True)
+    if entry.api == "both":
+        message = "through the device plugin API a pod would get the device without its interface"
+        document.at(place, message, "take `api: dra`", key=True)
+    if said == "move":
+        return InterfaceMoves()
+    for i, text in enumerate(said.addresses):
+        try:
+            network = ipaddress.ip_network(text)
+        except ValueError as error:
+            document.at((*place, "addresses", i), f"{text} is not a prefix: {error}", "write it as in 192.0.2.0/24")
+            continue
+        if not network.prefixlen:
+            message = f"{text} has all addresses there are, the node's own and the API server's among them"
+            document.at((*place, "addresses", i), message, "name the network that the interfaces are for")
+    return InterfaceMoves(said.name, said.mtu, said.mac, said.addresses)
 
 
 def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:

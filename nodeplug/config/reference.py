@@ -20,6 +20,7 @@ from nodeplug.config.schema import (
     DraEntry,
     File,
     GroupEntry,
+    InterfaceEntry,
     MountEntry,
     PartitionEntry,
     PathEntry,
@@ -40,6 +41,7 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("dra", DraEntry),
     ("dra.capacity", CapacityEntry),
     ("dra.partitions", PartitionEntry),
+    ("dra.interface", InterfaceEntry),
     ("settings", Settings),
 )
 

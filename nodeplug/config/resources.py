@@ -120,6 +120,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         preferred=entry.preferred,
         identity=entry.identity,
         ids="identity" if entry.api == "dra" else ids,
+        device_info="" if entry.api == "dra" else wanted.device_info,
+        vhost_net=entry.vhost_net,
         health=entry.health,
         reset=entry.reset,
         dangerous=entry.dangerous,

@@ -40,6 +40,9 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         tuple[_Path, ...],
         Meta(description="What resources may mount: these host folders and files, and what is below them."),
     ] = ()
+    device_info_directory: Annotated[
+        _Path, Meta(description="Where Multus looks for what is known of a device, of resources with `compat: sriov`.")
+    ] = "/var/run/k8s.cni.cncf.io/devinfo/dp"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
@@ -86,6 +89,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     node_name: Annotated[
         str,
         Meta(description="The node's name in Kubernetes. Empty: the environment's `NODE_NAME`, else the host name."),
+    ] = ""
+    oci_runtime: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*|unchecked)?$",
+            description="Where runc or crun is, which is asked whether it can move interfaces (`dra.interface`). "
+            "Empty: where it usually is. `unchecked`: it is not asked, you know that it can.",
+        ),
     ] = ""
     kubeconfig: Annotated[
         str,
@@ -214,6 +225,21 @@ class PartitionEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     capacity: Annotated[Mapping[str, _Amount], Meta(description="How much of what the part has.")] = {}
 
 
+class InterfaceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a claim or its class may choose of an interface that moves into a pod."""
+
+    name: Annotated[bool, Meta(description="Its name inside. Without: as on the host.")] = False
+    mtu: Annotated[bool, Meta(description="Its MTU, as far as the interface can.")] = False
+    mac: Annotated[bool, Meta(description="Its hardware address.")] = False
+    addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Its addresses, from these prefixes: `192.0.2.0/24`. Until the container starts they are the "
+            "node's: never a prefix that the node itself talks to."
+        ),
+    ] = ()
+
+
 class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """How devices are offered through DRA. Needs `api: dra` or `api: both`."""
 
@@ -258,6 +284,13 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "in their limits, too. Not with `api: both`."
         ),
     ] = False
+    interface: Annotated[
+        Literal["move"] | InterfaceEntry | UnsetType,
+        Meta(
+            description="`move`: the network interface of a device moves into the pod that claims it, and comes back, "
+            "see [Interfaces that move](claims.md#interfaces-that-move). An object also says what a claim may choose."
+        ),
+    ] = UNSET
 
 
 class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -352,6 +385,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "`shares`: `ID::0`."
         ),
     ] = UNSET
+    vhost_net: Annotated[
+        bool,
+        Meta(
+            description="Containers also get /dev/vhost-net and /dev/net/tun, which many can have at once: with them a "
+            "DPDK program gives the kernel packets. Where they are missing, nobody gets a device."
+        ),
+    ] = False
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"

@@ -51,6 +51,14 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
     if needing and not is_known:
         hint = "CRI-O and containerd since 2.0 have it on; before that set enable_cdi = true"
         yield Finding("note", _SUBJECT, f"no file here tells whether it has CDI on; {needed}", hint)
+    if moving := [x.name for x in config.resources if x.dra.interface is not None] if config else []:
+        from dra_plugin.preparing.oci_runtime import OciRuntime
+
+        words = f"{', '.join(moving)}: interfaces move into pods"
+        if why := OciRuntime(settings.oci_runtime).why_not():
+            yield Finding("wrong", _SUBJECT, f"{words}, and claims are refused: {why}", "runc can since 1.4")
+        else:
+            yield Finding("ok", _SUBJECT, f"{words}, and the runtime moves them")
     folder = Path(settings.cdi_directory)
     if folder not in (Path("/var/run/cdi"), Path("/run/cdi"), Path("/etc/cdi")):
         hint = f"add {folder} to the runtime's cdi_spec_dirs"

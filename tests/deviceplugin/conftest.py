@@ -41,6 +41,7 @@ def paths(tmp_path: Path, socket_dir: Path) -> Paths:
         device_plugins=socket_dir / "device-plugins",
         plugins_registry=socket_dir / "plugins_registry",
         cdi=tmp_path / "cdi",
+        device_info=tmp_path / "devinfo",
     )
     found.device_plugins.mkdir(parents=True)
     found.plugins_registry.mkdir(parents=True)

@@ -29,6 +29,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "base": {},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
     "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
+    "overlays/moving-interfaces": {"hostNetwork": True, "movesInterfaces": True},
     "overlays/network-cards": {"hostNetwork": True},
     "overlays/openshift": {"openshift": {"enabled": True}},
     "overlays/reset": {"writableSys": True},

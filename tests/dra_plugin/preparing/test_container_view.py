@@ -6,7 +6,7 @@ from hostdevices import Device, Inventory
 from resources.assignment import assign
 from resources.resource import Resource
 from resources.selector import Kinds
-from tests.dra_plugin.preparing.world import World, claim, config, result, uid
+from tests.dra_plugin.preparing.world import World, claim, config, resource, result, uid
 from tests.running import until
 
 
@@ -74,3 +74,14 @@ async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) ->
         "request gpu: two of its devices would be at /dev/mine in one container; ask for one"
     )
     await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))
+
+
+async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
+    world.resources = [resource("fuse", vhost_net=True)]
+    await world.restart()
+    assert "needs /dev/vhost-net, which is not here" in await world.refusal(claim(result("misc-fuse")))
+    (world.made_up.root / "dev/net").mkdir()
+    for name in ("vhost-net", "net/tun"):
+        (world.made_up.root / "dev" / name).write_text("c 10:200\n")
+    nodes = world.container(await world.prepare(claim(result("misc-fuse")))).nodes
+    assert list(nodes) == ["/dev/fuse", "/dev/vhost-net", "/dev/net/tun"]

@@ -91,6 +91,7 @@ class World:
         self.allowed_mounts: tuple[str, ...] = ()
         self.cdi = folder / "cdi"
         self.state = folder / "state"
+        self.runtime = ""
         self.statuses: StatusWriter | None = None
         self._claims: dict[str, v1.ResourceClaim] = {}
 
@@ -120,6 +121,7 @@ class World:
             turns,
             statuses=self.statuses,
             allowed_mounts=self.allowed_mounts,
+            runtime=self.runtime,
         )
         self.calls = ClaimCalls(self.preparer, self, turns)
         await self.preparer.repair()
@@ -146,10 +148,14 @@ class World:
 
     def scan(self, **devices: Device) -> None:
         """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
-        found = self.made_up.devices() | {f"misc-{name}": device for name, device in devices.items()}
+        found = self.found() | {f"misc-{name}": device for name, device in devices.items()}
         assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
         self.presence.update(found, [device for offered in assigned.values() for device in offered])
         self.offer(assigned)
+
+    def found(self) -> dict[str, Device]:
+        """What the host has."""
+        return self.made_up.devices()
 
     def hold_reset(self, name: str) -> Path:
         """Put a device on a PCI bus; its reset takes until somebody reads the pipe that is returned."""
@@ -203,7 +209,7 @@ class World:
     def specs(self) -> dict[str, cdi.Spec]:
         """The CDI specs by kind, which must be sound."""
         found = {}
-        for path in sorted(self.cdi.glob("*")):
+        for path in sorted(self.cdi.glob("*.json")):
             spec = cdi.decode(path.read_bytes())
             assert cdi.validate(spec) == []
             found[f"{spec.kind} {path.name}"] = spec

@@ -22,6 +22,7 @@ def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
     found = named("intel.com/sriov_dpdk", "select: sriov-vf, compat: sriov, api: both")
     assert found.ids == "pciBusID"
     assert found.env == {"PCIDEVICE_INTEL_COM_SRIOV_DPDK": ADDRESS}
+    assert found.device_info == "PCIDEVICE_INTEL_COM_SRIOV_DPDK_INFO"
     assert found.dra.attributes == {
         "k8s.cni.cncf.io/deviceID": ADDRESS,
         "k8s.cni.cncf.io/resourceName": "intel.com/sriov_dpdk",
@@ -72,8 +73,9 @@ def test_what_the_resource_says_goes_before() -> None:
 
 def test_through_dra_alone_devices_have_our_ids() -> None:
     found = one("select: sriov-vf\ncompat: sriov\napi: dra")
-    assert (found.ids, list(found.dra.attributes)) == (
+    assert (found.ids, found.device_info, list(found.dra.attributes)) == (
         "identity",
+        "",
         ["k8s.cni.cncf.io/deviceID", "k8s.cni.cncf.io/resourceName"],
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dra_plugin.publishing.device_class import device_class
 from nodeplug.config import ConfigError, loads
 from resourceapi.objects import validate_create
-from resources.resource import Capacity, DraOptions, Partition
+from resources.resource import Capacity, DraOptions, InterfaceMoves, Partition
 from tests.dra_plugin.offering import DRIVER, device, offering, published
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
@@ -48,6 +48,30 @@ def test_everything_that_a_whole_device_can_say() -> None:
         binding_failure_conditions=("example.com/failed",),
         extended_resource=True,
     )
+
+
+def test_an_interface_moves_and_what_a_claim_may_choose_of_it() -> None:
+    def interface(said: str) -> InterfaceMoves | None:
+        return one(f"select: nic\napi: dra\ndra: {{interface: {said}}}").dra.interface
+
+    assert one("select: nic\napi: dra").dra.interface is None
+    assert interface("move") == interface("{}") == InterfaceMoves()
+    everything = "{name: true, mtu: true, mac: true, addresses: [198.51.100.0/24, '2001:db8::/64']}"
+    assert interface(everything) == InterfaceMoves(True, True, True, ("198.51.100.0/24", "2001:db8::/64"))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("dra: {interface: go}", "known are move"),
+        ("dra: {interface: {names: true}}", "names"),
+        ("dra: {interface: {addresses: [198.51.100.7/24]}}", "198.51.100.7/24 is not a prefix"),
+        ("dra: {interface: {addresses: [0.0.0.0/0]}}", "has all addresses there are"),
+        ("shares: 2\ndra: {interface: move}", "in one pod at a time"),
+    ],
+)
+def test_an_interface_cannot_move_so(more: str, words: str) -> None:
+    assert words in str(wrong_with(f"select: nic\napi: dra\n{more}"))
 
 
 def test_everything_that_parts_can_say() -> None:

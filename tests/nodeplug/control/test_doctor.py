@@ -92,6 +92,21 @@ async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: s
     assert words in says
 
 
+@pytest.mark.parametrize(
+    ("features", "outcome", "words"),
+    [('{"linux": {"netDevices": {"enabled": true}}}', "ok", "moves them"), ("{}", "wrong", "cannot move interfaces")],
+)
+async def test_a_runtime_that_is_to_move_interfaces(asked: Asked, features: str, outcome: str, words: str) -> None:
+    runtime = asked.root / "runc"
+    runtime.write_text(f"#!/bin/sh\necho '{features}'\n")
+    runtime.chmod(0o755)
+    moving = {"name": "x/nic", "select": "nic", "api": "dra", "dra": {"interface": "move"}}
+    asked.write(moving, cdiDirectory="/var/run/cdi", ociRuntime=str(runtime))
+    _, found = await examined(asked.path, asked.root)
+    ((judged, _, says),) = [x for x in found if x[1] == "runtime" and "x/nic: interfaces move" in x[2]]
+    assert (judged, words in says) == (outcome, True)
+
+
 async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
     await machine.classes()
     await machine.start()

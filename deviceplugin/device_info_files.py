@@ -1,0 +1,87 @@
+"""The device-info files of all resources on disk, where Multus and CNI plugins look for them.
+
+A file is there from when its device is offered until it is not, and nobody has it: so it is there before an allocation,
+and again after a crash or a reboot. The folder may be another plugin's, too: only names of ours are ever removed, which
+are those of our resources with a PCI address.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import cdi
+from hostdevices.readers.pci import ADDRESS
+
+RETRY = 10.0  # seconds until files are written again that could not be
+log = logging.getLogger("nodeplug.deviceplugin")
+
+
+class DeviceInfoFiles:
+    """The files in a folder; `run` keeps them as they are wanted."""
+
+    def __init__(self, folder: Path, retry: float = RETRY) -> None:
+        """Prepare; nothing is touched yet. `retry` in seconds."""
+        self._folder = folder
+        self._retry = retry
+        self._resources: dict[str, None] = {}  # all that have ever had files
+        self._wanted: Mapping[str, bytes] = {}
+        self._kept: frozenset[str] = frozenset()
+        self._problem = ""
+        self._wake = asyncio.Event()
+
+    def want(self, resources: Iterable[str], files: Mapping[str, bytes], kept: Iterable[str]) -> None:
+        """Have exactly these files of these resources, and of `kept` those that there are."""
+        names = dict.fromkeys(name.replace("/", "-") for name in resources)
+        now = (dict(files), frozenset(kept))
+        if names.keys() <= self._resources.keys() and now == (self._wanted, self._kept):
+            return
+        self._resources.update(names)
+        self._wanted, self._kept = now
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is wanted, whenever that changes; again after a while where it could not be."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._retry if self._problem else None):
+                    await self._wake.wait()
+            self._wake.clear()
+            before, self._problem = (
+                self._problem,
+                await asyncio.to_thread(self._sync, tuple(self._resources), self._wanted, self._kept),
+            )
+            if self._problem and self._problem != before:
+                log.error("cannot write device-info files: %s; it is tried again", self._problem)
+
+    def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:
+        """Make the files so; return what went wrong, in words."""
+        try:
+            for name, content in wanted.items():
+                path = self._folder / name
+                if _content(path) != content:
+                    cdi.replace_file(path, content)
+            for name in _ours(self._folder, resources) - wanted.keys() - kept:
+                (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        return ""
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _ours(folder: Path, resources: Iterable[str]) -> set[str]:
+    names = "|".join(map(re.escape, resources))
+    ours = re.compile(rf"({names})-{ADDRESS.pattern}(::[0-9]+)?-device\.json")
+    try:
+        return {name for name in os.listdir(folder) if ours.fullmatch(name)}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

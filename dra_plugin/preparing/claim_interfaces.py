@@ -1,0 +1,154 @@
+"""The interfaces of claims, for the loop: what blocks is done in threads, and the kernel's events are heard.
+
+Without any claim whose interface moves nothing of it is loaded, and no event wakes anybody.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from checkpoint import Lease
+from dra_plugin.preparing.claim_plan import Find, Kept, Plan, nics_of
+from dra_plugin.preparing.claim_record import Record, record_of
+from dra_plugin.preparing.host_work import HostWork
+from dra_plugin.preparing.interface_config import InterfaceRefused
+from dra_plugin.preparing.interface_record import MARK, Interface, Place
+from hostdevices import Device, Health, Host
+from hostdevices.presence import Presence
+from resourceapi.objects import v1
+
+if TYPE_CHECKING:
+    from dra_plugin.preparing.interface_moves import Interfaces
+    from dra_plugin.preparing.interface_plan import Links
+    from netlink import Link, LinkEvents
+
+_LOST = Health(False, "its interface has left the network namespace of its pod and is not back")
+log = logging.getLogger("nodeplug.dra")
+
+
+class ClaimInterfaces:
+    """Belongs to the loop."""
+
+    def __init__(self, host: Host, presence: Presence, work: HostWork, runtime: str, moved: Callable[[], None]) -> None:
+        """Prepare. `runtime` is the setting `ociRuntime`; `moved` is called when an interface may be somewhere else."""
+        self._host = host
+        self._presence = presence
+        self._work = work
+        self._runtime = runtime
+        self._moved = moved
+        self._made: Interfaces | None = None
+        self._events: LinkEvents | None = None
+        self._followed: Mapping[str, Interface] = {}  # of all claims, by device; replaced, never changed
+
+    @property
+    def _interfaces(self) -> "Interfaces":
+        if self._made is None:
+            from dra_plugin.preparing.interface_moves import Interfaces
+            from dra_plugin.preparing.oci_runtime import OciRuntime
+
+            self._made = Interfaces(self._host, OciRuntime(self._runtime))
+        return self._made
+
+    async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
+        """Return all interfaces, where one of these results is to move.
+
+        Raises `InterfaceRefused` where none can be moved.
+        """
+        found = [find(x.device) for x in results if not x.admin_access]
+        moving = [x.device for x in found if x is not None and x.resource.dra.interface is not None]
+        if not moving:
+            return None
+        nics = [nic for device in moving for nic in nics_of(device, self._presence)]
+        try:
+            return await self._work.wait(partial(self._interfaces.all, nics))
+        except OSError as error:
+            raise InterfaceRefused(f"the kernel does not tell its interfaces: {error.strerror}") from error
+
+    def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
+        """Refuse interfaces that would have one name in their pod; `others` are the leases of other claims.
+
+        Raises `InterfaceRefused`.
+        """
+        if not is_moving(plan.record):
+            return
+        from dra_plugin.preparing.interface_plan import check_names
+
+        records = (record_of(lease) for lease in others if lease.pods & plan.pods)
+        check_names(plan.record, [record for record in records if record is not None])
+
+    async def settle(self, record: Record) -> None:
+        """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`, `OSError`."""
+        if is_moving(record):
+            await self._work.wait(partial(self._interfaces.settle, record))
+
+    async def restore(self, record: Record) -> None:
+        """Have the interfaces of a claim as they were. Raises `InterfaceRefused` while one is away, and `OSError`."""
+        if is_moving(record):
+            await self._work.wait(partial(self._interfaces.restore, record))
+
+    def place(self, interface: Interface) -> Place:
+        """Return where an interface was when it was looked for last."""
+        return self._interfaces.place(interface)
+
+    def places(self, record: Record) -> tuple[Place, ...]:
+        """Return where the interfaces of a claim were when they were looked for last."""
+        return tuple(self.place(x.interface) for x in record.allocated if x.interface is not None)
+
+    def kept(self, record: Record) -> Kept:
+        """Return the interfaces that a claim has, and whether they are away."""
+        return {
+            (x.request, x.name): (x.interface, self.place(x.interface) is not Place.HOME)
+            for x in record.allocated
+            if x.interface is not None
+        }
+
+    def follow(self, records: Sequence[Record]) -> None:
+        """Hear of the interfaces of these claims from now on, before they can move, and of no others."""
+        self._followed = {
+            x.interface.device.id: x.interface for each in records for x in each.allocated if x.interface is not None
+        }
+        if not self._followed:
+            self.close()
+        elif self._events is None:
+            from netlink import LinkEvents
+
+            try:
+                self._events = LinkEvents(self._heard)
+            except OSError as error:
+                log.warning("no events of interfaces (%s): where they are waits for a scan", error)
+
+    def close(self) -> None:
+        """Hear of nothing any more."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
+        """Return the devices of a scan, with the interfaces of claims as these found them; any thread may.
+
+        They are the node's, in a pod, too, and what is set up for a pod is nobody else's business: slices stay as they
+        are.
+        """
+        if not self._followed:
+            return devices
+        found = {i: self._lent(each, devices.get(i)) for i, each in self._followed.items()}
+        return dict(sorted({**devices, **found}.items()))
+
+    def _lent(self, interface: Interface, scanned: Device | None) -> Device:
+        if scanned is not None:
+            return structs.replace(scanned, attributes=interface.device.attributes)
+        is_lost = self.place(interface) is Place.LOST
+        return structs.replace(interface.device, health=_LOST) if is_lost else interface.device
+
+    def _heard(self, link: "Link | None") -> None:
+        parents = {x.parent for x in self._followed.values()} - {""}
+        if link is None or link.alias.startswith(MARK) or link.parent in parents:
+            self._moved()
+
+
+def is_moving(record: Record) -> bool:
+    """Tell whether a claim has an interface that moves."""
+    return any(x.interface is not None for x in record.allocated)

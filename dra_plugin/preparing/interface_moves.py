@@ -1,0 +1,217 @@
+"""Interfaces of claims, as the kernel has them: found, set up for their pod, and set back. Blocking: use a thread.
+
+The container runtime moves them (CDI's `netDevices`); the kernel brings hardware back when the last process and mount
+of the pod's network namespace are gone, under the name that it had there. A virtual one ends with that namespace.
+
+    home, as it was --settle--> home, as the pod gets it --runtime--> away
+          ^                                                            |
+          +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if it can be
+
+Rules:
+1. Level, not edge: what is to be done follows from where an interface is now, and from the record, at every moment and
+   after any crash. What is so already is not touched.
+2. A reboot has undone everything: what is on record of before it concerns no interface of today.
+3. An interface that is not seen anywhere is not called back, nor forgotten while its hardware is there: its namespace
+   ends some time after its pod.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from dra_plugin.preparing.claim_record import Record
+from dra_plugin.preparing.interface_config import InterfaceRefused
+from dra_plugin.preparing.interface_plan import Links
+from dra_plugin.preparing.interface_record import Interface, LinkState, Place
+from dra_plugin.preparing.oci_runtime import OciRuntime
+from hostdevices import Device, Host
+from hostdevices.readers.uplinks import uplinks
+from netlink import (
+    REMADE,
+    Connection,
+    Link,
+    LinkChange,
+    NetlinkError,
+    add_address,
+    add_link,
+    addresses,
+    change_link,
+    link,
+    links,
+    namespaces,
+    remove_address,
+)
+
+PATIENCE = 3.0  # seconds for an interface to come back; the kubelet asks again
+_STEP = 0.05
+_NO_LINK = LinkChange()
+_LOOPBACK = 1  # its index, in every network namespace
+log = logging.getLogger("nodeplug.dra")
+
+
+class Interfaces:
+    """The interfaces of all claims. `places` belongs to the loop; what blocks is for one thread per claim."""
+
+    def __init__(self, host: Host, runtime: OciRuntime, patience: float = PATIENCE) -> None:
+        """Prepare; nothing is asked yet. `patience` is how long, in seconds, an interface may need to come back."""
+        self._patience = patience
+        self._host = host
+        self._runtime = runtime
+        self._seen: dict[str, tuple[int, int]] = {}  # where an interface was last: namespace, index there
+        self._places: dict[str, Place] = {}
+
+    def place(self, interface: Interface) -> Place:
+        """Return where an interface was when it was looked for last; at home before: a container then waits for it."""
+        return self._places.get(interface.device.id, Place.HOME)
+
+    def all(self, nics: Iterable[Device]) -> Links:
+        """Return what there is, and what /sys says of `nics`.
+
+        Raises `InterfaceRefused` where nothing can be moved, or changed and brought back.
+        """
+        if why := self._runtime.why_not():
+            raise InterfaceRefused(why)
+        with Connection() as kernel:
+            try:
+                change_link(kernel, _LOOPBACK, _NO_LINK)
+            except NetlinkError as error:
+                raise InterfaceRefused(
+                    f"the daemon may not change interfaces ({error.strerror}): it needs CAP_NET_ADMIN in the node's"
+                    " network namespace"
+                ) from error
+            found = {each.name: each for each in links(kernel)}
+            shown = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
+            return Links(found, addresses(kernel), shown, uplinks(self._host))
+
+    def settle(self, record: Record) -> None:
+        """Set up what is at home for its pod. Raises `InterfaceRefused`."""
+        with Connection() as kernel:
+            for each in _interfaces_of(record):
+                found = self._find(kernel, each)
+                if found is None and self.place(each) is Place.LOST and each.kind in REMADE:
+                    found = _made_again(kernel, each)
+                if found is not None:
+                    _set_up(kernel, found, structs.replace(each.inside, name=each.home.name), is_up=False)
+                    self._places[each.device.id] = Place.HOME
+
+    def restore(self, record: Record) -> None:
+        """Have all interfaces of a claim as they were. Raises `InterfaceRefused` while one is still away."""
+        with Connection() as kernel:
+            until = time.monotonic() + self._patience
+            for each in _interfaces_of(record):
+                while why := self._why_not_restored(kernel, each):
+                    if time.monotonic() > until:
+                        raise InterfaceRefused(why)
+                    time.sleep(_STEP)
+                self._places.pop(each.device.id, None)
+                self._seen.pop(each.device.id, None)
+
+    def _why_not_restored(self, kernel: Connection, each: Interface) -> str:
+        """Set an interface back; return why that cannot be done yet."""
+        found = self._find(kernel, each)
+        if self.place(each) is Place.AWAY:
+            return f"the interface {each.home.name} is still in the network namespace of its pod"
+        if found is None:
+            if each.kind in REMADE:
+                found = _made_again(kernel, each)
+            elif each.kind or not self._is_there(each):
+                log.warning(
+                    "an interface of a claim is gone: it was virtual, and ended with its pod, or was unplugged",
+                    extra={"device": each.device.id},
+                )
+            else:
+                return f"the interface {each.home.name} is not back from the network namespace of its pod"
+        if found is not None:
+            _set_up(kernel, found, each.home, is_up=each.home.is_up)
+        return ""
+
+    def _is_there(self, each: Interface) -> bool:
+        """Tell whether an interface's hardware has a driver, so that it has an interface somewhere."""
+        hardware = each.device.syspath.partition("/net/")[0]
+        return self._host.exists(f"{hardware}/driver")
+
+    def _find(self, kernel: Connection, each: Interface) -> Link | None:
+        """Return an interface if it is at home; note where it is."""
+        for name in (each.home.name, each.inside.name):
+            if (found := link(kernel, name)) is not None and each.is_it(found):
+                self._places[each.device.id] = Place.HOME
+                return found
+        if (seen := self._seen.get(each.device.id)) is not None:
+            found = link(kernel, seen[1], seen[0])
+            if found is not None and each.is_it(found):
+                self._places[each.device.id] = Place.AWAY
+                return None
+        found, place = self._search(kernel, each)
+        if place is Place.LOST:  # or between two network namespaces: who changes nothing waits for what changes now
+            change_link(kernel, _LOOPBACK, _NO_LINK)
+            found, place = self._search(kernel, each)
+        self._places[each.device.id] = place
+        return found
+
+    def _search(self, kernel: Connection, each: Interface) -> tuple[Link | None, Place]:
+        if found := next((x for x in links(kernel) if each.is_it(x)), None):
+            return found, Place.HOME
+        for namespace in namespaces(kernel):
+            try:
+                there = links(kernel, namespace)
+            except NetlinkError:  # it has ended meanwhile
+                continue
+            found = next((x for x in there if each.is_it(x)), None)
+            if found is not None:
+                self._seen[each.device.id] = (namespace, found.index)
+                return None, Place.AWAY
+        return None, Place.LOST
+
+
+def _interfaces_of(record: Record) -> list[Interface]:
+    return [x.interface for x in record.allocated if x.interface is not None]
+
+
+def _made_again(kernel: Connection, each: Interface) -> Link | None:
+    """Return a virtual interface that ended with its pod, made again; None where it cannot be."""
+    lower = link(kernel, each.lower) if each.lower else None
+    try:
+        made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
+        add_link(kernel, made, each.kind, each.data, lower.index if lower else 0)
+    except NetlinkError as error:
+        log.warning("cannot make an interface again: %s", error.strerror, extra={"device": each.device.id})
+        return None
+    return link(kernel, each.home.name)
+
+
+def _set_up(kernel: Connection, found: Link, state: LinkState, *, is_up: bool) -> None:
+    """Make an interface at home what `state` says. Raises `InterfaceRefused`."""
+    change = LinkChange(
+        mtu=None if found.mtu == state.mtu else state.mtu,
+        mac=None if found.mac == state.mac else state.mac,
+        alias=None if found.alias == state.alias else state.alias,
+    )
+    try:
+        if change != _NO_LINK or found.name != state.name:
+            change_link(kernel, found.index, LinkChange(is_up=False))
+            _rename(kernel, found, state.name)
+            change_link(kernel, found.index, change)
+        has = addresses(kernel).get(found.index, ())
+        for address in set(has) - set(state.addresses):
+            remove_address(kernel, found.index, address)
+        for address in state.addresses:  # in this order: the first one is what programs find first
+            if address not in has:
+                add_address(kernel, found.index, address)
+        if is_up:
+            change_link(kernel, found.index, LinkChange(is_up=True))
+    except NetlinkError as error:
+        raise InterfaceRefused(f"the kernel does not take {state.name} as it should be: {error.strerror}") from error
+
+
+def _rename(kernel: Connection, found: Link, name: str) -> None:
+    if found.name == name:
+        return
+    try:
+        change_link(kernel, found.index, LinkChange(name=name))
+    except NetlinkError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        log.warning("the interface %s stays %s: another one has its name now", name, found.name)

@@ -1,0 +1,114 @@
+"""What moving an interface into a pod comes to, worked out from what the kernel says of all of them, and changing none.
+
+What is refused here would take the node or somebody else off the network: the uplink, an interface that is part of
+another one or carries others, an address that the node has itself.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from dra_plugin.preparing.claim_record import Record
+from dra_plugin.preparing.interface_config import (
+    InterfaceConfig,
+    InterfaceRefused,
+    check_allowed,
+    is_unicast,
+    why_not_a_name,
+)
+from dra_plugin.preparing.interface_record import Interface, LinkState, mark, marked
+from hostdevices import HEALTHY, Device
+from hostdevices.readers.uplinks import Uplinks
+from netlink import Link
+from resources.resource import InterfaceMoves
+
+_MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
+
+
+class Links(Struct, frozen=True):
+    """All interfaces at one moment: by name, their addresses by index, the indices that /sys shows, the uplinks."""
+
+    links: Mapping[str, Link]
+    addresses: Mapping[int, tuple[str, ...]]
+    shown: Mapping[str, str]
+    uplinks: Uplinks = Uplinks()
+
+
+def plan_interface(
+    nic: Device, config: InterfaceConfig, moves: InterfaceMoves, links: Links, uid: str, where: str
+) -> Interface:
+    """Return how the interface of `nic` moves for the claim `uid`. Raises `InterfaceRefused`, with `where` it is."""
+    check_allowed(config, moves, where)
+    link = links.links.get(nic.name)
+    if link is None or links.shown.get(nic.name) != str(link.index):
+        raise InterfaceRefused(
+            f"{where}: the daemon's network namespace has not the interface {nic.name} that /sys shows; it needs the"
+            " node's (hostNetwork)"
+        )
+    _check_free(nic, link, links, where)
+    addresses = links.addresses.get(link.index, ())
+    if len(addresses) > _MOST_KEPT:
+        raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
+    # One that was left behind by a claim says itself how it was: its addresses are that claim's.
+    home = marked(link.alias) or LinkState(link.name, link.mtu, link.mac, link.alias, addresses, link.is_up)
+    inside = LinkState(
+        name=config.name or home.name,
+        mtu=config.mtu or home.mtu,
+        mac=config.mac or home.mac,
+        alias=mark(home.name, home.mtu, home.mac, uid),
+        addresses=config.addresses or home.addresses,
+    )
+    _check_inside(inside, link, links, where)
+    lower = next((x.name for x in links.links.values() if x.index == link.lower), "")
+    return Interface(
+        device=structs.replace(nic, name=home.name, health=HEALTHY),
+        home=home,
+        inside=inside,
+        alias=link.alias,
+        parent=link.parent,
+        permanent=link.permanent,
+        kind=link.kind,
+        data=link.data,
+        lower=lower if link.lower_namespace is None else "",
+    )
+
+
+def check_names(record: Record, others: Sequence[Record]) -> None:
+    """Raise `InterfaceRefused` where two would have one name in a pod; `others` are of its other claims."""
+    seen: dict[str, str] = {}
+    for each in (*others, record):
+        for moved in (x.interface for x in each.allocated if x.interface is not None):
+            name, this = moved.inside.name, f"{moved.device.name} of the claim {each.claim.namespace}/{each.claim.name}"
+            if (owner := seen.setdefault(name, this)) != this:
+                raise InterfaceRefused(
+                    f"device {moved.device.id}: the pod would have two interfaces named {name}, the other one is"
+                    f" {owner}; choose names (interface.name), in a request of its own for each"
+                )
+
+
+def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
+    """Refuse what carries the node or something of it."""
+    if any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name))):
+        raise InterfaceRefused(f"{where}: {nic.name} carries the node's own traffic, or may; it never moves")
+    if link.master:
+        master = next((x.name for x in links.links.values() if x.index == link.master), "another interface")
+        raise InterfaceRefused(f"{where}: {nic.name} is a part of {master}; take it out first")
+    for other in links.links.values():
+        is_on_it = other.lower == link.index and other.lower_namespace is None and other.kind != "veth"
+        if other.master == link.index or (is_on_it and other.index != link.index):
+            raise InterfaceRefused(f"{where}: {nic.name} carries {other.name} of the node; remove that first")
+
+
+def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> None:
+    if why := why_not_a_name(inside.name):
+        raise InterfaceRefused(f"{where}: {why}")
+    if not link.min_mtu <= inside.mtu <= (link.max_mtu or inside.mtu):
+        between = f"{link.min_mtu} to {link.max_mtu}"
+        raise InterfaceRefused(f"{where}: {link.name} cannot have the MTU {inside.mtu}; it can have {between}")
+    if len(inside.mac) == len("00:00:00:00:00:00") and not is_unicast(inside.mac):
+        raise InterfaceRefused(f"{where}: {link.name} has no address ({inside.mac}); give it one (interface.mac)")
+    taken = {x.partition("/")[0]: index for index, each in links.addresses.items() for x in each}
+    for text in inside.addresses:
+        if (index := taken.get(text.partition("/")[0], link.index)) != link.index:
+            name = next((x.name for x in links.links.values() if x.index == index), "another interface")
+            raise InterfaceRefused(f"{where}: the node itself has the address {text}, at {name}; choose another one")

@@ -1,0 +1,77 @@
+"""Interfaces that move into pods, as the lease of their claim keeps them: where each is at home, and how it goes.
+
+An interface is known by the device that it is a port of, which no container can change. A virtual one has none, so it
+is known by a mark: an alias, which moves with it and says where it came from, also to people and to a daemon that has
+lost its ledger.
+"""
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hostdevices import Device
+
+if TYPE_CHECKING:
+    from netlink import Link
+
+MARK = "nodeplug:"
+_MARK = re.compile(rf"{MARK}([^,]+),([0-9]+),([0-9a-f:]*),.*")
+
+
+class Place(Enum):
+    """Where an interface is: here, in the network namespace of a pod, or nowhere to be seen (yet)."""
+
+    HOME = "home"
+    AWAY = "away"
+    LOST = "lost"
+
+
+class LinkState(Struct, frozen=True):
+    """How an interface is set up. `addresses` are those that stay and are of global scope; only they can move."""
+
+    name: str
+    mtu: int
+    mac: str
+    alias: str = ""
+    addresses: tuple[str, ...] = ()
+    is_up: bool = False
+
+
+class Interface(Struct, frozen=True):
+    """An interface of a claim: `home` is how it was, and will be again, `inside` how the pod gets it.
+
+    `device` is it as it was offered, `alias` the one that it had then. `parent` and `permanent` are the kernel's names
+    for the hardware, see `netlink.Link`; `kind`, `data` and `lower` (a name) say what a virtual one is made of.
+    """
+
+    device: Device
+    home: LinkState
+    inside: LinkState
+    alias: str = ""
+    parent: str = ""
+    permanent: str = ""
+    kind: str = ""
+    data: bytes = b""
+    lower: str = ""
+
+    def is_it(self, link: "Link") -> bool:
+        """Tell whether `link`, of any network namespace, is this interface."""
+        if self.parent:
+            ours = not (self.permanent and link.permanent) or self.permanent == link.permanent
+            return link.parent == self.parent and ours
+        if link.alias.startswith(MARK):
+            return link.alias in (self.inside.alias, self.alias)
+        return link.name == self.home.name and link.kind == self.kind and link.mac in (self.home.mac, self.inside.mac)
+
+
+def mark(name: str, mtu: int, mac: str, uid: str) -> str:
+    """Return the alias of an interface that a claim has: how it was, and the claim's uid."""
+    return f"{MARK}{name},{mtu},{mac},{uid}"
+
+
+def marked(alias: str) -> LinkState | None:
+    """Return how an interface was before it got this alias; None where it is not a mark of ours."""
+    found = _MARK.fullmatch(alias)
+    return LinkState(found[1], int(found[2]), found[3]) if found else None

@@ -1,0 +1,62 @@
+"""Requests to the kernel over rtnetlink, each with its answer."""
+
+import os
+import socket
+import struct
+from typing import Self
+
+from netlink.messages import ACK, DONE, ERROR, ROOT_AND_MATCH, Message, message, messages
+
+_ROOM = 1 << 18  # bytes of a datagram; the kernel sends at most 32 KiB at once, but for interfaces with hundreds of VFs
+_TIMEOUT = 5.0  # seconds; the kernel answers while the request is sent, once it has its lock
+_ANSWER = struct.Struct("=i")
+_SOL_NETLINK = 270
+_CAP_ACK = 10  # NETLINK_CAP_ACK
+
+
+class NetlinkError(OSError):
+    """What the kernel refused, with its reason."""
+
+
+class Connection:
+    """A socket in the network namespace of the thread that opens it. Use as a context manager; for one thread."""
+
+    def __init__(self) -> None:
+        """Open it. Raises OSError."""
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._sequence = 0
+        self._socket.settimeout(_TIMEOUT)
+        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+        self._socket.bind((0, 0))
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
+        """Return the answer to a request for one thing, or to a change. Raises `NetlinkError`."""
+        return self._ask(kind, body, flags | ACK)
+
+    def dump(self, kind: int, body: bytes) -> list[Message]:
+        """Return all there is. Raises `NetlinkError`."""
+        return self._ask(kind, body, ROOT_AND_MATCH)
+
+    def _ask(self, kind: int, body: bytes, flags: int) -> list[Message]:
+        self._sequence += 1
+        self._socket.send(message(kind, flags, self._sequence, body))
+        found: list[Message] = []
+        while True:
+            for each in messages(self._socket.recv(_ROOM)):
+                if each.sequence != self._sequence:
+                    continue
+                if each.type not in (ERROR, DONE):
+                    found.append(each)
+                    continue
+                code = -_ANSWER.unpack_from(each.body)[0] if len(each.body) >= _ANSWER.size else 0
+                if code:
+                    raise NetlinkError(code, os.strerror(code))
+                return found

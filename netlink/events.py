@@ -1,0 +1,57 @@
+"""What the kernel says of interfaces as they come, change and go, and of network namespaces that end.
+
+An event is a reason to look, never a fact.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+
+from netlink.links import Link, decode
+from netlink.messages import DELLINK, DELNSID, NEWLINK, NEWNSID, messages
+
+_LINKS, _NAMESPACES = 1, 28  # RTNLGRP_LINK, RTNLGRP_NSID
+_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
+_ROOM = 1 << 16
+_CHUNK = 64  # datagrams before the loop gets its turn
+_BUFFER = 1 << 20
+
+Told = Callable[[Link | None], None]
+
+
+class LinkEvents:
+    """Calls `told` on the running loop with each interface of which something is said; None: look at everything."""
+
+    def __init__(self, told: Told) -> None:
+        """Begin, in the network namespace of this thread. Raises OSError."""
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        self._socket.bind((0, 0))
+        for group in (_LINKS, _NAMESPACES):
+            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        self._loop.add_reader(self._socket, self._read)
+
+    def close(self) -> None:
+        """End it."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_CHUNK):
+                try:
+                    data = self._socket.recv(_ROOM)
+                except BlockingIOError:
+                    raise
+                except OSError:  # the buffer was too small for a burst: events are lost
+                    self._told(None)
+                    return
+                for each in messages(data):
+                    if each.type in (NEWLINK, DELLINK):
+                        self._told(decode(each.body))
+                    elif each.type in (NEWNSID, DELNSID):
+                        self._told(None)

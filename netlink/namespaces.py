@@ -1,0 +1,16 @@
+"""The other network namespaces that have a number in this one: all into which an interface of ours was moved."""
+
+import struct
+
+from netlink import messages as nl
+from netlink.connection import Connection
+
+_FAMILY = struct.Struct("=Bxxx")  # struct rtgenmsg
+_ID = 1
+
+
+def namespaces(connection: Connection) -> list[int]:
+    """Return their numbers, good for `links`. A namespace that ends loses its number first. Raises `NetlinkError`."""
+    answers = connection.dump(nl.GETNSID, _FAMILY.pack(0))
+    found = (nl.attributes(each.body[_FAMILY.size :]) for each in answers if each.type == nl.NEWNSID)
+    return sorted(nl.number(each, _ID) for each in found)

@@ -1,0 +1,150 @@
+"""What Multus, CNI plugins and containers are told of a virtual function beside its address."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Ledger
+from deviceplugin import Paths
+from deviceplugin.device_info import file_content, file_name, variable
+from hostdevices import Device, Devnode
+from kubelet.node import Node
+from resources.resource import Resource
+from resources.selector import Kinds
+from resources.template import ValueTooLong
+from tests.deviceplugin.conftest import Side, StartPlugins
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import GRACE, node_of, offered, pod, until_ended
+from tests.running import until
+
+ADDRESS, PF = "0000:3b:00.2", "0000:3b:00.0"
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+NAME, VARIABLE = "intel.com/sriov_net", "PCIDEVICE_INTEL_COM_SRIOV_NET_INFO"
+RDMA = Device("rdma-0000-3b-00-2", "rdma", "mlx5_2")
+NODES = {f"/dev/infiniband/{name}": Devnode(f"/dev/infiniband/{name}", "c", 231, i) for i, name in enumerate(
+    ("issm2", "rdma_cm", "umad2", "uverbs2")
+)}  # fmt: skip
+
+
+def function(*paths: str, **attributes: Any) -> Device:
+    """A virtual function with nodes, and an RDMA device as its part."""
+    nodes = tuple(NODES.get(path, Devnode(path, "c", 1, 1)) for path in paths)
+    facts = {PCI_BUS_ID: ADDRESS, "pf": PF, **attributes}
+    return Device("pci-0000-3b-00-2", "pci", "vf", attributes=facts, devnodes=nodes, children=(RDMA.id,))
+
+
+def part(identity: str) -> Device | None:
+    return RDMA if identity == RDMA.id else None
+
+
+def test_the_file_has_what_the_specification_names() -> None:
+    assert file_name(NAME, ADDRESS) == "intel.com-sriov_net-0000:3b:00.2-device.json"
+    assert json.loads(file_content(function(), part, vhost_net=True)) == {
+        "type": "pci",
+        "version": "1.1.0",
+        "pci": {"pci-address": ADDRESS, "pf-pci-address": PF, "rdma-device": "mlx5_2", "vhost-net": "/dev/vhost-net"},
+    }
+    plain = Device("pci-0000-3b-00-0", "pci", "pf", attributes={PCI_BUS_ID: PF})
+    assert json.loads(file_content(plain, part))["pci"] == {"pci-address": PF}
+    assert file_content(Device("misc-fuse", "misc", "fuse"), part) == b""
+
+
+def test_the_variable_has_where_the_nodes_are() -> None:
+    told = json.loads(variable([function(*NODES)], part, of=VARIABLE))
+    rdma = {
+        "rdma_dev": "mlx5_2",
+        "uverbs": "/dev/infiniband/uverbs2",
+        "umad": "/dev/infiniband/umad2",
+        "issm": "/dev/infiniband/issm2",
+        "rdma_cm": "/dev/infiniband/rdma_cm",
+    }
+    assert told == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
+    bound = Device("vfio-42", "vfio", "42", attributes={PCI_BUS_ID: PF}, devnodes=(
+        Devnode("/dev/vfio/42", "c", 240, 0), Devnode("/dev/vfio/vfio", "c", 10, 196),
+    ))  # fmt: skip
+    assert json.loads(variable([bound], part, of=VARIABLE))[PF] == {
+        "generic": {"deviceID": PF},
+        "vfio": {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/42"},
+    }
+    many = [function(*NODES, **{PCI_BUS_ID: f"0000:{i:02x}:00.0"}) for i in range(256)]
+    with pytest.raises(ValueTooLong, match=VARIABLE):
+        variable(many, part, of=VARIABLE)
+
+
+@pytest.fixture
+async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
+    async with node_of(made_up, socket_dir) as found:
+        yield found
+
+
+def sriov(**options: Any) -> Resource:
+    return Resource(NAME, Kinds(("misc",)), ids="pciBusID", device_info=VARIABLE, **options)
+
+
+def functions(made_up: MadeUpHost) -> tuple[Device, ...]:
+    """What there is, as if it were virtual functions."""
+    found = made_up.devices().values()
+    return tuple(replace(x, attributes={**x.attributes, PCI_BUS_ID: f"0000:3b:00.{i}"}) for i, x in enumerate(found))
+
+
+def offer(side: Side, *devices: Device, **options: Any) -> None:
+    side.resources = [sriov(**options)]
+    side.plugins.configure(side.resources)
+    side.update({NAME: devices})
+
+
+async def test_the_nodes_of_vhost_net_go_with_a_function(
+    start: StartPlugins, node: Node, made_up: MadeUpHost, paths: Paths, ledger: Ledger
+) -> None:
+    (made_up.root / "dev/net").mkdir()
+    nodes = ["/dev/vhost-net", "/dev/net/tun"]
+    for path, number in zip(nodes, ("10:238", "10:200"), strict=True):
+        (made_up.root / path[1:]).write_text(f"c {number}\n")
+    side = await start([], grace=GRACE)
+    offer(side, *functions(made_up), vhost_net=True)
+    await offered(node, NAME, 2)
+    await node.admit(pod("first", NAME))
+    given = await node.run_container_options("first", "c")
+    assert given is not None
+    assert {*nodes} < {each.path_in_container for each in given.devices}
+    (told,) = json.loads(next(x.value for x in given.envs if x.name == VARIABLE)).values()
+    assert told["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
+    again = await node.exit_container("first", "c", 1)
+    assert again.container_statuses[0].restart_count == 1  # what it was given is still so
+    (made_up.root / "dev/vhost-net").unlink()
+    status = await node.admit(pod("second", NAME))
+    assert "needs /dev/vhost-net, which is not here" in status.message
+
+
+async def test_files_are_there_while_a_device_is_offered_or_held(
+    start: StartPlugins, node: Node, made_up: MadeUpHost, paths: Paths, ledger: Ledger
+) -> None:
+    folder = paths.device_info
+    others = "intel.com-sriov_net_b-0000:3b:00.9-device.json"
+    folder.mkdir(parents=True)
+    for stale in (others, "intel.com-sriov_net-0000:3b:00.7-device.json"):
+        (folder / stale).write_text("{}")
+
+    def files() -> set[str]:
+        return {path.name for path in folder.iterdir()} - {others}
+
+    side = await start([], grace=GRACE)
+    offer(side, *functions(made_up))
+    await until(lambda: files() == {file_name(NAME, f"0000:3b:00.{i}") for i in range(2)})
+    await offered(node, NAME, 2)
+    await node.admit(pod("holder", NAME))
+    given = await node.run_container_options("holder", "c")
+    assert given is not None
+    env = {x.name: x.value for x in given.envs}
+    address = env["NODEPLUG_INTEL_COM_SRIOV_NET"]
+    assert json.loads(env[VARIABLE]) == {address: {"generic": {"deviceID": address}}}
+    offer(side)  # both are gone
+    await until(lambda: files() == {file_name(NAME, address)})
+    await node.remove("holder")
+    await until_ended(side, ledger, address)
+    await until(lambda: not files())
+    assert (folder / others).exists()

@@ -1,0 +1,389 @@
+"""Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import cdi
+from dra_plugin.preparing.claim_record import record_of
+from dra_plugin.preparing.device_config import InvalidConfig, read
+from dra_plugin.preparing.interface_config import InterfaceRefused
+from dra_plugin.preparing.interface_moves import Interfaces
+from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
+from hostdevices import Device
+from netlink import Connection, Link, addresses, link
+from resourceapi.objects import v1
+from resources.resource import DraOptions, InterfaceMoves, Resource
+from resources.selector import Ids
+from tests.dra_plugin.preparing.world import CONFIG, World, claim, config, ref, result, uid
+from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
+from tests.running import until
+
+pytestmark = needs_root
+MAC = "02:00:00:00:00:11"
+ALL = InterfaceMoves(name=True, mtu=True, mac=True, addresses=("198.51.100.0/24", "2001:db8::/64"))
+WANTED: dict[str, Any] = {
+    "name": "data0",
+    "mtu": 1300,
+    "mac": "02:00:00:00:00:99",
+    "addresses": ["198.51.100.7/24", "2001:DB8:0::7/64"],
+}
+
+
+def nic(name: str, moves: InterfaceMoves | None = ALL) -> Resource:
+    return Resource(f"example.com/{name}", Ids((f"nic-{name}",)), api="dra", dra=DraOptions(interface=moves))
+
+
+class Network(World):
+    """A node with the interfaces np0 and np1, which is its peer, and mv0, a macvlan on np1."""
+
+    def __init__(self, folder: Path, home: str) -> None:
+        super().__init__(folder)
+        self.home = home
+        self.runtime = UNCHECKED
+        self.resources = [nic("np0"), nic("mv0"), nic("np1")]
+        for name in ("np0", "np1", "mv0"):
+            self.show(name)
+
+    def found(self) -> dict[str, Device]:
+        """What the host has, with what is in pods, as the daemon has it."""
+        return dict(self.preparer.interfaces.with_lent(super().found()))
+
+    def show(self, name: str) -> None:
+        """Have /sys show an interface that is here."""
+        show_in_sysfs(self.made_up.root, name)
+
+    def hide(self, name: str) -> None:
+        """Have /sys show one that has moved no more."""
+        shutil.rmtree(self.made_up.root / "sys/devices/virtual/net" / name)
+        (self.made_up.root / "sys/class/net" / name).unlink()
+
+    def moves(self, name: str = "np0", inside: str = "data0") -> PodNetwork:
+        """Have the runtime move an interface as the CDI files ask for it."""
+        assert cdi.NetDevice(host_interface_name=name, name=inside) in self.asked()
+        pod = PodNetwork(self.home)
+        pod.take(name, inside)
+        self.hide(name)
+        self.scan()
+        return pod
+
+    def asked(self) -> list[cdi.NetDevice]:
+        """What a runtime is asked to move."""
+        return [x for edits in self.devices().values() for x in edits.net_devices]
+
+
+@pytest.fixture
+def home() -> Iterator[str]:
+    with own_network() as file:
+        ip("link", "add", "np0", "address", MAC, "mtu", "1400", "type", "veth", "peer", "name", "np1")
+        ip("link", "add", "mv0", "link", "np1", "address", "02:00:00:00:00:33", "type", "macvlan", "mode", "bridge")
+        yield file
+
+
+@pytest.fixture
+async def network(tmp_path: Path, home: str) -> AsyncIterator[Network]:
+    made = Network(tmp_path, home)
+    async with made:
+        yield made
+
+
+def there(name: str) -> Link | None:
+    with Connection() as kernel:
+        return link(kernel, name)
+
+
+def state(name: str) -> tuple[Any, ...] | None:
+    """What an interface here has: MTU, address, alias, addresses, whether it is up."""
+    with Connection() as kernel:
+        found = link(kernel, name)
+        if found is None:
+            return None
+        return found.mtu, found.mac, found.alias, addresses(kernel).get(found.index, ()), found.is_up
+
+
+def wanted(device: str = "nic-np0", *requests: str, number: int = 1, **interface: Any) -> v1.ResourceClaim:
+    configs = [config(interface=interface)] if interface else []
+    results = [result(device, request) for request in requests or ("net",)]
+    return claim(*results, configs=configs, uid=uid(number), name=f"claim-{number}")
+
+
+def of_pods(of: v1.ResourceClaim, *pods: v1.ResourceClaimConsumerReference) -> v1.ResourceClaim:
+    return structs.replace(of, status=structs.replace(of.status, reserved_for=pods))
+
+
+async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: Network) -> None:
+    ip("addr", "add", "192.0.2.1/24", "dev", "np0")
+    ip("link", "set", "np0", "up", "alias", "of the operator's")
+    before = state("np0")
+    mine = wanted(**WANTED)
+    prepared = await network.prepare(mine)
+    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+    (spec,) = (x for name, x in network.specs().items() if "/claim " in name)
+    assert spec.cdi_version == "1.1.0"
+    mtu, mac, alias, has, is_up = state("np0") or ()
+    assert (mtu, mac, has, is_up) == (1300, WANTED["mac"], ("198.51.100.7/24", "2001:db8::7/64"), False)
+    assert alias == f"nodeplug:np0,1400,{MAC},{uid(1)}"
+    pod = network.moves()
+    inside = pod.ip("addr", "show", "dev", "data0")
+    assert all(text in inside for text in ("mtu 1300", WANTED["mac"], "198.51.100.7/24", "2001:db8::7/64", "UP"))
+    await until(lambda: not network.asked())  # or no container of the pod could start again, nor a second one start
+    assert network.container(prepared).env["NODEPLUG_CLAIM_1__NET__INTERFACES"] == "data0"
+    pod.back("data0")
+    pod.end()
+    await until(network.asked)  # another sandbox may want it
+    await network.unprepare(mine)
+    assert state("np0") == before
+    assert network.units() == network.files() == []
+
+
+async def test_a_pod_is_told_what_it_has(network: Network) -> None:
+    await network.prepare(wanted(**WANTED))
+    (lease,) = network.ledger.leases()
+    record = record_of(lease)
+    assert record is not None
+    told = {
+        "interfaceName": "data0",
+        "hardwareAddress": WANTED["mac"],
+        "ips": ["198.51.100.7/24", "2001:db8::7/64"],
+    }
+    assert record.status[0]["networkData"] == told
+    (entry,) = record.metadata[0].content["requests"][0]["devices"]
+    assert entry["networkData"] == told
+
+
+async def test_what_is_not_chosen_stays_and_two_interfaces_go_together(network: Network) -> None:
+    ip("addr", "add", "192.0.2.1/24", "dev", "np0")
+    ip("link", "del", "mv0")
+    mine = claim(result("nic-np0", "a"), result("nic-np1", "b"), configs=[config("b", interface={"name": "other"})])
+    await network.prepare(mine)
+    moved = [cdi.NetDevice(host_interface_name=x, name=y) for x, y in (("np0", "np0"), ("np1", "other"))]
+    assert network.asked() == moved
+    assert (state("np0") or ())[:2] + (state("np0") or ())[3:] == (1400, MAC, ("192.0.2.1/24",), False)
+
+
+async def test_a_repeated_call_and_a_restart_find_it_in_its_pod(network: Network) -> None:
+    mine = wanted(name="data0")
+    prepared = await network.prepare(mine)
+    pod = network.moves()
+    await until(lambda: not network.asked())
+    assert await network.prepare(mine) == prepared
+    await network.restart()
+    assert await network.prepare(mine) == prepared
+    assert network.asked() == []
+    assert [x.name for x in network.offers] == ["nic-mv0", "nic-np0", "nic-np1"]  # it is the node's, and well
+    offered = network.offers.find("nic-np0")
+    assert offered is not None
+    assert offered.device.health.healthy
+    pod.back("data0")
+    pod.end()
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_while_nobody_looks_it_comes_back_under_another_name(network: Network) -> None:
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    pod = network.moves()
+    await network.end()
+    pod.back("data0")
+    pod.end()
+    await network.begin()
+    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+    assert (state("np0") or ())[3] == ("198.51.100.7/24", "2001:db8::7/64")
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+@pytest.mark.parametrize("done", ["nothing", "half", "all"])
+@pytest.mark.parametrize("then", ["prepared again", "unprepared"])
+async def test_after_a_crash_between_the_ledger_and_the_kernel(network: Network, done: str, then: str) -> None:
+    mine = wanted(**WANTED)
+    prepared = await network.prepare(mine)
+    await network.end()
+    if done == "nothing":
+        ip("link", "set", "np0", "alias", "", "mtu", "1400", "address", MAC)
+    if done != "all":
+        ip("addr", "flush", "dev", "np0")
+        shutil.rmtree(network.cdi)
+    await network.begin()
+    if then == "prepared again":
+        assert await network.prepare(mine) == prepared
+        assert (state("np0") or ())[:2] == (1300, WANTED["mac"])
+        assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+    assert network.units() == network.files() == []
+
+
+async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network) -> None:
+    await network.prepare(wanted(**WANTED))
+    await network.end()
+    shutil.rmtree(network.state)
+    ip("link", "set", "np0", "name", "data0")  # as hardware is after its pod
+    network.hide("np0")
+    network.show("data0")
+    network.resources = [nic("data0")]
+    await network.begin()
+    mine = wanted("nic-data0", number=2)
+    await network.prepare(mine)
+    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="np0")]
+    await network.unprepare(mine)
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_a_macvlan_that_ends_with_its_pod_is_made_again(network: Network) -> None:
+    before = ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2]
+    mine = wanted("nic-mv0", name="data0")
+    await network.prepare(mine)
+    pod = network.moves("mv0")
+    pod.end()
+    await network.unprepare(mine)
+    assert ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2] == before
+    assert network.units() == []
+
+
+async def test_a_veth_ends_with_its_pod(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    mine = wanted(name="data0")
+    await network.prepare(mine)
+    network.moves().end()
+    await until(lambda: there("np1") is None)
+    await network.unprepare(mine)
+    assert "it was virtual" in caplog.text
+    assert network.units() == []
+
+
+async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:
+    mine = wanted("nic-mv0", name="data0")
+    await network.prepare(mine)
+    await network.end()
+    ip("link", "del", "mv0")
+    await network.begin("next-boot")
+    await network.unprepare(mine)
+    assert there("mv0") is None
+    assert network.units() == []
+
+
+async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
+    await network.prepare(wanted(name="data0"))
+    pod = network.moves()
+    record = record_of(network.ledger.leases()[0])
+    assert record is not None
+    with pytest.raises(InterfaceRefused, match="np0 is still in the network namespace of its pod"):
+        Interfaces(network.made_up.host, OciRuntime(), patience=0.0).restore(record)
+    pod.end()
+
+
+async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Network) -> None:
+    ip("link", "set", "np1", "mtu", "1200")
+    before = state("mv0")
+    mine = wanted("nic-mv0", mtu=1300, name="data0")  # more than the interface has that it is made on
+    assert "mv0" in await network.refusal(mine)
+    assert state("mv0") == before
+    assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize(
+    ("moves", "interface", "words"),
+    [
+        (None, {"name": "data0"}, "does not move into pods"),
+        (InterfaceMoves(), {"name": "data0"}, "interface.name is not for a claim to choose"),
+        (InterfaceMoves(), {"mtu": 1300}, "interface.mtu is not"),
+        (InterfaceMoves(), {"mac": MAC}, "interface.mac is not"),
+        (InterfaceMoves(), {"addresses": ["198.51.100.7/24"]}, "198.51.100.7/24 is not among .*: none"),
+        (ALL, {"addresses": ["192.0.2.7/24"]}, "192.0.2.7/24 is not among .* 198.51.100.0/24, 2001:db8::/64"),
+        (ALL, {"addresses": ["198.51.100.200/24"]}, "the node itself has the address 198.51.100.200/24, at np1"),
+    ],
+)
+async def test_a_claim_chooses_what_the_node_lets_it(
+    network: Network, moves: InterfaceMoves | None, interface: dict[str, Any], words: str
+) -> None:
+    ip("addr", "add", "198.51.100.200/24", "dev", "np1")
+    network.resources = [nic("np0", moves)]
+    await network.restart()
+    before = state("np0")
+    with pytest.raises(AssertionError, match=words):
+        await network.prepare(wanted(**interface))
+    assert state("np0") == before
+    assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize(
+    ("interface", "words"),
+    [
+        ({"name": "a/b"}, "interface.name: a/b cannot be the name"),
+        ({"name": "sixteen-letters-"}, "at most 15"),
+        ({"name": "eth0"}, "eth0 is taken in every pod"),
+        ({"mtu": 67}, "interface.mtu"),
+        ({"mac": "01:00:5e:00:00:01"}, "interface.mac: must be the address of one interface"),
+        ({"mac": "00:00:00:00:00:00"}, "interface.mac"),
+        ({"addresses": ["198.51.100.7"]}, r"addresses\[0\]: .* not an address with its prefix"),
+        ({"addresses": ["198.51.100.0/24"]}, "its network's own address"),
+        ({"addresses": ["127.0.0.1/8"]}, "a loopback address"),
+        ({"addresses": ["fe80::1%1/64"]}, "not an address with its prefix"),
+        ({"addresses": ["198.51.100.7/24", "198.51.100.7/25"]}, "comes twice"),
+        ({"addresses": [f"198.51.100.{x}/24" for x in range(1, 10)]}, "addresses"),
+        ({"speed": 1}, "speed"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(interface: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        read(CONFIG | {"interface": interface}, from_class=False)
+
+
+async def test_what_the_node_needs_never_moves(network: Network) -> None:
+    assert "np1 carries mv0 of the node" in await network.refusal(wanted("nic-np1"))
+    ip("link", "add", "br0", "type", "bridge")
+    ip("link", "set", "np0", "master", "br0")
+    assert "np0 is a part of br0" in await network.refusal(wanted())
+    ip("link", "set", "np0", "nomaster")
+    route = network.made_up.root / "proc/net/route"
+    route.parent.mkdir()
+    route.write_text("Iface\tDestination\nnp0\t00000000\t01020304\t0003\t0\t0\t0\t00000000\n")
+    assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
+
+
+async def test_names_are_one_in_a_pod(network: Network) -> None:
+    ip("link", "del", "mv0")
+    both = claim(result("nic-np0", "a"), result("nic-np1", "a"), configs=[config(interface={"name": "data0"})])
+    assert "two interfaces named data0" in await network.refusal(both)
+    pod = v1.ResourceClaimConsumerReference(resource="pods", name="p", uid="of-the-pod")
+    first, second = wanted(name="data0"), wanted("nic-np1", number=2, name="data0")
+    await network.prepare(of_pods(first, pod))
+    assert "of the claim default/claim-1" in await network.refusal(of_pods(second, pod))
+
+
+async def test_a_claim_of_several_pods_has_no_interface_to_move(network: Network) -> None:
+    pods = tuple(v1.ResourceClaimConsumerReference(resource="pods", name=x, uid=x) for x in "ab")
+    assert "several pods use the claim" in await network.refusal(of_pods(wanted(), *pods))
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ('{"linux": {"netDevices": {"enabled": true}}}', ""),
+        ('{"linux": {"netDevices": {"enabled": false}}}', "cannot move interfaces"),
+        ('{"linux": {}}', "cannot move interfaces"),
+        ("unknown command", "cannot move interfaces"),
+        ("", "is not known"),
+    ],
+)
+async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: str, words: str) -> None:
+    runtime = tmp_path / "runc"
+    runtime.write_text(f"#!/bin/sh\necho -n '{features}'\n")
+    runtime.chmod(0o755)
+    network.runtime = str(runtime)
+    await network.restart()
+    if not words:
+        await network.prepare(wanted())
+        return
+    assert words in await network.refusal(wanted())
+    assert state("np0") == (1400, MAC, "", (), False)
+
+
+async def test_without_interfaces_that_move_nothing_is_heard(network: Network) -> None:
+    assert await network.failures(ref(wanted())) == {uid(1): None}
+    assert network.preparer.interfaces._events is None

@@ -1,0 +1,118 @@
+"""rtnetlink against the kernel, in a network namespace of the test's own."""
+
+import asyncio
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from netlink import (
+    REMADE,
+    Connection,
+    Link,
+    LinkChange,
+    LinkEvents,
+    NetlinkError,
+    add_address,
+    add_link,
+    addresses,
+    change_link,
+    link,
+    links,
+    namespaces,
+    remove_address,
+)
+from tests.network import PodNetwork, ip, needs_root, own_network
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def home() -> Iterator[str]:
+    with own_network() as file:
+        ip("link", "add", "np0", "address", "02:00:00:00:00:11", "mtu", "1400", "type", "veth", "peer", "name", "np1")
+        yield file
+
+
+@pytest.fixture
+def kernel(home: str) -> Iterator[Connection]:
+    with Connection() as connection:
+        yield connection
+
+
+def found(kernel: Connection, name: str) -> Link:
+    there = link(kernel, name)
+    assert there is not None
+    return there
+
+
+def test_interfaces_are_read_and_changed(kernel: Connection) -> None:
+    before = found(kernel, "np0")
+    assert (before.mtu, before.mac, before.kind, before.is_up) == (1400, "02:00:00:00:00:11", "veth", False)
+    assert (before.alias, before.min_mtu, before.max_mtu, before.parent) == ("", 68, 65535, "")
+    change = LinkChange(name="data0", mtu=9000, mac="02:00:00:00:00:22", alias="nodeplug:x", is_up=True)
+    change_link(kernel, before.index, change)
+    after = found(kernel, "data0")
+    assert (after.index, after.mtu, after.mac, after.alias, after.is_up) == (
+        before.index, 9000, "02:00:00:00:00:22", "nodeplug:x", True
+    )  # fmt: skip
+    assert link(kernel, "np0") is None
+    assert {each.name for each in links(kernel)} == {"lo", "data0", "np1"}
+    change_link(kernel, after.index, LinkChange(alias=""))
+    assert found(kernel, "data0").alias == ""
+
+
+def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
+    index = found(kernel, "np0").index
+    for text in ("198.51.100.7/24", "198.51.100.7/24", "2001:db8::7/64"):
+        add_address(kernel, index, text)
+    ip("addr", "add", "169.254.1.1/16", "dev", "np0", "scope", "link")
+    ip("addr", "add", "198.51.100.8/24", "dev", "np0", "valid_lft", "1000", "preferred_lft", "1000")
+    assert addresses(kernel) == {index: ("198.51.100.7/24", "2001:db8::7/64")}
+    remove_address(kernel, index, "198.51.100.7/24")
+    remove_address(kernel, index, "198.51.100.7/24")
+    assert addresses(kernel) == {index: ("2001:db8::7/64",)}
+
+
+def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:
+    with pytest.raises(NetlinkError) as refused:
+        change_link(kernel, found(kernel, "np0").index, LinkChange(mtu=70000))
+    assert refused.value.errno == errno.EINVAL
+    assert found(kernel, "np0").mtu == 1400  # the answers still fit the questions
+
+
+def test_an_interface_is_found_where_it_has_moved(kernel: Connection, home: str) -> None:
+    pod = PodNetwork(home)
+    change_link(kernel, found(kernel, "np0").index, LinkChange(alias="nodeplug:x"))
+    pod.take("np0", "data0")
+    places = {(n, x.index): x for n in namespaces(kernel) for x in links(kernel, n) if x.alias == "nodeplug:x"}
+    (((namespace, index), there),) = places.items()
+    assert (there.name, there.mac) == ("data0", "02:00:00:00:00:11")
+    assert link(kernel, index, namespace) == there
+    pod.end()
+    assert link(kernel, index, 4000) is None  # no such namespace
+
+
+def test_a_virtual_interface_is_made_again_as_it_was(kernel: Connection) -> None:
+    ip("link", "add", "mv0", "link", "np0", "type", "macvlan", "mode", "private")
+    before = found(kernel, "mv0")
+    assert before.kind in REMADE
+    ip("link", "del", "mv0")
+    again = LinkChange(name="mv0", mtu=before.mtu, mac=before.mac)
+    add_link(kernel, again, before.kind, before.data, before.lower)
+    assert "macvlan mode private" in ip("-d", "link", "show", "mv0")
+    after = found(kernel, "mv0")
+    assert (after.mac, after.mtu, after.lower, after.data) == (before.mac, before.mtu, before.lower, before.data)
+
+
+async def test_coming_and_going_is_told(home: str) -> None:
+    told: asyncio.Queue[Link | None] = asyncio.Queue()
+    events = LinkEvents(told.put_nowait)
+    pod = PodNetwork(home)
+    pod.take("np0", "data0")
+    pod.back("data0")
+    async with asyncio.timeout(10):
+        while (each := await told.get()) is None or each.name != "data0":
+            pass
+    events.close()
+    pod.end()

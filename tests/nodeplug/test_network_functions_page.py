@@ -1,0 +1,110 @@
+"""docs/network-functions.md: its configurations on a made-up card, with the stand-in kubelet and as Multus reads it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deviceplugin import DevicePlugins, Paths
+from dra_plugin.preparing.device_config import read
+from dra_plugin.preparing.interface_config import check_allowed
+from dra_plugin.publishing.device_class import device_class
+from folderwatch import FolderWatcher
+from hostdevices import Device, scan
+from hostdevices.presence import Presence
+from kubelet.node import Node
+from nodeplug.config import loads
+from resources.assignment import assign
+from resources.resource import Resource
+from tests.checkpoint.build import opened
+from tests.deviceplugin.node import offered, pod
+from tests.hostdevices.machine import interface
+from tests.hostdevices.tree import Tree
+from tests.running import running
+
+PAGE = (Path(__file__).parents[2] / "docs/network-functions.md").read_text()
+FUNCTION = "0000:3b:00.2"
+
+
+def blocks() -> list[list[dict[str, Any]]]:
+    return [list(yaml.safe_load_all(each.partition("```")[0])) for each in PAGE.split("```yaml\n")[1:]]
+
+
+def resource(block: list[dict[str, Any]]) -> Resource:
+    (found,) = loads(json.dumps(block[0]).encode()).resources
+    return found
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Tree:
+    """A card with one virtual function, which has a network driver and RDMA; and the node's uplink."""
+    tree = Tree(tmp_path / "host")
+    physical = tree.pci("0000:3b:00.0", pci_class="020000", vendor="15b3", driver="mlx5_core", sriov_totalvfs=8)
+    interface(tree, physical, "ens1f0", mac="b8:ce:f6:00:00:01")
+    function = tree.virtual_function(physical, FUNCTION, 0, pci_class="020000", vendor="15b3", driver="mlx5_core")
+    interface(tree, function, "ens1f0v0", mac="02:00:00:00:00:01")
+    tree.child(function, "infiniband/mlx5_2", group="class/infiniband", node_type="1: CA")
+    tree.child(
+        function, "infiniband_verbs/uverbs2", group="class/infiniband_verbs", node="infiniband/uverbs2",
+        numbers="231:194", ibdev="mlx5_2",
+    )  # fmt: skip
+    return tree
+
+
+def meant(card: Tree, wanted: Resource) -> tuple[Device, ...]:
+    return assign(scan(card.host), [wanted]).devices[wanted.name]
+
+
+async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
+    wanted, (network, user) = resource(blocks()[0]), blocks()[1]
+    presence, devices = Presence(card.host), meant(card, wanted)
+    presence.update(scan(card.host).devices, devices)
+    devinfo = tmp_path / "devinfo"
+    paths = Paths(
+        device_plugins=socket_dir / "device-plugins",
+        plugins_registry=socket_dir / "plugins_registry",
+        cdi=tmp_path / "cdi",
+        device_info=devinfo,
+    )
+    for folder in (paths.device_plugins, paths.plugins_registry):
+        folder.mkdir()
+    ledger, watcher = await opened(tmp_path / "state", "boot"), FolderWatcher()
+    ledger.is_complete = True
+    plugins = DevicePlugins([wanted], card.host, presence, ledger, paths, watcher)
+    plugins.update({wanted.name: devices})
+    async with Node(socket_dir) as node, running(plugins.run()):
+        (asked,) = user["spec"]["containers"][0]["resources"]["limits"]
+        assert network["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"] == asked == wanted.name
+        await offered(node, asked)
+        await node.admit(pod("with-multus", asked))
+        ((given,),) = node.allocations("with-multus", "c").values()  # what Multus asks the kubelet for
+        file = devinfo / f"{asked.replace('/', '-')}-{given}-device.json"
+        assert json.loads(file.read_text()) == {
+            "type": "pci",
+            "version": "1.1.0",
+            "pci": {"pci-address": FUNCTION, "pf-pci-address": "0000:3b:00.0", "rdma-device": "mlx5_2"},
+        }
+        options = await node.run_container_options("with-multus", "c")
+        assert options is not None
+        env = {each.name: each.value for each in options.envs}
+        assert env["PCIDEVICE_EXAMPLE_COM_ENS1F0"] == FUNCTION
+        rdma = {"rdma_dev": "mlx5_2", "uverbs": "/dev/infiniband/uverbs2"}
+        assert json.loads(env["PCIDEVICE_EXAMPLE_COM_ENS1F0_INFO"]) == {
+            FUNCTION: {"generic": {"deviceID": FUNCTION}, "rdma": rdma}
+        }
+    watcher.close()
+    await ledger.close()
+
+
+def test_by_a_claim(card: Tree) -> None:
+    wanted, (template, user) = resource(blocks()[2]), blocks()[3]
+    (function,) = meant(card, wanted)
+    assert "nic-0000-3b-00-2" in function.ids
+    assert device_class(wanted, "nodeplug.dev").metadata.name == "data.example.com"
+    devices = template["spec"]["spec"]["devices"]
+    assert devices["requests"][0]["exactly"]["deviceClassName"] == "data.example.com"
+    config = read(devices["config"][0]["opaque"]["parameters"], from_class=False)
+    check_allowed(config.interface, wanted.dra.interface, "the page's claim")
+    assert user["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"]
