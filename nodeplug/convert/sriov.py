@@ -59,7 +59,6 @@ _NOWHERE = {
     "p_keys": "pKeys",
     "aux_types": "auxTypes",
     "vdpa_type": "vdpaType",
-    "need_vhost_net": "needVhostNet",
     "link_types": "linkTypes",
 }
 
@@ -78,6 +77,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             unknown.append(f"deviceType {pool.device_type}")
         if pool.additional_info:
             unknown.append("additionalInfo")
+        if len({selector.need_vhost_net for selector in selectors}) > 1:
+            unknown.append("needVhostNet for some of a pool")
         if unknown:
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
@@ -85,6 +86,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         remarks += [_NO_PHYSICAL] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
         select = one_or_all([_select(pool, selector) for selector in selectors])
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
+        if selectors and selectors[0].need_vhost_net:
+            values["vhostNet"] = True
         yield Offered(values, tuple(remarks))
 
 
