@@ -24,12 +24,14 @@ from msgspec import Struct
 from checkpoint.database import Database, SetAside
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
+from telemetry import Histogram
 
 log = logging.getLogger("nodeplug.leases")
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
 Observer: TypeAlias = Callable[[Sequence[Lease] | None], None]
+CommitObserver: TypeAlias = Callable[[Sequence[Change]], None]
 
 QUICK = 0.001  # seconds; a transaction that takes longer makes a thread do the next ones
 _QUICK_AGAIN = 16  # transactions in a row of at most `QUICK` in the thread until the loop does them again
@@ -56,8 +58,13 @@ class _Request(Struct):
 class Ledger:
     """One node's leases. Belongs to the event loop in which it is used first."""
 
-    def __init__(self, directory: Path, boot_id: str, *, quick: float = QUICK) -> None:
-        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` in seconds, see `QUICK`."""
+    def __init__(
+        self, directory: Path, boot_id: str, *, quick: float = QUICK, commit_seconds: Histogram | None = None
+    ) -> None:
+        """Prepare; nothing is touched yet. `boot_id` is this boot's; `quick` in seconds, see `QUICK`.
+
+        What each transaction took that reached the disk goes to `commit_seconds`.
+        """
         self.boot_id = boot_id
         self.guard: Guard | None = None
         self.is_complete = True  # False while pods may hold what a lost ledger does not know
@@ -74,6 +81,8 @@ class Ledger:
         self._busy: asyncio.Task[None] | None = None  # the thread works for us
         self._is_scheduled = False
         self._observers: list[Observer] = []
+        self._commit_observers: list[CommitObserver] = []
+        self._commit_seconds = commit_seconds
         self._is_closed = False
 
     async def read(self) -> None:
@@ -182,6 +191,10 @@ class Ledger:
     def observe(self, changed: Observer) -> None:
         """Have `changed` called, on the loop, after each commit, with the leases that ended or began; None for any."""
         self._observers.append(changed)
+
+    def observe_commits(self, committed: CommitObserver) -> None:
+        """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
+        self._commit_observers.append(committed)
 
     async def known(self) -> None:
         """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`.
@@ -361,7 +374,12 @@ class Ledger:
             for change in reversed(changes):
                 self._book.undo(change)
             return [x if isinstance(x, Exception) else refusal for x in outcomes]
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._commit_seconds is not None:
+            self._commit_seconds.observe(seconds)
+        for committed in self._commit_observers:
+            loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
         for change in changes:
             for lease in change.ended:
                 self._answered.pop(lease.key, None)

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from deviceplugin.errors import DevicePluginError
 from folderwatch import FolderWatcher
 from grpcunix import is_live, remove_dead_sockets
+from telemetry import EventLog
 
 KUBELET_SOCKET = "kubelet.sock"
 _PREFIX = "nodeplug-"
@@ -38,7 +39,9 @@ class FolderGone(DevicePluginError):
 class PluginFolder:
     """`path` is the kubelet's folder; listeners are called in the loop after changes in it, and now and then."""
 
-    def __init__(self, path: Path, instance: str, watcher: FolderWatcher, recheck: float) -> None:
+    def __init__(
+        self, path: Path, instance: str, watcher: FolderWatcher, recheck: float, events: EventLog | None = None
+    ) -> None:
         """Prepare, for the sockets of `instance` (`new_instance`).
 
         Nothing is watched before `run`. `recheck` in seconds.
@@ -48,6 +51,8 @@ class PluginFolder:
         self.kubelet_socket = path / KUBELET_SOCKET
         self._watcher = watcher
         self._recheck = recheck
+        self._event_log = events or EventLog()
+        self._kubelet: Identity | None = None  # the one that we saw last
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []  # in the folder, after the last change
         self._problem = ""
@@ -105,8 +110,16 @@ class PluginFolder:
         if problem and problem != self._problem:
             log.warning("%s; settings.kubeletRoot says where the kubelet is", problem)
         self._problem = problem
+        self._note_restart()
         for listener in tuple(self._listeners):
             listener()
+
+    def _note_restart(self) -> None:
+        kubelet = self.kubelet()
+        if kubelet is not None:
+            if self._kubelet not in (None, kubelet):
+                self._event_log.record("kubelet-restarted", "the kubelet has a new socket; everything registers again")
+            self._kubelet = kubelet
 
 
 def new_instance() -> str:

@@ -34,6 +34,7 @@ from hostdevices.presence import Presence
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
 from resources.selector import NOTHING
+from telemetry import Telemetry
 
 if TYPE_CHECKING:
     from deviceplugin.device_info_files import DeviceInfoFiles
@@ -69,6 +70,7 @@ class DevicePlugins:
         timings: Timings = Timings(),
         transport: Transport = "builtin",
         retry: float = RETRY,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. With `through_watcher` the resources register through plugins_registry, else at kubelet.sock.
 
@@ -76,6 +78,7 @@ class DevicePlugins:
         specs are written again that could not be.
         """
         self._resources = {resource.name: resource for resource in resources}
+        self._telemetry = telemetry or Telemetry()
         self._host = host
         self._presence = presence
         self._ledger = ledger
@@ -86,7 +89,9 @@ class DevicePlugins:
         self._transport: Transport = transport
         self._watcher = watcher
         self._instance = new_instance()
-        self._folder = PluginFolder(paths.device_plugins, self._instance, watcher, timings.recheck)
+        self._folder = PluginFolder(
+            paths.device_plugins, self._instance, watcher, timings.recheck, self._telemetry.events
+        )
         self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), lambda: self._leases_changed(None), retry)
         self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
         self._plugins: dict[str, ResourcePlugin] = {}
@@ -105,12 +110,15 @@ class DevicePlugins:
             if not plugin.configure(self._resources.get(name) or _no_more(name)):
                 self._drop(name)
 
-    def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now; lists and CDI specs follow."""
+    def update(self, assigned: Mapping[str, tuple[Device, ...]], noticed_at: float | None = None) -> None:
+        """Take over which devices each resource has now; lists and CDI specs follow.
+
+        `noticed_at` is when the host said so, by the loop's clock.
+        """
         self._assigned = assigned
         self._choose_resources()
         for name, plugin in self._plugins.items():
-            plugin.update(assigned.get(name, ()) if name in self._resources else ())
+            plugin.update(assigned.get(name, ()) if name in self._resources else (), noticed_at)
         self._related = _by_relation(self._plugins.values())
         self._describe()
         self._updated.set()
@@ -193,7 +201,14 @@ class DevicePlugins:
 
     def _make(self, resource: Resource) -> ResourcePlugin:
         return ResourcePlugin(
-            resource, self._host, self._presence, self._ledger, self._specs, self._renumbered, self._registration
+            resource,
+            self._host,
+            self._presence,
+            self._ledger,
+            self._specs,
+            self._renumbered,
+            self._registration,
+            self._telemetry,
         )
 
     def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
@@ -209,6 +224,7 @@ class DevicePlugins:
                 self._watcher,
                 self._timings,
                 self._transport,
+                self._telemetry.events,
             )
         return Registration(
             name,
@@ -219,6 +235,7 @@ class DevicePlugins:
             servicer.silence,
             self._timings,
             self._transport,
+            self._telemetry.events,
         )
 
     def _describe(self) -> None:

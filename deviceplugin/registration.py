@@ -13,6 +13,7 @@ from deviceplugin.folder import Identity, PluginFolder, new_socket
 from deviceplugin.lifecycle import BEGIN, Action, Event, State, Timings, step
 from grpcunix import Backoff, Client, GrpcUnixError, Handler, RpcError, Status, Transport, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from telemetry import EventLog
 
 VERSION = "v1beta1"
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -32,6 +33,7 @@ class Registration:
         silence: Callable[[bool], None],
         timings: Timings = Timings(),
         transport: Transport = "builtin",
+        events: EventLog | None = None,
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list.
 
@@ -48,6 +50,7 @@ class Registration:
         self._silence = silence
         self._timings = timings
         self._transport: Transport = transport
+        self._event_log = events or EventLog()
         self._servers: list[UnixServer] = []  # the newest last
         self._kubelet: Identity | None = None  # the kubelet that we registered with last
         self._backoff = Backoff()
@@ -151,6 +154,7 @@ class Registration:
         self.registrations += 1
         self.last_error = ""
         log.info("registered", extra=self._extra)
+        self._event_log.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
         return Event.ACCEPTED
 
     async def _expect_stream(self) -> Event:

@@ -25,6 +25,7 @@ from deviceplugin.units import API, owner_of, units_of, units_of_device
 from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
+from telemetry import Telemetry
 
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -82,6 +83,7 @@ class ResourcePlugin:
         specs: Specs,
         renumbered: frozenset[str],
         register: MakeRegistration,
+        telemetry: Telemetry,
     ) -> None:
         """Prepare; `register` makes the registration for a resource's name and servicer."""
         self.resource = resource
@@ -95,7 +97,7 @@ class ResourcePlugin:
         self._is_other = True  # something may be leased at other paths in its container than it is offered at
         self._too_long = ""
         self.servicer = DevicePluginServicer(
-            host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed()
+            host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed(), telemetry
         )
         self.registration = register(resource.name, self.servicer)
 
@@ -115,14 +117,17 @@ class ResourcePlugin:
             self._is_other = True
         return True
 
-    def update(self, devices: tuple[Device, ...]) -> None:
-        """Take over which devices there are now, and send the list if that made it another one."""
+    def update(self, devices: tuple[Device, ...], noticed_at: float | None = None) -> None:
+        """Take over which devices there are now, and send the list if that made it another one.
+
+        `noticed_at` is when the host said so, by the loop's clock.
+        """
         too_long = why_too_long(len(devices), self.resource.shares)
         if too_long and too_long != self._too_long:
             log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
         self._too_long = too_long
         self.allocator.update(units_of(self.resource, () if too_long else devices))
-        self.rebuild()
+        self.rebuild(noticed_at)
 
     def refresh(self, device: Device) -> None:
         """Send the list again if leases that keep this device from others, or did, made it another one."""
@@ -204,7 +209,7 @@ class ResourcePlugin:
         for unit in self._gone:
             yield DeviceStatus(unit, "unhealthy", "it is gone, or not offered any more, and a pod has it")
 
-    def rebuild(self) -> None:
+    def rebuild(self, noticed_at: float | None = None) -> None:
         """Make the list again, and send it if it is another one.
 
         A leased unit that is gone stays listed: a kubelet reads a missing id as healthy.
@@ -226,7 +231,7 @@ class ResourcePlugin:
             for device in devices.values():
                 if before[device.id] != healthy[device.id]:
                     self._log_change(device, before[device.id])
-            self.servicer.publish()
+            self.servicer.publish(noticed_at=noticed_at)
 
     def is_not_as_offered(self, lease: Lease) -> bool:
         """Tell whether more than its device depends on a lease.

@@ -4,20 +4,27 @@ Only here do our refusals become gRPC status codes.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
 from deviceplugin.errors import AllocationRefused, InvalidRequest, StateUnavailable
 from deviceplugin.preferred import prefer
+from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
 from hostdevices import Host
+from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
 from resources.resource import Resource
 from resources.selector import NOTHING, concerns
+from telemetry import Telemetry
 
+_SOME = 5  # units that an event names
+_LONGEST = 500  # characters of why something is refused, in an event
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -34,8 +41,10 @@ class DevicePluginServicer:
         advertised: Advertised,
         renumbered: frozenset[str],
         stream_changed: Callable[[], None],
+        telemetry: Telemetry,
     ) -> None:
         """Serve nothing yet: the list is empty. `renumbered` are the kinds of devices that can be renumbered."""
+        self._telemetry = telemetry
         self._host = host
         self._allocator = allocator
         self._advertised = advertised
@@ -43,6 +52,7 @@ class DevicePluginServicer:
         self._renumbered = renumbered
         self._options = self.options_of(allocator.resource)
         self._newest: asyncio.Event | None = None  # set when there is a list to send
+        self._noticed_at: float | None = None  # when the host said what the list that is to be sent says
         self._is_silent = self._sends_anyway = False
 
     @property
@@ -50,10 +60,14 @@ class DevicePluginServicer:
         """Tell whether the newest ListAndWatch is open."""
         return self._newest is not None
 
-    def publish(self, anyway: bool = False) -> None:
-        """Send the list to the newest stream, if it differs from what that stream sent last, or `anyway`."""
+    def publish(self, anyway: bool = False, noticed_at: float | None = None) -> None:
+        """Send the list to the newest stream, if it differs from what that stream sent last, or `anyway`.
+
+        `noticed_at` is when the host gave the reason for it, by the loop's clock.
+        """
         self._sends_anyway |= anyway
         if self._newest is not None and not self._is_silent:
+            self._noticed_at = self._noticed_at or noticed_at
             self._newest.set()
 
     def silence(self, is_silent: bool) -> None:
@@ -85,6 +99,7 @@ class DevicePluginServicer:
         del request, context
         wake = self._newest = asyncio.Event()
         wake.set()
+        self._noticed_at = None
         self._stream_changed()
         sent: bytes | None = None
         try:
@@ -93,6 +108,7 @@ class DevicePluginServicer:
                 wake.clear()
                 if wake is self._newest and (self._sends_anyway or self._advertised.encoded != sent):
                     self._sends_anyway, sent = False, self._advertised.encoded
+                    self._count_sent()
                     yield sent
         finally:
             if wake is self._newest:
@@ -116,10 +132,15 @@ class DevicePluginServicer:
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the units asked for and answer what each container needs for them."""
         del context
+        began = time.perf_counter()
         try:
             responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
         except AllocationRefused as refusal:
-            raise self._refused(refusal) from refusal
+            raise self._refused(
+                refusal, [unit for r in request.container_requests for unit in r.devices_ids]
+            ) from refusal
+        finally:
+            self._telemetry.allocate.observe(time.perf_counter() - began)
         return api.AllocateResponse(container_responses=responses)
 
     async def pre_start_container(
@@ -132,11 +153,21 @@ class DevicePluginServicer:
             if self._allocator.resource.reset:
                 await asyncio.to_thread(reset, self._host, devices)
         except (AllocationRefused, ResetFailed) as refusal:
-            raise self._refused(refusal) from refusal
+            raise self._refused(refusal, request.devices_ids) from refusal
         return api.PreStartContainerResponse()
 
-    def _refused(self, refusal: AllocationRefused | ResetFailed) -> RpcError:
-        log.warning("refused: %s", refusal, extra={"resource": self._allocator.resource.name})
+    def _count_sent(self) -> None:
+        if self._noticed_at is not None:
+            seconds = asyncio.get_running_loop().time() - self._noticed_at
+            self._telemetry.hotplug[API].observe(seconds)
+            self._noticed_at = None
+
+    def _refused(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
+        name = self._allocator.resource.name
+        log.warning("refused: %s", refusal, extra={"resource": name})
+        reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"
+        asked = ",".join(map(shown, itertools.islice(units, _SOME)))
+        self._telemetry.refused(API, reason, shown(str(refusal), _LONGEST), resource=name, device=asked)
         if isinstance(refusal, InvalidRequest):
             code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):

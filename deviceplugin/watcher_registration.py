@@ -15,6 +15,7 @@ from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher
 from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+from telemetry import EventLog
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = registration.DESCRIPTOR.services_by_name["Registration"]
@@ -33,12 +34,14 @@ class WatcherRegistration:
         watcher: FolderWatcher,
         timings: Timings = Timings(),
         transport: Transport = "builtin",
+        events: EventLog | None = None,
     ) -> None:
         """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`."""
         self.resource_name = resource_name
         self.registrations = 0
         self.last_error = ""
         self._streaming = streaming
+        self._event_log = events or EventLog()
         self._timings = timings
         self._server = LastingServer(
             lambda: new_socket(folder, resource_name, instance),
@@ -90,6 +93,7 @@ class WatcherRegistration:
             self.registrations += 1
             self.last_error = ""
             log.info("registered through the plugin watcher", extra={"resource": self.resource_name})
+            self._event_log.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
         elif request.error != self.last_error:
             self.last_error = request.error
             log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from hostdevices.shown import shown
 from resourceapi.objects import v1
+from telemetry import RefusalReason
 
 _LONGEST = 500  # characters; namespace, name and uid of a claim have at most 63, 253 and 128
 
@@ -37,9 +38,13 @@ class PreparedDevice(Struct, frozen=True):
 
 
 class ClaimFailed(Struct, frozen=True):
-    """Why one claim could not be prepared or unprepared; the others of the call are not concerned."""
+    """Why one claim could not be prepared or unprepared; the others of the call are not concerned.
+
+    `counted_as` is for metrics.
+    """
 
     reason: str
+    counted_as: RefusalReason = "not-ready"
 
 
 Prepared: TypeAlias = tuple[PreparedDevice, ...] | ClaimFailed

@@ -33,6 +33,7 @@ from hostdevices import Device, Host, Inventory
 from hostdevices.presence import Presence
 from resourceapi.client import AsyncClient
 from resources.resource import Resource
+from telemetry import Telemetry
 
 API: Api = "dra"
 _REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
@@ -63,6 +64,7 @@ class DraStatus(Struct, frozen=True):
     registered: bool
     slice_writes: int
     last_error: str
+    registrations: int = 0
 
 
 class DraPlugin:
@@ -77,8 +79,10 @@ class DraPlugin:
         client: AsyncClient | None,
         options: DriverOptions,
         watcher: FolderWatcher,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. `client` talks to the API server; without one nothing is published, and no claim can be prepared."""
+        self._telemetry = telemetry or Telemetry()
         self._client = client
         self._options = options
         self._ledger = ledger
@@ -114,11 +118,14 @@ class DraPlugin:
             turns,
             options.pod_uid,
             options.transport,
+            self._telemetry,
         )
         owner = Owner.node(options.node)
         self._slices = Controller(client, options.driver, owner, on_error=self._slices_failed) if client else None
         self._drops_taints = False  # the API server does not know them
         self._updated = asyncio.Event()
+        self._noticed_at = 0.0  # when the host said what is not stored yet
+        self._noticed = asyncio.Event()
         self._repair_due = asyncio.Event()
         ledger.observe(self._leases_changed)
 
@@ -146,6 +153,7 @@ class DraPlugin:
                     group.create_task(self._statuses.run(), name="status of claims")
                 if self._slices is not None:
                     group.create_task(self._publish(self._slices), name="ResourceSlices")
+                    group.create_task(self._count_stored(self._slices), name="time until slices are stored")
         finally:
             self._driver.cancel()
             await self._preparer.close()
@@ -156,11 +164,16 @@ class DraPlugin:
         """Offer these resources from the `update` on that follows; what claims have stays theirs."""
         self._offers.configure(resources)
 
-    def update(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Take over which devices each resource has now; slices and health that changed follow."""
+    def update(self, assigned: Mapping[str, tuple[Device, ...]], noticed_at: float | None = None) -> None:
+        """Take over which devices each resource has now; slices and health that changed follow.
+
+        `noticed_at` is when the host said so, by the loop's clock.
+        """
         self._assigned = assigned
         self._preparer.update()
-        self._refresh()
+        if self._refresh() and noticed_at is not None and not self._noticed.is_set():
+            self._noticed_at = noticed_at
+            self._noticed.set()
         self._updated.set()
 
     def with_lent(self, inventory: Inventory) -> Inventory:
@@ -183,6 +196,7 @@ class DraPlugin:
             healthy=sum(health.healthy is True for health in healths),
             claims=len({lease.owner for lease in self._leases()}),
             registered=registration is not None and registration.registered,
+            registrations=self._kubelet.registrations,
             slice_writes=written.creates + written.updates + written.deletes if written else 0,
             last_error="; ".join(
                 filter(None, (registration.error if registration else "", *self._kubelet.errors, problem))
@@ -210,10 +224,22 @@ class DraPlugin:
             self._repair_due.clear()
             is_repaired = await self._preparer.repair()
 
-    def _refresh(self, changed_ids: Set[str] | None = None) -> None:
-        """Have slices and health follow, if anything that they say has changed."""
-        if self._offers.update(self._assigned, self._leased(), changed_ids) or not self._updated.is_set():
+    async def _count_stored(self, slices: Controller) -> None:
+        """Count how long it takes from the host's word to the stored slice."""
+        while True:
+            await self._noticed.wait()
+            await slices.settled()
+            if not slices.problem:
+                seconds = asyncio.get_running_loop().time() - self._noticed_at
+                self._telemetry.hotplug[API].observe(seconds)
+            self._noticed.clear()
+
+    def _refresh(self, changed_ids: Set[str] | None = None) -> bool:
+        """Have slices and health follow, if anything that they say has changed; tell whether it has."""
+        has_changed = self._offers.update(self._assigned, self._leased(), changed_ids) or not self._updated.is_set()
+        if has_changed:
             self._show()
+        return has_changed
 
     def _show(self) -> None:
         if self._slices is not None:

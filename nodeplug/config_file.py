@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from folderwatch import FolderWatcher
 from nodeplug.config import Config, ConfigError, loads, node_name, read
 from resources.resource import Resource
+from telemetry import Telemetry
 
 SETTLE = 0.5
 _CONFIG_MAP = "..data"
@@ -51,8 +52,9 @@ class Reading(Struct, frozen=True):
 class ConfigFile:
     """The file that the daemon was started with, and the last good configuration in it."""
 
-    def __init__(self, path: Path, config: Config, content: bytes = b"") -> None:
+    def __init__(self, path: Path, config: Config, content: bytes = b"", telemetry: Telemetry | None = None) -> None:
         """Begin with `config`, which is what `content` says, which was read from `path`."""
+        self._telemetry = telemetry or Telemetry()
         self.path = path
         self.config = config
         self.content = content
@@ -93,7 +95,10 @@ class ConfigFile:
                 if problems or self.config == before:
                     _answer(asking, Reading(problems))
                     continue
-                log.info("configuration changed: %s", "; ".join(differences(before, self.config)))
+                changed = "; ".join(differences(before, self.config))
+                log.info("configuration changed: %s", changed)
+                self._telemetry.reloads["good"] += 1
+                self._telemetry.events.record("reloaded", f"the configuration is another one: {changed}")
                 _answer(asking, Reading(before=before, starts_anew=starts_anew(self.config)))
                 yield self.config
         finally:
@@ -120,6 +125,10 @@ class ConfigFile:
     def _stays(self, problems: Sequence[str]) -> None:
         for why in problems:
             log.error("the configuration stays as it was: %s", why)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        self._telemetry.reloads["refused"] += 1
+        message = f"the configuration stays as it was: {problems[0]}{more}"
+        self._telemetry.events.record("reload-refused", message)
         self.status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from nodeplug.config import Config
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
+from nodeplug.device_events import Seen, device_changes, record_devices
+from nodeplug.digest import sha256
 from nodeplug.fronts import (
     CannotOffer,
     device_plugins,
@@ -35,11 +38,13 @@ from nodeplug.fronts import (
     of_dra,
     witnesses,
 )
+from nodeplug.lease_events import record_commits
 from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
 from nodeplug.systemd import notify, watchdog
 from resources.assignment import Assignment, assign
+from telemetry import Telemetry
 
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
@@ -62,17 +67,24 @@ class Daemon:
     """One node's devices, offered while `run` runs."""
 
     def __init__(
-        self, config: Config, host: Host, observer: Observer | None = None, file: ConfigFile | None = None
+        self,
+        config: Config,
+        host: Host,
+        observer: Observer | None = None,
+        file: ConfigFile | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. `observer` is told every new assignment and what changed in the inventory before it.
 
         The resources follow `file`, if there is one.
         """
+        self._telemetry = telemetry or Telemetry()
         self._config = config
         self._file = file
         self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
         self._is_configured = asyncio.Event()  # what the configuration says is offered
         self._inventory: Inventory | None = None
+        self._seen = Seen()
         self._host = host
         self._observer = observer
         self._presence = Presence(host)
@@ -92,7 +104,9 @@ class Daemon:
         """
         settings = self._config.settings
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
-        ledger = Ledger(Path(settings.state_directory), boot_id)
+        telemetry = self._telemetry
+        ledger = Ledger(Path(settings.state_directory), boot_id, commit_seconds=telemetry.commit)
+        ledger.observe_commits(partial(record_commits, telemetry.events))
         watcher = FolderWatcher()
         try:
             await ledger.read()
@@ -104,16 +118,18 @@ class Daemon:
 
     async def _run_parts(self, ledger: Ledger, watcher: FolderWatcher) -> None:
         config = self._config
-        dra = dra_plugin(config, self._host, self._presence, ledger, watcher) if needs_dra(config, ledger) else None
-        plugins = device_plugins(config, self._host, self._presence, ledger, watcher)
-        reconciler = Reconciler(ledger, witnesses(config, self._host, plugins, dra))
+        host, presence, telemetry = self._host, self._presence, self._telemetry
+        dra = dra_plugin(config, host, presence, ledger, watcher, telemetry) if needs_dra(config, ledger) else None
+        plugins = device_plugins(config, host, presence, ledger, watcher, telemetry)
+        reconciler = Reconciler(ledger, witnesses(config, host, plugins, dra))
         reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
 
         def starts_anew(new: Config) -> bool:
             return new.settings != self._config.settings or (needs_dra(new, ledger) and dra is None)
 
         running = Running(
-            host=self._host,
+            host=host,
+            telemetry=telemetry,
             ledger=ledger,
             reconciler=reconciler,
             plugins=plugins,
@@ -141,17 +157,28 @@ class Daemon:
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
         if config.settings.metrics_address:
-            parts["status page"] = self._status_server(plugins, dra).run()
+            parts["status page"] = self._status_server(ledger, plugins, dra).run()
         await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
+        for each in ledger.set_aside:
+            message = f"{each.path.name} could not be used, and a new one takes its place: {each.reason}"
+            self._telemetry.events.record("set-aside", message)
         self._is_owner = True
 
-    def _status_server(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:
+    def _status_server(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:
         def metrics() -> Iterator[Metric]:
-            file = self._file.status if self._file else None
-            return collect(plugins.status(), dra.status() if dra else None, self._scan() if self._scan else None, file)
+            file = self._file
+            return collect(
+                plugins.status(),
+                dra.status() if dra else None,
+                self._scan() if self._scan else None,
+                file.status if file else None,
+                self._telemetry,
+                ledger.leases(),
+                sha256(file.content) if file else "",
+            )
 
         return StatusServer(self._config.settings.metrics_address, metrics, lambda: self._not_ready(plugins, dra))
 
@@ -198,13 +225,15 @@ class Daemon:
                     self._report_refused(assignment)
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
+                    self._record_changes(Seen(inventory, assignment), ledger)
                     if is_first:
                         plugins.configure(of_device_plugins(config))
                         if dra is not None:
                             dra.configure(of_dra(config))
-                    plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)})
+                    noticed_at = watcher.noticed_at
+                    plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)}, noticed_at)
                     if dra is not None:
-                        dra.update(assignment.devices)
+                        dra.update(assignment.devices, noticed_at)
                     self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._observer is not None:
@@ -216,6 +245,10 @@ class Daemon:
                         notify("READY=1")
             finally:
                 polling.cancel()
+
+    def _record_changes(self, seen: Seen, ledger: Ledger) -> None:
+        record_devices(self._telemetry.events, device_changes(self._seen, seen, ledger.of_device))
+        self._seen = seen
 
     def _report_refused(self, assignment: Assignment) -> None:
         """Say once of each device that a resource means why it is not offered."""
@@ -247,14 +280,14 @@ class Daemon:
             watcher.request_rescan([])
 
 
-async def run_until_signalled(file: ConfigFile, host: Host) -> None:
+async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
     """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
 
     SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
     thread hangs in the kernel. Raises what `Daemon.run` does.
     """
     loop = asyncio.get_running_loop()
-    running = asyncio.ensure_future(_run_with(file, host))
+    running = asyncio.ensure_future(_run_with(file, host, telemetry))
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
@@ -273,13 +306,13 @@ async def run_until_signalled(file: ConfigFile, host: Host) -> None:
         _end_in_time()
 
 
-async def _run_with(file: ConfigFile, host: Host) -> None:
+async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
     """Run a daemon; anew with a configuration that needs that, and with the one before where it cannot be had."""
     config, before = file.config, None
     while True:
         logs.setup(config.settings.log_level, config.settings.log_format)
         try:
-            await Daemon(config, host, file=file).run()
+            await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
             config, before = file.config, config

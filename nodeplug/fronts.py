@@ -21,6 +21,7 @@ from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
 from resources.resource import Resource
+from telemetry import Telemetry
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class CannotOffer(Exception):
 
 
 def device_plugins(
-    config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher
+    config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher, telemetry: Telemetry
 ) -> DevicePlugins:
     """Make the device plugin side. Without any resource it serves what pods have from before."""
     return DevicePlugins(
@@ -50,6 +51,7 @@ def device_plugins(
         through_watcher=config.settings.register_through_plugin_watcher,
         renumbered=_RENUMBERED,
         transport=config.settings.transport,
+        telemetry=telemetry,
     )
 
 
@@ -68,7 +70,9 @@ def needs_dra(config: Config, ledger: Ledger) -> bool:
     return bool(of_dra(config) or ledger.resources("dra"))
 
 
-def dra_plugin(config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher) -> "DraPlugin":
+def dra_plugin(
+    config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher, telemetry: Telemetry
+) -> "DraPlugin":
     """Make the DRA side. Raises `CannotOffer` where resources are offered through it and there is no API server."""
     from dra_plugin import DraPlugin
     from resourceapi.client import AsyncClient, CredentialsError, Limits, from_kubeconfig, in_cluster
@@ -89,7 +93,7 @@ def dra_plugin(config: Config, host: Host, presence: Presence, ledger: Ledger, w
     if not resources:
         log.info("claims have devices that are not offered through DRA any more; their pods can end")
     options = driver_options(config.settings)
-    return DraPlugin(resources, host, presence, ledger, client, options, watcher)
+    return DraPlugin(resources, host, presence, ledger, client, options, watcher, telemetry)
 
 
 def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:

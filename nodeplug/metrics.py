@@ -3,45 +3,63 @@
 | metric | type | labels | meaning |
 |---|---|---|---|
 | nodeplug_build_info | gauge | version, python | 1 |
+| nodeplug_config_info | gauge | sha256 | 1; the digest of the file that counts |
+| nodeplug_config_reloads_total | counter | result | readings that changed something, and those that were refused |
 | nodeplug_config_last_reload_successful | gauge | | 0 while the file is wrong and its last good state counts |
 | nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read and good |
 | nodeplug_scan_seconds | gauge | | what the last scan of the host took |
 | nodeplug_stuck_reads | gauge | | reads of /sys that have not come back |
 | nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy` and `unhealthy` |
 | nodeplug_leases | gauge | resource | units that containers hold |
+| nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
+| nodeplug_lease_info_omitted | gauge | | leases that are not among these, for there are too many |
 | nodeplug_registrations_total | counter | resource | times that the kubelet accepted the resource |
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
 | nodeplug_dra_devices | gauge | health | devices in ResourceSlices, `healthy` and `unhealthy` |
 | nodeplug_dra_claims | gauge | | claims that are prepared |
 | nodeplug_dra_registered | gauge | | 1 when the kubelet has accepted the driver |
+| nodeplug_dra_registrations_total | counter | | times that the kubelet accepted the driver |
 | nodeplug_dra_slice_writes_total | counter | | ResourceSlices created, updated and deleted |
+| nodeplug_refusals_total | counter | api, reason | containers and claims that were refused (telemetry/record.py) |
+| nodeplug_events_total | counter | kind | events (telemetry/events.py) |
+| nodeplug_allocate_duration_seconds | histogram | | Allocate |
+| nodeplug_dra_prepare_duration_seconds | histogram | | NodePrepareResources |
+| nodeplug_dra_unprepare_duration_seconds | histogram | | NodeUnprepareResources |
+| nodeplug_lease_commit_duration_seconds | histogram | | transactions of the ledger |
+| nodeplug_hotplug_duration_seconds | histogram | api | from the kernel's event to the list, or to the stored slice |
 
 The format is Prometheus' text format 0.0.4, written here: its library would take 5 MiB for these few lines.
 """
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec import Struct
 
+from checkpoint import Api, Lease
 from deviceplugin import ResourceStatus
+from hostdevices.shown import shown
 from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
+from telemetry import EventKind, Histogram, RefusalReason, Telemetry
 
 if TYPE_CHECKING:
     from dra_plugin import DraStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_LEASES: Final = 1000
+"""Leases that are told one by one: each is a time series in somebody's Prometheus."""
+_LONGEST = 253  # characters of a name in Kubernetes
 
 
 class Metric(Struct, frozen=True):
-    """A metric with its samples: values by labels. Names and labels are ours; what labels hold can be anything."""
+    """A metric with its samples by labels. Names and labels are ours; what labels hold can be anything."""
 
     name: str
-    type: Literal["gauge", "counter"]
+    type: Literal["gauge", "counter", "histogram"]
     help: str
-    samples: tuple[tuple[Mapping[str, str], float], ...]
+    samples: tuple[tuple[Mapping[str, str], float | Histogram], ...]
 
 
 class ScanStatus(Struct, frozen=True):
@@ -56,9 +74,26 @@ def collect(
     dra: "DraStatus | None" = None,
     scan: ScanStatus | None = None,
     file: ConfigStatus | None = None,
+    telemetry: Telemetry | None = None,
+    leases: Sequence[Lease] = (),
+    config_sha256: str = "",
 ) -> Iterator[Metric]:
-    """Yield the metrics of this moment; `dra` where there is a DRA side, `scan` once the host is watched."""
+    """Yield the metrics of this moment; `dra` where there is a DRA side, `scan` once the host is watched.
+
+    `config_sha256` is of the file that counts.
+    """
     yield _gauge("nodeplug_build_info", "Which nodeplug this is.", ({"version": VERSION, "python": _PYTHON}, 1))
+    if config_sha256:
+        text = "The digest of the configuration's file that counts."
+        yield _gauge("nodeplug_config_info", text, ({"sha256": config_sha256}, 1))
+    if telemetry is not None and file is not None:
+        reloads = telemetry.reloads
+        yield _counter(
+            "nodeplug_config_reloads_total",
+            "Readings of the file that changed something, and readings that were refused.",
+            ({"result": "good"}, reloads["good"]),
+            ({"result": "refused"}, reloads["refused"]),
+        )
     if file is not None:
         yield _gauge(
             "nodeplug_config_last_reload_successful",
@@ -82,19 +117,52 @@ def collect(
     yield _gauge(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
     )
-    yield Metric(
+    yield from _leases(leases)
+    yield _counter(
         "nodeplug_registrations_total",
-        "counter",
         "Times that the kubelet accepted the resource.",
-        tuple(({"resource": x.name}, x.registrations) for x in resources),
+        *(({"resource": x.name}, x.registrations) for x in resources),
     )
     yield _gauge(
         "nodeplug_kubelet_listens",
         "1 while the kubelet has ListAndWatch open.",
         *(({"resource": x.name}, x.streaming) for x in resources),
     )
-    if dra is None:
-        return
+    if dra is not None:
+        yield from _dra(dra)
+    if telemetry is not None:
+        yield from _counted(telemetry, has_dra=dra is not None)
+
+
+def _leases(leases: Sequence[Lease]) -> Iterator[Metric]:
+    text = "Who has what: a lease, with the pod and container or the claim as far as they are known."
+    yield _gauge("nodeplug_lease_info", text, *((_lease(x), 1) for x in leases[:MOST_LEASES]))
+    text = "Leases that are not told one by one."
+    yield _gauge("nodeplug_lease_info_omitted", text, ({}, max(0, len(leases) - MOST_LEASES)))
+
+
+def _lease(lease: Lease) -> dict[str, str]:
+    namespace = pod = container = claim = ""
+    match lease.holder.split("/"):
+        case ["pod", namespace, pod, container]:
+            pass
+        case ["claim", namespace, claim, _]:
+            pass
+    labels = {
+        "resource": lease.resource,
+        "api": lease.api,
+        "unit": lease.unit,
+        "device": ",".join(sorted(lease.exclusive or lease.shared)),
+        "namespace": namespace,
+        "pod": pod,
+        "container": container,
+        "claim": claim,
+        "pod_uid": min(lease.pods) if len(lease.pods) == 1 else "",
+    }
+    return {name: shown(text, _LONGEST) for name, text in labels.items()}
+
+
+def _dra(dra: "DraStatus") -> Iterator[Metric]:
     yield _gauge(
         "nodeplug_dra_devices",
         "Devices in ResourceSlices.",
@@ -103,11 +171,40 @@ def collect(
     )
     yield _gauge("nodeplug_dra_claims", "Claims that are prepared.", ({}, dra.claims))
     yield _gauge("nodeplug_dra_registered", "1 when the kubelet has accepted the driver.", ({}, dra.registered))
-    yield Metric(
-        "nodeplug_dra_slice_writes_total",
-        "counter",
-        "ResourceSlices created, updated and deleted.",
-        (({}, dra.slice_writes),),
+    yield _counter(
+        "nodeplug_dra_registrations_total", "Times that the kubelet accepted the driver.", ({}, dra.registrations)
+    )
+    yield _counter(
+        "nodeplug_dra_slice_writes_total", "ResourceSlices created, updated and deleted.", ({}, dra.slice_writes)
+    )
+
+
+def _counted(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
+    refusals = telemetry.refusals
+    apis: tuple[Api, ...] = ("device-plugin", "dra") if has_dra else ("device-plugin",)
+    yield _counter(
+        "nodeplug_refusals_total",
+        "Containers and claims that were refused.",
+        *(({"api": api, "reason": why}, refusals[api, why]) for api in apis for why in get_args(RefusalReason)),
+    )
+    kinds: tuple[EventKind, ...] = get_args(EventKind)
+    counts = telemetry.events.counts
+    yield _counter("nodeplug_events_total", "Events.", *(({"kind": kind}, counts[kind]) for kind in kinds))
+    yield _histogram("nodeplug_allocate_duration_seconds", "What Allocate took.", ({}, telemetry.allocate))
+    if has_dra:
+        yield _histogram(
+            "nodeplug_dra_prepare_duration_seconds", "What NodePrepareResources took.", ({}, telemetry.prepare)
+        )
+        yield _histogram(
+            "nodeplug_dra_unprepare_duration_seconds", "What NodeUnprepareResources took.", ({}, telemetry.unprepare)
+        )
+    yield _histogram(
+        "nodeplug_lease_commit_duration_seconds", "What writing leases to disk took.", ({}, telemetry.commit)
+    )
+    yield _histogram(
+        "nodeplug_hotplug_duration_seconds",
+        "From the kernel's event to the list that the kubelet is sent, or to the stored ResourceSlice.",
+        *(({"api": api}, telemetry.hotplug[api]) for api in apis),
     )
 
 
@@ -118,16 +215,40 @@ def render(metrics: Iterable[Metric]) -> str:
         lines.append(f"# HELP {metric.name} {_escaped(metric.help)}")
         lines.append(f"# TYPE {metric.name} {metric.type}")
         for labels, value in metric.samples:
-            shown = ",".join(f'{name}="{_escaped(text, quoted=True)}"' for name, text in sorted(labels.items()))
-            lines.append(f"{metric.name}{{{shown}}} {float(value)}" if shown else f"{metric.name} {float(value)}")
+            if isinstance(value, Histogram):
+                lines.extend(_lines(metric.name, labels, value))
+            else:
+                lines.append(f"{metric.name}{_labels(labels)} {float(value)}")
     return "".join(f"{line}\n" for line in lines)
 
 
 _PYTHON = platform.python_version()
 
 
+def _lines(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
+    count = 0
+    for bound, count in histogram.cumulative():
+        le = "+Inf" if bound == float("inf") else str(bound)
+        yield f"{name}_bucket{_labels({**labels, 'le': le})} {count}"
+    yield f"{name}_sum{_labels(labels)} {histogram.sum}"
+    yield f"{name}_count{_labels(labels)} {count}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    text = ",".join(f'{name}="{_escaped(value, quoted=True)}"' for name, value in sorted(labels.items()))
+    return f"{{{text}}}" if text else ""
+
+
 def _gauge(name: str, text: str, *samples: tuple[Mapping[str, str], float]) -> Metric:
     return Metric(name, "gauge", text, samples)
+
+
+def _counter(name: str, text: str, *samples: tuple[Mapping[str, str], float]) -> Metric:
+    return Metric(name, "counter", text, samples)
+
+
+def _histogram(name: str, text: str, *samples: tuple[Mapping[str, str], Histogram]) -> Metric:
+    return Metric(name, "histogram", text, samples)
 
 
 def _escaped(text: str, *, quoted: bool = False) -> str:

@@ -32,11 +32,14 @@ def run(path: Path, root: Path) -> int:
     from nodeplug.config_file import ConfigFile
     from nodeplug.daemon import PartFailed, run_until_signalled
     from nodeplug.fronts import CannotOffer
+    from telemetry import Telemetry
 
     log = logging.getLogger("nodeplug")
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
+    telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
+    file = ConfigFile(path, config, content, telemetry)
     try:
-        asyncio.run(run_until_signalled(ConfigFile(path, config, content), Host(root)))
+        asyncio.run(run_until_signalled(file, Host(root), telemetry))
     except StateLocked as error:
         log.error("%s", error)
         return LOCKED

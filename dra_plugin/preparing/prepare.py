@@ -66,6 +66,7 @@ from resourceapi.objects import v1
 from resources.reset import reset
 
 API: Api = "dra"
+_NOT_READY = (DraPluginError, LeaseRefused)
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
 
 T = TypeVar("T")
@@ -322,10 +323,10 @@ class Preparer:
         except _REFUSALS as error:
             reason = _in_words(error)
             log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
-            return ClaimFailed(reason)
+            return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
         except Exception as error:  # a defect of ours: the other claims of the call must not suffer from it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
-            return ClaimFailed(f"nodeplug failed: {error!r}; its log says where")
+            return ClaimFailed(f"nodeplug failed: {error!r}; its log says where", "defect")
 
     async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """Return a claim's devices once they can be used."""

@@ -177,7 +177,7 @@ def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[st
         if not reason and wanted.get(ref.uid, ref) != ref:
             reason = f"claim uid {ref.uid} is named twice, with different names"
         if reason:
-            refused[ref.uid] = ClaimFailed(reason)
+            refused[ref.uid] = ClaimFailed(reason, "invalid-request")
             _log_refusal(ref, refused[ref.uid])
         else:
             wanted[ref.uid] = ref
@@ -191,5 +191,5 @@ def _log_refusal(ref: ClaimRef, failed: ClaimFailed) -> None:
 
 def _complete(uids: Iterable[str], outcomes: Mapping[str, T]) -> dict[str, T | ClaimFailed]:
     """Return an outcome for each of `uids`, and for no other: the kubelet would take another for a failed call."""
-    missing = ClaimFailed("the driver did not answer for this claim")
+    missing = ClaimFailed("the driver did not answer for this claim", "defect")
     return {uid: outcomes.get(uid, missing) for uid in uids}

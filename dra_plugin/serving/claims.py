@@ -18,6 +18,7 @@ from hostdevices.shown import shown
 from resourceapi.client import AsyncClient, ClientError, Refused
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
+from telemetry import RefusalReason
 
 CLAIM_TIMEOUT = 20.0  # seconds for a claim; the kubelet gives a call 45, and preparing takes some
 WITNESS_TIMEOUT = 5.0  # seconds for what the API server says of claims that nobody on the node names
@@ -62,15 +63,17 @@ class ApiClaims:
             async with asyncio.timeout(self._timeout):
                 claim = await self.on_server.get(ref.name, ref.namespace)
         except Refused as refusal:
-            return ClaimFailed(f"retrieve claim {named}: {refusal.message}")
+            counted_as: RefusalReason = "invalid-request" if refusal.code == 404 else "no-answer"
+            return ClaimFailed(f"retrieve claim {named}: {refusal.message}", counted_as)
         except (ClientError, DecodeError) as error:
-            return ClaimFailed(f"retrieve claim {named}: {error}")
+            return ClaimFailed(f"retrieve claim {named}: {error}", "no-answer")
         except TimeoutError:
-            return ClaimFailed(f"retrieve claim {named}: no answer from the API server within {self._timeout:g} s")
+            why = f"retrieve claim {named}: no answer from the API server within {self._timeout:g} s"
+            return ClaimFailed(why, "no-answer")
         if claim.status.allocation is None:
-            return ClaimFailed(f"claim {named} not allocated")
+            return ClaimFailed(f"claim {named} not allocated", "invalid-request")
         if claim.metadata.uid != ref.uid:
-            return ClaimFailed(f"claim {named} got replaced")
+            return ClaimFailed(f"claim {named} got replaced", "invalid-request")
         return claim
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool]:

@@ -21,6 +21,7 @@ from dra_plugin.serving.sockets import plugin_socket, registration_socket, remov
 from folderwatch import FolderWatcher
 from grpcunix import LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
+from telemetry import Telemetry
 
 log = logging.getLogger("nodeplug.dra")
 
@@ -50,6 +51,7 @@ class KubeletPlugin:
         turns: ClaimTurns | None = None,
         pod_uid: str = "",
         transport: Transport = "builtin",
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. With a `pod_uid` the sockets have names of their own, so that two instances can serve at once.
 
@@ -64,10 +66,11 @@ class KubeletPlugin:
         self._folders = folders
         self._health = health
         self._calls = ClaimCalls(driver, claims, turns)
-        self._registrar = Registrar(driver_name, self.endpoint)
+        telemetry = telemetry or Telemetry()
+        self._registrar = Registrar(driver_name, self.endpoint, events=telemetry.events)
         self._plugin = LastingServer(
             self._make_endpoint,
-            services(self._calls, health),
+            services(self._calls, health, telemetry),
             _cannot_serve("the driver"),
             watcher,
             patience=MAX_BACKOFF,

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from grpcunix import Context, RpcError, Status
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
+from telemetry import EventLog
 
 PLUGIN_TYPE = "DRAPlugin"
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
@@ -30,8 +31,15 @@ class Registration(Struct, frozen=True):
 class Registrar:
     """Answers the kubelet's plugin watcher, at any time and any number of times."""
 
-    def __init__(self, driver_name: str, endpoint: Path, services: Sequence[str] = SERVICES) -> None:
+    def __init__(
+        self,
+        driver_name: str,
+        endpoint: Path,
+        services: Sequence[str] = SERVICES,
+        events: EventLog | None = None,
+    ) -> None:
         """Present the driver that serves `services` at the socket `endpoint`."""
+        self._events = events or EventLog()
         self.status: Registration | None = None
         self.registrations = 0
         self.registered = asyncio.Event()  # once: a kubelet has taken us
@@ -54,6 +62,7 @@ class Registrar:
             self.registrations += 1
             self.registered.set()
             log.info("registered as DRA driver %s", self._info.name)
+            self._events.record("registered", f"the kubelet has accepted the DRA driver {self._info.name}")
             return api.RegistrationStatusResponse()
         if self.status != before:
             log.error("the kubelet refused the DRA driver: %s", request.error)

@@ -4,9 +4,11 @@ v1beta1 is v1 without share ids; all else is the same on the wire. Source: DRA s
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
+from checkpoint.holdings import claim_holder
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.serving.calls import ClaimCalls
@@ -17,21 +19,25 @@ from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
+from telemetry import Histogram, RefusalReason, Telemetry
 
 log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
 
 _LONGEST_REASON = 2_000  # characters of what the kubelet is told of a claim; it becomes an event, which has 1,024
+_LONGEST_EVENT = 500  # characters of the same in an event of ours
 _SOME = 5  # claims that a log line names
+_LATE: Final[RefusalReason] = "no-answer"
+_DEFECT: Final[RefusalReason] = "defect"
 _MARGIN = 1.0  # seconds before the kubelet's deadline, in which words can still reach it
 
 
-def services(calls: ClaimCalls, health: HealthBoard) -> list[Handler]:
+def services(calls: ClaimCalls, health: HealthBoard, telemetry: Telemetry) -> list[Handler]:
     """Return the handlers of all that a driver's socket serves (see `registration.SERVICES`)."""
     return [
-        handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, share_ids=True)),
-        handler(v1beta1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, share_ids=False)),
+        handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=True)),
+        handler(v1beta1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=False)),
         handler(health_v1.DESCRIPTOR.services_by_name["DRAResourceHealth"], health),
         handler(health_v1alpha1.DESCRIPTOR.services_by_name["DRAResourceHealth"], health),
     ]
@@ -40,16 +46,17 @@ def services(calls: ClaimCalls, health: HealthBoard) -> list[Handler]:
 class DRAPlugin:
     """One version of the service."""
 
-    def __init__(self, calls: ClaimCalls, *, share_ids: bool) -> None:
+    def __init__(self, calls: ClaimCalls, telemetry: Telemetry, *, share_ids: bool) -> None:
         """Serve `calls`, with or without `share_ids` in the answers."""
         self._calls = calls
+        self._telemetry = telemetry
         self._share_ids = share_ids
 
     async def node_prepare_resources(
         self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
         """Prepare claims; each one has its answer."""
-        outcomes = await _ask("prepare", self._calls.prepare, request.claims, context)
+        outcomes = await self._ask("prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare)
         response = v1.NodePrepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
@@ -63,7 +70,9 @@ class DRAPlugin:
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
         """Undo what was prepared; each claim has its answer."""
-        outcomes = await _ask("unprepare", self._calls.unprepare, request.claims, context)
+        outcomes = await self._ask(
+            "unprepare", self._calls.unprepare, request.claims, context, self._telemetry.unprepare
+        )
         response = v1.NodeUnprepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
@@ -81,17 +90,34 @@ class DRAPlugin:
             share_id=prepared.share_id if self._share_ids else None,
         )
 
+    async def _ask(
+        self, verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context, seconds: Histogram
+    ) -> Mapping[str, T]:
+        """Ask for the outcome of every claim, in time for the kubelet to hear it. Raises `RpcError` without one."""
+        refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+        left = context.time_remaining()
+        began = time.perf_counter()
+        try:
+            outcomes = await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
+        except NotAnsweredInTime as late:
+            code, reason, counted_as = Status.UNAVAILABLE, str(late), _LATE
+        except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
+            code, reason, counted_as = Status.INTERNAL, f"{verb} resource claims: {error}", _DEFECT
+        else:
+            self._count(refs, outcomes)
+            return outcomes
+        finally:
+            seconds.observe(time.perf_counter() - began)
+        some = ", ".join(map(str, refs[:_SOME])) + (f" and {len(refs) - _SOME} more" if len(refs) > _SOME else "")
+        log.warning("cannot %s %s: %s", verb, some, reason)
+        self._telemetry.refused("dra", counted_as, shown(f"cannot {verb} {some}: {reason}", _LONGEST_EVENT))
+        raise RpcError(code, reason)
 
-async def _ask(verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context) -> Mapping[str, T]:
-    """Ask for the outcome of every claim, in time for the kubelet to hear it. Raises `RpcError` where there is none."""
-    refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
-    left = context.time_remaining()
-    try:
-        return await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
-    except NotAnsweredInTime as late:
-        code, reason = Status.UNAVAILABLE, str(late)
-    except Exception as error:  # the driver's own, and its log has the traceback: the kubelet is told, and repeats
-        code, reason = Status.INTERNAL, f"{verb} resource claims: {error}"
-    some = ", ".join(map(str, refs[:_SOME])) + (f" and {len(refs) - _SOME} more" if len(refs) > _SOME else "")
-    log.warning("cannot %s %s: %s", verb, some, reason)
-    raise RpcError(code, reason)
+    def _count(self, refs: Sequence[ClaimRef], outcomes: Mapping[str, object]) -> None:
+        """Count and remember the claims that are refused."""
+        for ref in refs:
+            outcome = outcomes.get(ref.uid)
+            if isinstance(outcome, ClaimFailed):
+                why = shown(outcome.reason, _LONGEST_EVENT)
+                holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _LONGEST_EVENT)
+                self._telemetry.refused("dra", outcome.counted_as, why, holder=holder)

@@ -66,6 +66,7 @@ class _Task(NamedTuple):
 
     subsystems: frozenset[str] | None
     syspaths: frozenset[str] | None
+    noticed_at: float | None = None  # when the first event came that called for it
 
 
 class _Scan(NamedTuple):
@@ -150,7 +151,9 @@ class Watcher:
         self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
         self._scan: _Scan | None = None
         self.inventory: Inventory | None = None
+        self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
         self.scan_seconds = 0.0  # what the last scan took, hangs included
+        self.noticed_at: float | None = None  # when, by the loop's clock, an event came that led to the last change
 
     @property
     def stuck_reads(self) -> tuple[StuckRead, ...]:
@@ -186,9 +189,10 @@ class Watcher:
             if self._scan is None:
                 await self._until_due()
                 self._scan = self._begin(self._take(self._loop.time()), self._loop.time())
+            noticed_at = self._scan.task.noticed_at
             change = await self._finished()
             if change is not None:
-                self.inventory = change.inventory
+                self.inventory, self.noticed_at = change.inventory, noticed_at
                 return change
 
     def _begin(self, task: _Task, started: float) -> _Scan:
@@ -244,7 +248,9 @@ class Watcher:
             self._syspaths.add(syspath)
         else:
             return
-        self._pace.event(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        self._noticed_at = self._noticed_at or now
+        self._pace.event(now)
         self._wakened.set()
 
     async def _until_due(self) -> None:
@@ -256,9 +262,11 @@ class Watcher:
 
     def _take(self, now: float) -> _Task:
         """Return what to scan, and begin to collect anew."""
-        task = _Task(frozenset(self._subsystems), None if self._every_device else frozenset(self._syspaths - {""}))
+        syspaths = None if self._every_device else frozenset(self._syspaths - {""})
+        task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:
-            task, self._full_scan_at = _Task(None, None), now + self._interval
+            task, self._full_scan_at = _Task(None, None, self._noticed_at), now + self._interval
+        self._noticed_at = None
         self._subsystems, self._syspaths = set(), set()
         self._everything = self._every_device = self._at_once = False
         self._pace.scanning()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nodeplug.config import Config
     from nodeplug.config_file import ConfigFile
     from nodeplug.metrics import ScanStatus
+    from telemetry import Telemetry
 
 
 class Running(Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class Running(Struct, frozen=True, kw_only=True):
     """
 
     host: "Host"
+    telemetry: "Telemetry"
     ledger: "Ledger"
     reconciler: "Reconciler"
     plugins: "DevicePlugins"

@@ -4,7 +4,6 @@ What is wrong is in `problems`, each in a line of words: where there is none, th
 """
 
 import asyncio
-import importlib
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from checkpoint import Lease
 from deviceplugin.units import API
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.running import Running
+from nodeplug.digest import sha256
 from nodeplug.logs import Logged, recent
 from nodeplug.version import VERSION
 
@@ -224,13 +224,3 @@ def _dra(running: Running) -> DraView | None:
     x = running.dra.status()
     driver = running.config().settings.driver_name
     return DraView(driver, x.registered, x.devices, x.healthy, x.claims, x.slice_writes, x.last_error)
-
-
-def sha256(content: bytes) -> str:
-    """Return what sha256sum prints; through Python's own code, for hashlib would load OpenSSL into the daemon."""
-    try:
-        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
-    except ImportError:
-        module = importlib.import_module("hashlib")
-    digest: str = module.sha256(content).hexdigest()
-    return digest

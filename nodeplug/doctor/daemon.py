@@ -7,7 +7,8 @@ from nodeplug.config import ConfigError, Settings, read
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.status import Answer, Question, sha256
+from nodeplug.control.status import Answer, Question
+from nodeplug.digest import sha256
 from nodeplug.doctor.finding import Finding
 
 _SUBJECT = "daemon"

@@ -1,6 +1,7 @@
 """Leases and ledgers for tests."""
 
 from pathlib import Path
+from typing import Any
 
 from checkpoint import Lease, Ledger
 from checkpoint.lease import claim_owner, shares_owner, unit_owner
@@ -58,7 +59,7 @@ def claimed(
     )
 
 
-async def opened(directory: Path, boot_id: str = "boot-1", **options: float) -> Ledger:
+async def opened(directory: Path, boot_id: str = "boot-1", **options: Any) -> Ledger:
     """The ledger in `directory`, read and owned."""
     ledger = Ledger(directory, boot_id, **options)
     await ledger.read()

@@ -1,8 +1,11 @@
-"""The metrics' text, read by Prometheus' own parser."""
+"""The metrics' text, read by Prometheus' own parser, and by promtool where there is one."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,13 +13,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
 from nodeplug.config_file import ConfigStatus
-from nodeplug.metrics import Metric, ScanStatus, collect, render
+from nodeplug.metrics import MOST_LEASES, Metric, ScanStatus, collect, render
 from nodeplug.readiness import why_not_ready
 from nodeplug.version import VERSION
+from telemetry import Histogram, Telemetry
+from tests.checkpoint.build import claimed, lease
 
 FUSE = ResourceStatus("example.com/fuse", 5, 3, 2, True, 7, "")
 AWAY = ResourceStatus("example.com/kvm", 1, 1, 0, False, 0, "no kubelet.sock")
 DRA = DraStatus(devices=4, healthy=1, claims=2, registered=False, slice_writes=9, last_error="")
+
+
+def everything() -> list[Metric]:
+    """All metrics that there are."""
+    telemetry = Telemetry()
+    telemetry.refused("dra", "no-answer", 'it says "no"\n')
+    telemetry.allocate.observe(0.003)
+    file = ConfigStatus(True, 1e9)
+    leases = [claimed("gpu-0", "uid")]
+    return list(collect([FUSE], DRA, ScanStatus(0.25, 0), file, telemetry, leases, config_sha256="0123"))
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -49,7 +64,9 @@ def test_all_of_them() -> None:
         ("nodeplug_dra_devices", (unhealthy,)): 3,
         ("nodeplug_dra_claims", ()): 2,
         ("nodeplug_dra_registered", ()): 0,
+        ("nodeplug_dra_registrations_total", ()): 0,
         ("nodeplug_dra_slice_writes_total", ()): 9,
+        ("nodeplug_lease_info_omitted", ()): 0,
         ("nodeplug_config_last_reload_successful", ()): 0,
         ("nodeplug_config_last_reload_success_timestamp_seconds", ()): 1e9,
         ("nodeplug_scan_seconds", ()): 0.25,
@@ -61,10 +78,7 @@ def test_all_of_them() -> None:
 def test_what_is_told_stands_in_the_page_for_operators() -> None:
     page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
-    told = [
-        (each.name, each.type, {name for labels, _ in each.samples for name in labels})
-        for each in collect([FUSE], DRA, ScanStatus(0.25, 0), ConfigStatus(True, 1e9))
-    ]
+    told = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
     assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == told
 
 
@@ -75,13 +89,73 @@ def test_which_nodeplug_it_is() -> None:
         "nodeplug_build_info": "gauge",
         "nodeplug_devices": "gauge",
         "nodeplug_leases": "gauge",
+        "nodeplug_lease_info": "gauge",
+        "nodeplug_lease_info_omitted": "gauge",
         "nodeplug_registrations": "counter",
         "nodeplug_kubelet_listens": "gauge",
         "nodeplug_dra_devices": "gauge",
         "nodeplug_dra_claims": "gauge",
         "nodeplug_dra_registered": "gauge",
+        "nodeplug_dra_registrations": "counter",
         "nodeplug_dra_slice_writes": "counter",
     }
+
+
+def test_who_has_what() -> None:
+    shared = lease("gpu-1.3", shares=4, holder="pod/default/train/main", pods="uid-1")
+    nobody = lease("gpu-2")
+    claim = claimed("gpu-0", "uid-of-it", name="mine", pods="uid-1 uid-2")
+    found = [dict(labels) for (name, labels) in samples(render(collect([], leases=[shared, nobody, claim]))) if labels]
+    told = [{name: text for name, text in each.items() if text} for each in found if "unit" in each]
+    gpu = {"resource": "example.com/gpu"}
+    pod = {"namespace": "default", "pod": "train", "container": "main", "pod_uid": "uid-1"}
+    assert told == [
+        {**gpu, "api": "device-plugin", "unit": "gpu-1.3", "device": "gpu-1", **pod},
+        {**gpu, "api": "device-plugin", "unit": "gpu-2", "device": "gpu-2"},
+        {**gpu, "api": "dra", "unit": "gpu-0", "device": "gpu-0", "namespace": "default", "claim": "mine"},
+    ]
+
+
+def test_so_many_leases_and_no_more_are_told_one_by_one() -> None:
+    many = [lease(f"gpu-{number}") for number in range(MOST_LEASES + 5)]
+    found = samples(render(collect([], leases=many)))
+    assert sum(name == "nodeplug_lease_info" for name, _ in found) == MOST_LEASES
+    assert found["nodeplug_lease_info_omitted", ()] == 5
+
+
+def test_a_histogram_as_prometheus_reads_it() -> None:
+    histogram = Histogram((0.5, 2.5))
+    for value in (0.25, 0.5, 2.0, 9.0):
+        histogram.observe(value)
+    metric = Metric("a_seconds", "histogram", "A.", (({"api": "dra"}, histogram),))
+    assert render([metric]).splitlines()[2:] == [
+        'a_seconds_bucket{api="dra",le="0.5"} 2',
+        'a_seconds_bucket{api="dra",le="2.5"} 3',
+        'a_seconds_bucket{api="dra",le="+Inf"} 4',
+        'a_seconds_sum{api="dra"} 11.75',
+        'a_seconds_count{api="dra"} 4',
+    ]
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    """https://prometheus.io/docs/practices/naming: what promtool looks at, for where there is none."""
+    for metric in everything():
+        assert re.fullmatch(r"nodeplug_[a-z]+(_[a-z0-9]+)*", metric.name)
+        assert metric.name.endswith("_total") == (metric.type == "counter")
+        assert not re.search(r"_(ms|milliseconds|minutes|bucket|count|sum|gauge|counter|histogram)$", metric.name)
+        assert metric.type != "histogram" or metric.name.endswith("_seconds")
+        assert metric.help.endswith(".")
+        labels = {name for labels, _ in metric.samples for name in labels}
+        assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in ("le", "job", "instance") for name in labels)
+        assert len({tuple(sorted(labels.items())) for labels, _ in metric.samples}) == len(metric.samples)
+
+
+def test_promtool_finds_nothing_wrong() -> None:
+    if not shutil.which("promtool"):
+        pytest.skip("no promtool on this machine")
+    text = render(everything())
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), value=st.floats(allow_nan=False))

@@ -60,7 +60,7 @@ async def test_why_there_is_no_claim(server: Server) -> None:
 
 async def test_a_refusal_has_the_servers_words(server: Server) -> None:
     with claims_of(AsyncClient(lambda: Credentials(server=server.url, token="wrong"), attempts=1)) as claims:
-        assert await claims.fetch(ONE) == ClaimFailed("retrieve claim default/one: Unauthorized")
+        assert await claims.fetch(ONE) == ClaimFailed("retrieve claim default/one: Unauthorized", "no-answer")
 
 
 def path_of(version: str) -> str:
@@ -119,7 +119,9 @@ async def test_a_server_that_hangs_is_waited_for_only_so_long() -> None:
         with claims_of(client_of(peer.url), patience=0.05) as claims:
             late = "retrieve claim default/one: no answer from the API server within 0.05 s"
             # more than are asked for at once: those that wait in line are given up as well
-            assert set(await asyncio.gather(*(claims.fetch(ONE) for _ in range(20)))) == {ClaimFailed(late)}
+            assert set(await asyncio.gather(*(claims.fetch(ONE) for _ in range(20)))) == {
+                ClaimFailed(late, "no-answer")
+            }
 
 
 async def test_which_claims_the_server_wants_prepared(server: Server) -> None:

@@ -12,6 +12,7 @@ from folderwatch import FolderWatcher
 from grpcunix import RpcError, Status
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
+from telemetry import Telemetry
 from tests.dra_plugin.kubelet_end import (
     APIS,
     DRIVER,
@@ -121,9 +122,13 @@ async def test_unprepare_needs_no_api_server(folders: Folders, driver: SteeredDr
     gone, stuck = ClaimRef("default", "gone", "uid-1"), ClaimRef("default", "stuck", "uid-2")
     driver.refusals[stuck.uid] = ClaimFailed("device d is still open")
     with closing(FolderWatcher()) as watcher:
-        plugin = KubeletPlugin(DRIVER, driver, NoClaims(), HealthBoard(), folders, watcher)
+        counted = Telemetry()
+        plugin = KubeletPlugin(DRIVER, driver, NoClaims(), HealthBoard(), folders, watcher, telemetry=counted)
         async with running(plugin.run()), kubelet_end(plugin.endpoint) as kubelet:
             assert await kubelet.unprepare(gone, stuck) == {"uid-1": "", "uid-2": "device d is still open"}
+    assert (sum(counted.unprepare.counts), counted.refusals) == (1, {("dra", "not-ready"): 1})
+    (refused,) = counted.events.since(0)
+    assert (refused.message, refused.holder) == ("device d is still open", "claim/default/stuck/uid-2")
 
 
 async def test_a_claim_that_is_named_twice_is_one_claim(

@@ -17,6 +17,7 @@ from nodeplug.config import loads
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.sockets import SOCKET_NAME
 from nodeplug.daemon import Daemon
+from telemetry import Telemetry
 from tests.controlplane.scheduler.kit import Json
 from tests.deviceplugin.host import MadeUpHost
 from tests.running import running, until
@@ -39,6 +40,7 @@ class Asked:
             "cdiDirectory": str(folder / "cdi"),
             "rescanSeconds": 1,
         }
+        self.telemetry = Telemetry()
         self._stack = AsyncExitStack()
 
     def write(self, *resources: Json, **settings: Any) -> None:
@@ -52,8 +54,8 @@ class Asked:
         content = self.path.read_bytes()
         config = loads(content, str(self.path))
         offering = asyncio.Event()
-        file = ConfigFile(self.path, config, content)
-        daemon = Daemon(config, Host(self.root), lambda *_: offering.set(), file)
+        file = ConfigFile(self.path, config, content, self.telemetry)
+        daemon = Daemon(config, Host(self.root), lambda *_: offering.set(), file, self.telemetry)
         await self._stack.enter_async_context(running(daemon.run()))
         await asyncio.wait_for(offering.wait(), 30)
         await until((self.state / SOCKET_NAME).exists)

@@ -56,6 +56,7 @@ class KubeletEnd:
     """In the place of `KubeletPlugin`: calls come through `calls`, and no socket is served."""
 
     registration_status = None
+    registrations = 0
     errors = ()
 
     def __init__(self, _: str, driver: Any, claims: Any, health: Any, folders: Any, watcher: Any, turns: Any, *__: Any):

@@ -1,0 +1,101 @@
+"""Events of devices: what became of those that are offered from one assignment to the next, and who has them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from hostdevices import Device, Inventory
+from nodeplug.lease_events import MOST_NAMED, named, who
+from resources.assignment import Assignment
+from telemetry import EventLog
+
+Kind: TypeAlias = Literal["plugged", "unplugged", "unhealthy", "healthy"]
+
+
+class Seen(Struct, frozen=True):
+    """What was found on the host at one moment, and who offers it."""
+
+    inventory: Inventory = Inventory()
+    assignment: Assignment = Assignment()
+
+
+class DeviceChange(Struct, frozen=True):
+    """What became of a device of a resource: why it is unhealthy, and what is leased of it."""
+
+    kind: Kind
+    resource: str
+    device: str
+    reason: str
+    leases: tuple[Lease, ...] = ()
+
+
+def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[Lease]]) -> Iterator[DeviceChange]:
+    """Yield what became of the offered devices; `leases_of` returns the leases that have anything of a device.
+
+    What is offered or not any more because the configuration is another one is no change of a device. What was there
+    at the first sight is none either, but where it is unhealthy.
+    """
+    for resource in {**before.assignment.devices, **now.assignment.devices}:
+        old, new = (x.assignment.devices.get(resource, ()) for x in (before, now))
+        if old is not new and old != new:
+            yield from _changes(resource, old, new, before, now, leases_of)
+
+
+def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
+    """Record changes: one event for each holder of a device, one for all devices alike that nobody has."""
+    free: dict[tuple[Kind, str, str], list[str]] = {}
+    for change in changes:
+        holders = dict.fromkeys(lease.holder for lease in change.leases)
+        words = _words(change.kind, change.reason)
+        for holder in holders:
+            message = f"{words}; it is with {who(holder)}"
+            events.record(change.kind, message, resource=change.resource, device=change.device, holder=holder)
+        if not holders:
+            free.setdefault((change.kind, change.resource, change.reason), []).append(change.device)
+    for (kind, resource, reason), devices in free.items():
+        more = f" ({len(devices)} devices)" if len(devices) > MOST_NAMED else ""
+        events.record(kind, _words(kind, reason) + more, resource=resource, device=named(devices))
+
+
+def _changes(
+    resource: str,
+    old: tuple[Device, ...],
+    new: tuple[Device, ...],
+    before: Seen,
+    now: Seen,
+    leases_of: Callable[[str], Iterable[Lease]],
+) -> Iterator[DeviceChange]:
+    was = {device.id: device for device in old}
+    current = {device.id: device for device in new}
+    is_first = not before.inventory.devices
+    for device in new:
+        known = was.get(device.id)
+        kind: Kind | None = None
+        if known is not None and known.health.healthy != device.health.healthy:
+            kind = "healthy" if device.health.healthy else "unhealthy"
+        elif known is None and not device.health.healthy:
+            kind = "unhealthy"
+        elif known is None and not is_first and not _is_there(device, before.inventory):
+            kind = "plugged"
+        if kind is not None:
+            yield DeviceChange(kind, resource, device.id, device.health.reason, tuple(_held(device, leases_of)))
+    for device in old:
+        if device.id not in current and not _is_there(device, now.inventory):
+            yield DeviceChange("unplugged", resource, device.id, "", tuple(_held(device, leases_of)))
+
+
+def _is_there(device: Device, inventory: Inventory) -> bool:
+    """Tell whether a device is on the host; a group is where all its members are."""
+    known = inventory.devices
+    return device.id in known or bool(device.children and known.keys() >= set(device.children))
+
+
+def _held(device: Device, leases_of: Callable[[str], Iterable[Lease]]) -> Iterable[Lease]:
+    return {lease.key: lease for part in sorted(device.ids) for lease in leases_of(part)}.values()
+
+
+def _words(kind: Kind, reason: str) -> str:
+    words = {"plugged": "is there", "unplugged": "is gone", "unhealthy": "is unhealthy", "healthy": "is healthy again"}
+    return f"{words[kind]}: {reason}" if reason else words[kind]

@@ -1,0 +1,14 @@
+"""What sha256sum prints, without the library that the standard way to it loads."""
+
+import importlib
+import sys
+
+
+def sha256(content: bytes) -> str:
+    """Return what sha256sum prints; through Python's own code, for hashlib would load OpenSSL into the daemon."""
+    try:
+        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
+    except ImportError:
+        module = importlib.import_module("hashlib")
+    digest: str = module.sha256(content).hexdigest()
+    return digest

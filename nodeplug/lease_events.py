@@ -1,0 +1,57 @@
+"""Events of leases: what each transaction of the ledger means to people.
+
+A unit is handed out before the kubelet says to whom: then `allocated` names no holder, and `holder-known` follows.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from checkpoint import Lease
+from checkpoint.lease import Change
+from telemetry import EventKind, EventLog
+
+MOST_NAMED = 5  # units, or devices, that one event names
+
+
+def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
+    """Record what transactions changed that have reached the disk."""
+    for change in changes:
+        ended = {x.key: x for x in change.ended if x.phase == "done"}
+        begun = {x.key: x for x in change.begun}
+        # a claim's lease is granted twice, before the host is changed and after: it counts when that is done
+        released = [x for key, x in ended.items() if not _is_same_claim(x, begun.get(key))]
+        allocated = [x for key, x in begun.items() if x.phase == "done" and not _is_same_claim(x, ended.get(key))]
+        learned = [new for old, new in change.updated if new.holder and new.holder != old.holder]
+        _record(events, "released", "no longer with", released)
+        _record(events, "allocated", "handed out to", allocated)
+        _record(events, "holder-known", "is with", learned)
+
+
+def _record(events: EventLog, kind: EventKind, words: str, leases: Iterable[Lease]) -> None:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for lease in leases:
+        groups.setdefault((lease.resource, lease.holder), []).append(lease.unit)
+    for (resource, holder), units in groups.items():
+        more = f": {len(units)} units" if len(units) > MOST_NAMED else ""
+        message = f"{words} {who(holder)}{more}"
+        events.record(kind, message, resource=resource, device=named(units), holder=holder)
+
+
+def named(devices: Sequence[str]) -> str:
+    """Return the first of some devices, separated by commas."""
+    return devices[0] if len(devices) == 1 else ",".join(devices[:MOST_NAMED])
+
+
+def who(holder: str) -> str:
+    """Return a lease's holder in words."""
+    match holder.split("/") if holder else ():
+        case ["pod", namespace, pod, container]:
+            return f"pod {namespace}/{pod}, container {container}"
+        case ["claim", namespace, claim, _]:
+            return f"claim {namespace}/{claim}"
+        case ["claim", uid]:
+            return f"claim {uid}"
+    return "a pod that the kubelet has not named yet"
+
+
+def _is_same_claim(lease: Lease, other: Lease | None) -> bool:
+    return other is not None and lease.api == "dra" and lease.owner == other.owner

@@ -1,0 +1,56 @@
+"""What a daemon counts of itself while it hands out, refuses, follows its file and its host."""
+
+from kubelet.node import Node
+from tests.checkpoint.build import lease, opened
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.conftest import pod
+from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.running import until
+
+
+def kinds(asked: Asked) -> list[str]:
+    return [event.kind for event in asked.telemetry.events.since(0)]
+
+
+async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
+    by_path = {"name": "example.com/path", "select": {"path": "/dev/thing*"}}
+    asked.write(FUSE, by_path)
+    await asked.start(FUSE, by_path)
+    counted = asked.telemetry
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    await node.until(lambda: "example.com/path" in node.allocatable(), 30)
+    assert kinds(asked) == ["registered", "registered"]
+
+    assert (await node.admit(pod("a"))).phase == "Running"
+    assert (sum(counted.allocate.counts), sum(counted.commit.counts)) == (1, 1)
+
+    made_up.remove_node("fuse")  # it is another device than the one that was offered
+    assert (await node.admit(pod("b"))).phase == "Failed"
+    assert counted.refusals == {("device-plugin", "not-ready"): 1}
+    refused = next(x for x in counted.events.since(0) if x.kind == "refused")
+    assert (refused.resource, refused.device) == ("example.com/fuse", "misc-fuse.1")
+
+    (made_up.root / "dev/thing1").write_text("c 10:200\n")
+    await node.until(lambda: node.allocatable().get("example.com/path") == 1, 30)
+    assert sum(counted.hotplug["device-plugin"].counts) >= 1
+    assert counted.hotplug["device-plugin"].sum < 30
+
+    asked.path.write_text("resources: 1")
+    assert (await asked.run("reload")).exit_code == 2
+    asked.write(FUSE)
+    assert (await asked.run("reload")).exit_code == 0
+    assert counted.reloads == {"good": 1, "refused": 1}
+
+
+async def test_what_becomes_of_a_device_that_a_pod_has(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
+    ledger = await opened(asked.state)
+    await ledger.grant([lease("misc-fuse", "example.com/fuse", holder="pod/default/a/c", pods="u1")])
+    await ledger.close()
+    await asked.start({**FUSE, "shares": 1})
+    made_up.remove_node("fuse")
+    await until(lambda: "unplugged" in kinds(asked))
+    found = next(x for x in asked.telemetry.events.since(0) if x.kind == "unplugged")
+    assert (found.message, found.device) == ("is gone; it is with pod default/a, container c", "misc-fuse")
+    assert "plugged" not in kinds(asked)
+    made_up.renumber("fuse", 0)
+    await until(lambda: "plugged" in kinds(asked))

@@ -1,0 +1,75 @@
+"""What becomes of offered devices, as events."""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from checkpoint import Lease
+from hostdevices import Device, Inventory
+from hostdevices.device import Health
+from nodeplug.device_events import DeviceChange, Seen, device_changes, record_devices
+from resources.assignment import Assignment
+from telemetry import EventLog
+from tests.checkpoint.build import lease
+
+HOT = Health(False, "too hot")
+A, B, C = (Device(id=f"misc-{name}", kind="misc", name=name) for name in "abc")
+PAIR = structs.replace(A, id="group-ab", children=("misc-a", "misc-b"))
+
+
+def sick(device: Device) -> Device:
+    return structs.replace(device, health=HOT)
+
+
+def seen(*devices: Device, offered: Iterable[Device] | None = None) -> Seen:
+    found = tuple(devices if offered is None else offered)
+    return Seen(Inventory.of(devices), Assignment(devices={"example.com/x": found}))
+
+
+def changes(before: Seen, now: Seen, *leases: Lease) -> list[tuple[str, str, str]]:
+    found = device_changes(before, now, lambda device: (x for x in leases if device in x.devices))
+    return [(x.kind, x.device, x.reason) for x in found]
+
+
+def test_health() -> None:
+    assert changes(seen(A, B), seen(sick(A), B)) == [("unhealthy", "misc-a", "too hot")]
+    assert changes(seen(sick(A), B), seen(A, B)) == [("healthy", "misc-a", "")]
+
+
+def test_what_is_there_at_first_is_no_news_unless_it_is_unhealthy() -> None:
+    assert changes(Seen(), seen(A, sick(B))) == [("unhealthy", "misc-b", "too hot")]
+
+
+def test_hotplug() -> None:
+    assert changes(seen(A), seen(A, B)) == [("plugged", "misc-b", "")]
+    assert changes(seen(A, B), seen(A)) == [("unplugged", "misc-b", "")]
+
+
+def test_another_configuration_is_not_another_host() -> None:
+    assert changes(seen(A, B, offered=[A]), seen(A, B, offered=[B])) == []
+    assert changes(seen(A, B, offered=[A, B]), seen(A, B, offered=[PAIR])) == []
+
+
+def test_a_group_is_gone_with_its_first_member() -> None:
+    assert changes(seen(A, B, offered=[PAIR]), seen(A, offered=[])) == [("unplugged", "group-ab", "")]
+    assert changes(seen(A, offered=[]), seen(A, B, offered=[PAIR])) == [("plugged", "group-ab", "")]
+
+
+def test_who_has_a_part_of_it_has_it() -> None:
+    held = lease("misc-b", "example.com/x", holder="pod/default/p/c")
+    (found,) = device_changes(
+        seen(A, B, offered=[PAIR]), seen(A, offered=[]), lambda x: [held] if x == "misc-b" else []
+    )
+    assert found.leases == (held,)
+
+
+def test_one_event_for_each_holder_and_one_for_all_that_nobody_has() -> None:
+    log = EventLog()
+    pods = [lease(f"misc-a.{x}", shares=2, holder=f"pod/default/{x}/c") for x in ("p", "q")]
+    free = [DeviceChange("unhealthy", "example.com/x", f"misc-{number}", "too hot") for number in range(300)]
+    record_devices(log, [DeviceChange("unplugged", "example.com/x", "misc-a", "", tuple(pods)), *free])
+    assert [(x.kind, x.device, x.message, x.holder) for x in log.since(0)] == [
+        ("unplugged", "misc-a", "is gone; it is with pod default/p, container c", "pod/default/p/c"),
+        ("unplugged", "misc-a", "is gone; it is with pod default/q, container c", "pod/default/q/c"),
+        ("unhealthy", "misc-0,misc-1,misc-2,misc-3,misc-4", "is unhealthy: too hot (300 devices)", ""),
+    ]

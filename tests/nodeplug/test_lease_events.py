@@ -1,0 +1,51 @@
+"""What transactions of the ledger are as events."""
+
+from msgspec import structs
+
+from checkpoint.lease import Change
+from nodeplug.lease_events import record_commits
+from telemetry import EventLog
+from tests.checkpoint.build import claimed, lease
+
+HELD = lease("gpu-0", holder="pod/default/a/c")
+
+
+def recorded(*changes: Change) -> list[tuple[str, str, str]]:
+    log = EventLog()
+    record_commits(log, changes)
+    return [(event.kind, event.device, event.message) for event in log.since(0)]
+
+
+def test_a_unit_from_pod_to_pod() -> None:
+    new = lease("gpu-0")
+    nobody = "a pod that the kubelet has not named yet"
+    assert recorded(Change((), (new,)), Change(updated=((new, HELD),)), Change((HELD,), (new,)), Change((new,))) == [
+        ("allocated", "gpu-0", f"handed out to {nobody}"),
+        ("holder-known", "gpu-0", "is with pod default/a, container c"),
+        ("released", "gpu-0", "no longer with pod default/a, container c"),
+        ("allocated", "gpu-0", f"handed out to {nobody}"),
+        ("released", "gpu-0", f"no longer with {nobody}"),
+    ]
+
+
+def test_many_units_of_one_request_are_one_event() -> None:
+    units = tuple(lease(f"gpu-0.{number}", shares=8) for number in range(8))
+    ((kind, device, message),) = recorded(Change((), units))
+    assert (kind, device) == ("allocated", "gpu-0.0,gpu-0.1,gpu-0.2,gpu-0.3,gpu-0.4")
+    assert message.endswith(": 8 units")
+
+
+def test_a_claim_has_its_device_once_it_is_prepared() -> None:
+    done = claimed("gpu-0", "uid", name="mine")
+    intended = structs.replace(done, phase="intended")
+    repeated = structs.replace(done, granted_at=7.0)
+    half = Change((), (intended,))
+    assert recorded(half, Change((intended,))) == []
+    assert recorded(half, Change((intended,), (done,)), Change((done,), (repeated,)), Change((repeated,))) == [
+        ("allocated", "gpu-0", "handed out to claim default/mine"),
+        ("released", "gpu-0", "no longer with claim default/mine"),
+    ]
+
+
+def test_what_becomes_known_of_pods_alone_is_no_news() -> None:
+    assert recorded(Change(updated=((HELD, structs.replace(HELD, pods=frozenset({"u"}))),))) == []

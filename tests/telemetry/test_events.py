@@ -1,0 +1,57 @@
+"""The ring of events: bounded, in order, with nothing kept for readers."""
+
+import asyncio
+import tracemalloc
+
+from telemetry import EventLog
+from telemetry.events import LONGEST, MOST
+
+
+def texts(log: EventLog, number: int = 0) -> list[str]:
+    return [event.message for event in log.since(number)]
+
+
+def test_the_oldest_goes_and_who_comes_late_can_see_that() -> None:
+    log = EventLog()
+    for number in range(MOST + 3):
+        log.record("healthy", str(number))
+    assert texts(log) == [str(number) for number in range(3, MOST + 3)]
+    assert texts(log, MOST + 2) == [str(MOST + 2)]
+    assert texts(log, MOST + 3) == texts(log, MOST + 9) == []
+    assert log.counts == {"healthy": MOST + 3}
+    assert (log.lost_after(2), log.lost_after(3)) == (True, False)
+
+
+def test_a_refusal_that_is_repeated_is_one_event_at_the_end() -> None:
+    log = EventLog()
+    log.record("refused", "it is unhealthy", resource="a/b", device="d")
+    log.record("healthy", "other")
+    log.record("refused", "it is unhealthy", resource="a/b", device="d")
+    log.record("refused", "it is unhealthy", resource="a/b", device="e")
+    assert [(x.number, x.device, x.count) for x in log.since(0)] == [(2, "", 1), (3, "d", 2), (4, "e", 1)]
+    assert log.counts["refused"] == 3
+    assert not log.lost_after(0)
+
+
+async def test_who_waits_hears_of_the_next_one_and_of_the_end() -> None:
+    log = EventLog()
+    waiting = [asyncio.create_task(log.wait(0)) for _ in range(3)]
+    await asyncio.sleep(0)
+    log.record("healthy", "one")
+    await asyncio.wait_for(asyncio.gather(*waiting), 30)
+    await asyncio.wait_for(log.wait(0), 30)  # it is there already
+    last = asyncio.create_task(log.wait(1))
+    await asyncio.sleep(0)
+    log.release()
+    await asyncio.wait_for(last, 30)
+
+
+def test_whatever_is_recorded_the_ring_stays_small() -> None:
+    log = EventLog()
+    tracemalloc.start()
+    try:
+        for number in range(5 * MOST):
+            log.record("refused", f"{number}" * 10_000, resource="r" * 10_000, device="d" * 10_000, holder="h" * 10_000)
+        assert tracemalloc.get_traced_memory()[0] < MOST * (4 * LONGEST + 1000)
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,17 @@
+"""Histograms: cumulative counts, as Prometheus wants them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry import Histogram
+
+
+@given(st.lists(st.floats(0, 100)))
+def test_each_bound_counts_what_is_at_most_so_large(values: list[float]) -> None:
+    histogram = Histogram((0.5, 1.0, 10.0))
+    for value in values:
+        histogram.observe(value)
+    assert list(histogram.cumulative()) == [
+        (bound, sum(value <= bound for value in values)) for bound in (0.5, 1.0, 10.0, float("inf"))
+    ]
+    assert histogram.sum == sum(values)
