@@ -14,6 +14,7 @@ _COMMANDS = (
     "demo",
     "discover",
     "doctor",
+    "events",
     "explain",
     "k8srm",
     "kubelet",

@@ -10,7 +10,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ from nodeplug.fronts import (
     of_dra,
     witnesses,
 )
-from nodeplug.lease_events import record_commits
+from nodeplug.lease_events import observe_ledger
 from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
@@ -106,7 +105,7 @@ class Daemon:
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
         telemetry = self._telemetry
         ledger = Ledger(Path(settings.state_directory), boot_id, commit_seconds=telemetry.commit)
-        ledger.observe_commits(partial(record_commits, telemetry.events))
+        observe_ledger(telemetry.events, ledger)
         watcher = FolderWatcher()
         try:
             await ledger.read()
@@ -162,9 +161,6 @@ class Daemon:
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
-        for each in ledger.set_aside:
-            message = f"{each.path.name} could not be used, and a new one takes its place: {each.reason}"
-            self._telemetry.events.record("set-aside", message)
         self._is_owner = True
 
     def _status_server(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:

@@ -4,12 +4,29 @@ A unit is handed out before the kubelet says to whom: then `allocated` names no 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
 
-from checkpoint import Lease
+from checkpoint import Lease, Ledger
 from checkpoint.lease import Change
 from telemetry import EventKind, EventLog
 
 MOST_NAMED = 5  # units, or devices, that one event names
+
+
+def observe_ledger(events: EventLog, ledger: Ledger) -> None:
+    """Record from now on what a ledger's transactions change, and files of it that are set aside."""
+    recorded: set[Path] = set()
+
+    def changed(leases: Sequence[Lease] | None) -> None:
+        for each in ledger.set_aside if leases is None else ():
+            if each.path not in recorded:
+                recorded.add(each.path)
+                message = f"the database of leases could not be used ({each.reason}); it is kept as {each.path.name}"
+                events.record("set-aside", message)
+
+    ledger.observe(changed)
+    ledger.observe_commits(partial(record_commits, events))
 
 
 def record_commits(events: EventLog, changes: Sequence[Change]) -> None:

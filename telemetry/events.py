@@ -72,6 +72,7 @@ class EventLog:
         self._clock = clock
         self._events: dict[object, Event] = {}  # in the order of their numbers
         self._lost = 0  # the number of the latest event that the ring has no more
+        self.waiting = 0  # how many wait for the next event
         self._next: asyncio.Event | None = None  # set with the next event, if anybody waits
 
     def record(self, kind: EventKind, message: str, *, resource: str = "", device: str = "", holder: str = "") -> Event:
@@ -109,7 +110,11 @@ class EventLog:
         if number >= self.latest:
             if self._next is None:
                 self._next = asyncio.Event()
-            await self._next.wait()
+            self.waiting += 1
+            try:
+                await self._next.wait()
+            finally:
+                self.waiting -= 1
 
     def release(self) -> None:
         """Have all that wait go on."""

@@ -46,6 +46,7 @@ class ControlServer:
                     self._path.unlink()
             for idle in self._open - self._answering:
                 idle.cancel()
+            self._running.telemetry.events.release()  # who waits for the next event is answered with what there is
             if self._answering:
                 await asyncio.wait(self._answering, timeout=_SECONDS_TO_LEAVE)
             for late in self._answering:

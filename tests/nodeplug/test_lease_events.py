@@ -1,11 +1,15 @@
 """What transactions of the ledger are as events."""
 
+from pathlib import Path
+
 from msgspec import structs
 
+from checkpoint import Ledger
 from checkpoint.lease import Change
-from nodeplug.lease_events import record_commits
+from nodeplug.lease_events import observe_ledger, record_commits
 from telemetry import EventLog
 from tests.checkpoint.build import claimed, lease
+from tests.running import until
 
 HELD = lease("gpu-0", holder="pod/default/a/c")
 
@@ -49,3 +53,18 @@ def test_a_claim_has_its_device_once_it_is_prepared() -> None:
 
 def test_what_becomes_known_of_pods_alone_is_no_news() -> None:
     assert recorded(Change(updated=((HELD, structs.replace(HELD, pods=frozenset({"u"}))),))) == []
+
+
+async def test_a_database_that_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite3").write_bytes(b"no database" * 100)
+    ledger, log = Ledger(tmp_path, "boot-1"), EventLog()
+    observe_ledger(log, ledger)
+    try:
+        await ledger.take()
+        await ledger.grant([lease("gpu-0")])
+        await until(lambda: len(log.since(0)) == 2)
+    finally:
+        await ledger.close()
+    aside, granted = log.since(0)
+    assert (aside.kind, granted.kind) == ("set-aside", "allocated")
+    assert f"it is kept as {ledger.set_aside[0].path.name}" in aside.message

@@ -1,0 +1,123 @@
+"""`nodeplug events`: what happened to devices, leases, registrations and the configuration, and what happens next.
+
+Exit codes: 0 shown, 1 too many follow already, 2 the command line is wrong, 4 no daemon answers.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from hostdevices.shown import escaped
+from nodeplug.commands.examples import examples
+from nodeplug.commands.running_daemon import Output, as_text, ask, clock, output_option, refused, state_option
+from nodeplug.control import client
+from nodeplug.control.client import NotRunning
+from nodeplug.control.events import MOST_SECONDS, Answer, Question
+from nodeplug.control.protocol import Refusal
+from telemetry import Event
+
+_AGAIN = 0.5  # seconds between questions to a daemon that does not answer
+_HEADER = ("WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE")
+
+
+@click.command(
+    epilog=examples("nodeplug events", "nodeplug events --follow --warnings", "nodeplug events -o json | jq .events")
+)
+@state_option
+@output_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens next, until Ctrl-C.")
+@click.option("--warnings", is_flag=True, help="Only what somebody may have to do something about.")
+@click.option("--resource", default="", help="Only what happened to this resource.")
+def events(state: Path, output: Output, follow: bool, warnings: bool, resource: str) -> None:
+    """Show what happened lately, the oldest first.
+
+    Devices that came, went, fell ill and recovered; who was given what, and gave it back; what was refused; the
+    kubelet's restarts and registrations; the configuration. The daemon keeps the latest 500 in memory. With --follow
+    json is a line for each event, yaml a document; a daemon that ends is waited for.
+    """
+
+    def is_meant(event: Event) -> bool:
+        return (event.is_warning or not warnings) and resource in ("", event.resource)
+
+    found = ask(state, Question(), Answer)
+    meant = tuple(filter(is_meant, found.events))
+    if not follow and output in ("json", "yaml"):
+        shown = {"log": found.log, "latest": found.latest, "isIncomplete": found.is_incomplete, "events": meant}
+        click.echo(as_text(shown, output), nl=False)
+        return
+    table = _Table(output)
+    table.show(meant)
+    if not follow:
+        if not meant:
+            click.echo("nothing has happened", err=True)
+        return
+    try:
+        for answer in _next(state, found):
+            table.show(filter(is_meant, answer.events))
+    except KeyboardInterrupt:
+        return
+
+
+def _next(state: Path, found: Answer) -> Iterator[Answer]:
+    """Yield what comes after an answer, for ever."""
+    is_away = False
+    while True:
+        question = Question(found.latest, found.log, MOST_SECONDS)
+        try:
+            answer = client.ask(state, question, Answer, MOST_SECONDS + client.SECONDS)
+        except NotRunning as error:
+            if not is_away:
+                click.echo(f"waiting for the daemon: {error}", err=True)
+            is_away = True
+            time.sleep(_AGAIN)
+            continue
+        except Refusal as refusal:
+            refused(refusal)
+        is_away = False
+        if answer.log != found.log:
+            click.echo("the daemon began anew, and knows of nothing before", err=True)
+        elif answer.is_incomplete:
+            click.echo("more has happened than is kept: some events are missing here", err=True)
+        found = answer
+        yield answer
+
+
+class _Table:
+    """Lines for events as they come; columns grow with what is in them."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._widths = [19, 17, 0, 0]
+        self._has_header = False
+
+    def show(self, found: "Iterator[Event] | tuple[Event, ...]") -> None:
+        """Print events."""
+        shown = list(found)
+        if self._output == "json":
+            lines = [msgspec.json.encode(event).decode() for event in shown]
+        elif self._output == "yaml":
+            lines = ["---\n" + as_text(event, "yaml").rstrip("\n") for event in shown]
+        else:
+            lines = self._rows(shown)
+        if lines:
+            click.echo("\n".join(lines))
+
+    def _rows(self, found: list[Event]) -> list[str]:
+        rows = [_cells(event, is_wide=self._output == "wide") for event in found]
+        if rows and not self._has_header:
+            self._has_header = True
+            rows.insert(0, _HEADER)
+        for row in rows:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=False)]
+        widths = (*self._widths, 0)
+        return ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _cells(event: Event, *, is_wide: bool) -> tuple[str, ...]:
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    holder = f" [{event.holder}]" if is_wide and event.holder else ""
+    text = f"{event.message}{times}{holder}"
+    return (clock(event.time), event.kind, *(escaped(cell) or "-" for cell in (event.resource, event.device, text)))

@@ -1,0 +1,53 @@
+"""`events`: what happened lately, and, for those who wait, what happens next.
+
+Rules:
+1. Who follows asks again and again, with the number of the last event that it has: the daemon keeps nothing for it, and
+   one that does not read keeps nothing here but its connection, for some seconds.
+2. `MOST_WAITING` may wait at a time: the other connections are for other questions.
+"""
+
+import asyncio
+import contextlib
+
+from msgspec import Struct
+
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+from telemetry import Event
+
+MOST_SECONDS = 10.0
+"""That a question may wait; one whose asker has gone is noticed only then."""
+MOST_WAITING = 4
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="events"):
+    """What happened after the event of this number in the log that began then; all there is where that is another log.
+
+    Where nothing did it is waited for so many seconds, of which `MOST_SECONDS` count.
+    """
+
+    after: int = 0
+    log: float = 0.0
+    wait: float = 0.0
+
+
+class Answer(Struct, frozen=True, rename="camel"):
+    """Events, the oldest first, and the log that numbers them. `is_incomplete`: some after `after` are kept no more."""
+
+    log: float
+    latest: int
+    is_incomplete: bool
+    events: tuple[Event, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `events`. Raises `Refusal` where too many wait already."""
+    log = running.telemetry.events
+    after = question.after if question.log == log.began else 0
+    if question.wait > 0 and after >= log.latest:
+        if log.waiting >= MOST_WAITING:
+            raise Refusal(f"{MOST_WAITING} others follow the events already; end one of them, or ask without --follow")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(question.wait, MOST_SECONDS)):
+                await log.wait(after)
+    return Answer(log.began, log.latest, after > 0 and log.lost_after(after), log.since(after))

@@ -1,0 +1,148 @@
+"""`nodeplug events`: what happened, and what happens next."""
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from nodeplug.control.client import ask
+from nodeplug.control.events import MOST_WAITING, Answer, Question
+from nodeplug.control.sockets import connect
+from telemetry import EventKind
+from telemetry.events import WARNINGS
+from tests.nodeplug.control.conftest import FUSE, Asked, cells
+from tests.running import until
+
+
+async def test_the_table(asked: Asked) -> None:
+    await asked.start(FUSE)
+    nothing = await asked.run("events")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing has happened\n")
+    log = asked.telemetry.events
+    log.record("registered", "the kubelet has accepted the resource", resource="example.com/fuse")
+    for _ in range(3):
+        log.record("refused", "it is\x1b[31m hot", resource="example.com/gpu", device="gpu-0")
+    rows = cells((await asked.run("events")).stdout)
+    assert rows[0] == ["WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE"]
+    assert rows[1][2:5] == ["registered", "example.com/fuse", "-"]
+    assert rows[2][2:] == ["refused", "example.com/gpu", "gpu-0", "it", "is\\x1b[31m", "hot", "(3", "times)"]
+    (_, only) = cells((await asked.run("events", "--warnings")).stdout)
+    assert only == rows[2]
+    (_, only) = cells((await asked.run("events", "--resource", "example.com/fuse")).stdout)
+    assert only == rows[1]
+
+
+async def test_for_scripts(asked: Asked) -> None:
+    await asked.start(FUSE)
+    asked.telemetry.events.record("unplugged", "is gone", resource="a/b", device="d", holder="pod/default/p/c")
+    (found,) = (await asked.json("events"))["events"]
+    assert found | {"time": 0} == {
+        "number": 1,
+        "time": 0,
+        "kind": "unplugged",
+        "message": "is gone",
+        "resource": "a/b",
+        "device": "d",
+        "holder": "pod/default/p/c",
+        "count": 1,
+    }
+    assert (await asked.json("events", "--resource", "c/d"))["events"] == []
+
+
+async def test_no_daemon(asked: Asked) -> None:
+    result = await asked.run("events", "--follow")
+    assert (result.exit_code, "no daemon runs with this state directory" in result.stderr) == (4, True)
+
+
+async def test_who_follows_hears_of_what_comes_and_waits_for_a_daemon_that_ends(asked: Asked) -> None:
+    await asked.start(FUSE)
+    log = asked.telemetry.events
+    log.record("healthy", "one")
+    async with followed(asked.state) as (lines, errors):
+        assert json.loads(await lines.readline())["message"] == "one"
+        await until(lambda: log.waiting)
+        log.record("healthy", "two")
+        assert json.loads(await lines.readline())["message"] == "two"
+        await until(lambda: log.waiting)
+        began = asyncio.get_running_loop().time()
+        await asked.stop()
+        assert asyncio.get_running_loop().time() - began < 2.5  # nobody waited for the one who follows
+        assert (await errors.readline()).startswith(b"waiting for the daemon: ")
+
+
+@contextlib.asynccontextmanager
+async def followed(state: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamReader]]:
+    """Have `nodeplug events --follow` run meanwhile; Ctrl-C ends it."""
+    command = (sys.executable, "-m", "nodeplug", "events", "--follow", "-o", "json", "--state", str(state))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        yield process.stdout, process.stderr
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_who_never_reads_costs_a_connection_and_leaves_room_for_others(asked: Asked) -> None:
+    await asked.start(FUSE)
+    with waiting(asked.state) as started:
+        await asyncio.to_thread(started)
+        await until(lambda: asked.telemetry.events.waiting == MOST_WAITING)
+        result = await asked.run("events")
+        assert result.exit_code == 0
+        result = await asked.run("events", "--follow")
+        assert (result.exit_code, "others follow the events already" in result.stderr) == (1, True)
+        for number in range(1000):
+            asked.telemetry.events.record("healthy", str(number))
+        assert (await asked.run("leases", "list")).exit_code == 0
+
+
+@contextlib.contextmanager
+def waiting(state: Path) -> Iterator[Callable[[], None]]:
+    """Have as many as may wait for events, none of whom reads."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> None:
+            for _ in range(MOST_WAITING):
+                connection = stack.enter_context(connect(state, 30))
+                connection.sendall(msgspec.json.encode(Question(wait=60.0)) + b"\n")
+
+        yield start
+
+
+async def test_numbers_of_another_log_mean_nothing(asked: Asked) -> None:
+    await asked.start(FUSE)
+    log = asked.telemetry.events
+    for number in range(3):
+        log.record("healthy", str(number))
+
+    async def found(question: Question) -> tuple[list[str], bool]:
+        answer = await asyncio.to_thread(ask, asked.state, question, Answer)
+        return [event.message for event in answer.events], answer.is_incomplete
+
+    assert await found(Question(2, log.began)) == (["2"], False)
+    assert await found(Question(2, log.began - 1)) == (["0", "1", "2"], False)
+    for number in range(1000):
+        log.record("healthy", str(number))
+    messages, is_incomplete = await found(Question(2, log.began))
+    assert (messages[-1], is_incomplete) == ("999", True)
+
+
+def test_the_page_for_operators_names_every_kind() -> None:
+    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (warning|) ?\|", page.partition("## Events")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert rows == [(kind, "warning" if kind in WARNINGS else "") for kind in get_args(EventKind)]
