@@ -30,6 +30,7 @@ from nodeplug.device_events import Seen, device_changes, record_devices
 from nodeplug.digest import sha256
 from nodeplug.fronts import (
     CannotOffer,
+    cluster_events,
     device_plugins,
     dra_plugin,
     needs_dra,
@@ -48,6 +49,7 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
+    from nodeplug.cluster_events import ClusterEvents
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
@@ -84,6 +86,7 @@ class Daemon:
         self._is_configured = asyncio.Event()  # what the configuration says is offered
         self._inventory: Inventory | None = None
         self._seen = Seen()
+        self._cluster_events: ClusterEvents | None = None
         self._host = host
         self._observer = observer
         self._presence = Presence(host)
@@ -142,6 +145,7 @@ class Daemon:
             configured=self._is_configured.wait,
             began=asyncio.get_running_loop().time(),
         )
+        self._cluster_events = cluster_events(config, telemetry)
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
@@ -153,6 +157,8 @@ class Daemon:
         }
         if dra is not None:
             parts["DRA"] = dra.run()
+        if self._cluster_events is not None:
+            parts["Events"] = self._cluster_events.run()
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
         if config.settings.metrics_address:
@@ -243,8 +249,11 @@ class Daemon:
                 polling.cancel()
 
     def _record_changes(self, seen: Seen, ledger: Ledger) -> None:
-        record_devices(self._telemetry.events, device_changes(self._seen, seen, ledger.of_device))
+        changes = list(device_changes(self._seen, seen, ledger.of_device))
         self._seen = seen
+        record_devices(self._telemetry.events, changes)
+        if self._cluster_events is not None:
+            self._cluster_events.devices_changed(changes)
 
     def _report_refused(self, assignment: Assignment) -> None:
         """Say once of each device that a resource means why it is not offered."""

@@ -26,8 +26,11 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
+    from nodeplug.cluster_events import ClusterEvents
+    from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
+_EVENT_TIMEOUT = 5.0
 _RENUMBERED = frozenset(kind for kind, reader in BY_KIND.items() if reader.can_be_renumbered)
 _SLICES = 8 * 1024 * 1024  # bytes that the ResourceSlices of this node may have: those of 10,000 devices do not
 log = logging.getLogger("nodeplug")
@@ -75,11 +78,10 @@ def dra_plugin(
 ) -> "DraPlugin":
     """Make the DRA side. Raises `CannotOffer` where resources are offered through it and there is no API server."""
     from dra_plugin import DraPlugin
-    from resourceapi.client import AsyncClient, CredentialsError, Limits, from_kubeconfig, in_cluster
+    from resourceapi.client import AsyncClient, CredentialsError, Limits
 
     resources = of_dra(config)
-    path = config.settings.kubeconfig
-    credentials = from_kubeconfig(Path(path)) if path else in_cluster()
+    credentials = _credentials(config.settings)
     client: AsyncClient | None = AsyncClient(credentials, timeout=_API_TIMEOUT, limits=Limits(collection=_SLICES))
     try:
         credentials()  # what is missing is said now, and not with every request
@@ -94,6 +96,30 @@ def dra_plugin(
         log.info("claims have devices that are not offered through DRA any more; their pods can end")
     options = driver_options(config.settings)
     return DraPlugin(resources, host, presence, ledger, client, options, watcher, telemetry)
+
+
+def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | None":
+    """Make what writes Events to the API server; None where it is not asked for, or there is none to write to."""
+    if not config.settings.cluster_events:
+        return None
+    from nodeplug.cluster_events import ClusterEvents
+    from resourceapi.client import AsyncClient, CredentialsError
+
+    credentials = _credentials(config.settings)
+    try:
+        credentials()
+    except CredentialsError as error:
+        log.warning("settings.clusterEvents: there is no API server to write Events to: %s", error)
+        return None
+    # of its own, so that no claim waits behind an Event
+    client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
+    return ClusterEvents(client, config.settings.node_name or node_name(), telemetry)
+
+
+def _credentials(settings: Settings) -> "Source":
+    from resourceapi.client import from_kubeconfig, in_cluster
+
+    return from_kubeconfig(Path(settings.kubeconfig)) if settings.kubeconfig else in_cluster()
 
 
 def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:

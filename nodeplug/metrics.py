@@ -22,6 +22,7 @@
 | nodeplug_dra_slice_writes_total | counter | | ResourceSlices created, updated and deleted |
 | nodeplug_refusals_total | counter | api, reason | containers and claims that were refused (telemetry/record.py) |
 | nodeplug_events_total | counter | kind | events (telemetry/events.py) |
+| nodeplug_cluster_events_total | counter | outcome | Events of Kubernetes that were written, limited, or that failed |
 | nodeplug_allocate_duration_seconds | histogram | | Allocate |
 | nodeplug_dra_prepare_duration_seconds | histogram | | NodePrepareResources |
 | nodeplug_dra_unprepare_duration_seconds | histogram | | NodeUnprepareResources |
@@ -190,6 +191,14 @@ def _counted(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
     kinds: tuple[EventKind, ...] = get_args(EventKind)
     counts = telemetry.events.counts
     yield _counter("nodeplug_events_total", "Events.", *(({"kind": kind}, counts[kind]) for kind in kinds))
+    written = telemetry.cluster_events
+    yield _counter(
+        "nodeplug_cluster_events_total",
+        "Events of Kubernetes: written, too many to be written, and not taken by the API server.",
+        ({"outcome": "written"}, written["written"]),
+        ({"outcome": "limited"}, written["limited"]),
+        ({"outcome": "failed"}, written["failed"]),
+    )
     yield _histogram("nodeplug_allocate_duration_seconds", "What Allocate took.", ({}, telemetry.allocate))
     if has_dra:
         yield _histogram(

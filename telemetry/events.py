@@ -71,6 +71,7 @@ class EventLog:
         """When the log did: another one's numbers mean other events."""
         self._clock = clock
         self._events: dict[object, Event] = {}  # in the order of their numbers
+        self._listeners: list[Callable[[Event], None]] = []
         self._lost = 0  # the number of the latest event that the ring has no more
         self.waiting = 0  # how many wait for the next event
         self._next: asyncio.Event | None = None  # set with the next event, if anybody waits
@@ -93,7 +94,14 @@ class EventLog:
             self._lost = self._events.pop(next(iter(self._events))).number
         if self._next is not None:
             self.release()
+        for listener in self._listeners:
+            listener(event)
         return event
+
+    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Have `listener` called with each event, which it must not take long over; return what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def since(self, number: int) -> tuple[Event, ...]:
         """Return what the ring has of the events after one, the oldest first; after 0 all of it."""

@@ -28,6 +28,8 @@ class Telemetry:
         """From the kernel's word to the list that is sent to the kubelet, or to the stored slice."""
         self.refusals: Counter[tuple[Api, RefusalReason]] = Counter()
         self.reloads: Counter[Literal["good", "refused"]] = Counter()
+        self.cluster_events: Counter[Literal["written", "limited", "failed"]] = Counter()
+        """Events of Kubernetes: that were written, that would have been too many, that nobody took."""
         self.events = EventLog()
 
     def refused(

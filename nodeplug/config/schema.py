@@ -105,6 +105,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             description="Where the API server is and who we are to it, for DRA. Empty: as pods are told.",
         ),
     ] = ""
+    cluster_events: Annotated[
+        bool,
+        Meta(
+            description="Write Events to the API server: on the pod and the node when a device that a pod has goes or "
+            "falls ill, on the node when something is refused, and when the configuration is."
+        ),
+    ] = False
 
 
 class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):

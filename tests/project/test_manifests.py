@@ -27,6 +27,7 @@ WITHOUT_DRA = [
 ]
 VALUES: dict[str, dict[str, Any]] = {
     "base": {},
+    "overlays/cluster-events": {"clusterEvents": True},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
     "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
     "overlays/moving-interfaces": {"hostNetwork": True, "movesInterfaces": True},
@@ -142,6 +143,7 @@ def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[
         ({"kubeletroot": "/x"}, "kubeletroot"),
         ({"config": {"settings": {"kubeletRoot": "/x"}}}, "/config/settings"),
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
+        ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
     ],
 )

@@ -1,0 +1,251 @@
+"""Events of Kubernetes for those who run the cluster: a pod's device went or fell ill, something was refused.
+
+    device changes, the daemon's own events -> a queue -> events.k8s.io/v1, on the Pod and on the Node
+
+Rules:
+1. Nobody waits for this. What the API server does not take at once is dropped, and counted: the daemon's own events and
+   its log have it.
+2. What is said again within `SERIES` seconds is the same Event, with a count that is written at most every `REWRITE`
+   seconds; no more than `BURST` Events are written at once, and one every `REFILL` seconds in the long run.
+3. An Event on a claim's device is on each pod that the claim is reserved for.
+Source: KEP-383; validation of k8s.io/kubernetes, pkg/apis/core/validation/events.go.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from hostdevices.shown import shown
+from nodeplug.device_events import DeviceChange
+from nodeplug.lease_events import who
+from resourceapi.client import AsyncClient, ClientError, CredentialsError
+from resourceapi.objects import DecodeError, v1
+from telemetry import Event, Telemetry
+
+API_VERSION: Final = "events.k8s.io/v1"
+CONTROLLER: Final = "nodeplug.dev/nodeplug"
+SERIES: Final = 600.0
+REWRITE: Final = 60.0
+BURST: Final = 20
+REFILL: Final = 6.0
+MOST_WAITING: Final = 100
+MOST_REMEMBERED: Final = 200  # Events that what is said again may be a series of
+_MOST_PODS = 16  # of a claim
+_LONGEST_NOTE, _LONGEST_NAME, _LONGEST_INSTANCE = 1024, 230, 128  # characters
+_NODES_NAMESPACE = "default"  # of Events about what has none
+_REASONS = {
+    "unplugged": ("DeviceUnplugged", "Watch"),
+    "unhealthy": ("DeviceUnhealthy", "Watch"),
+    "refused": ("DeviceRefused", "Allocate"),
+    "set-aside": ("LeasesSetAside", "Restore"),
+    "reload-refused": ("ConfigurationRefused", "Reload"),
+}
+_FAILURES = (ClientError, CredentialsError, DecodeError)
+log = logging.getLogger("nodeplug")
+
+
+class About(Struct, frozen=True):
+    """The object that an Event is about; a pod's `uid` may not be known."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class Notice(Struct, frozen=True):
+    """What is to be said of an object. `claim` stands for the pods of a claim, which only the API server knows."""
+
+    reason: str
+    action: str
+    note: str
+    about: About
+
+
+class _Written(Struct):
+    """An Event on the server, and what was said again since."""
+
+    name: str
+    namespace: str
+    first: float
+    count: int = 1
+    written_at: float = 0.0
+
+
+class ClusterEvents:
+    """Writes Events while `run` runs. Belongs to the loop; `close` closes the client."""
+
+    def __init__(
+        self, client: AsyncClient, node: str, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare for a node; what becomes of each Event is counted in `telemetry`. `clock` returns seconds."""
+        self._clock = clock
+        self._events = client.raw(API_VERSION, "events", namespaced=True)
+        self._claims = client.any_version(v1.ResourceClaim)
+        self._client = client
+        self._node = node
+        self._telemetry = telemetry
+        self._waiting: deque[Notice] = deque()
+        self._arrived = asyncio.Event()
+        self._written: dict[Notice, _Written] = {}  # in the order in which they were said last
+        self._tokens, self._refilled_at = float(BURST), clock()
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Write what there is to be said, until cancelled. Raises nothing of the API server's."""
+        unsubscribe = self._telemetry.events.subscribe(self._heard)
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                while self._waiting:
+                    await self._say(self._waiting.popleft())
+        finally:
+            unsubscribe()
+            self._client.close()
+
+    def devices_changed(self, changes: Iterable[DeviceChange]) -> None:
+        """Say on pods and on the node what became of devices that pods have."""
+        for change in changes:
+            if change.kind not in _REASONS or not change.leases:
+                continue
+            words = "is gone" if change.kind == "unplugged" else f"is unhealthy: {change.reason}"
+            holders = {lease.holder: lease for lease in change.leases if lease.holder}
+            for lease in holders.values():
+                if (about := _holder(lease)) is not None:
+                    note = f"Device {change.device} of {change.resource}, which {who(lease.holder)} has, {words}"
+                    self._add(change.kind, note, about)
+            users = ", ".join(map(who, holders)) or who("")
+            note = f"Device {change.device} of {change.resource} {words}; with {users}"
+            self._add(change.kind, note, self._on_node)
+
+    def _heard(self, event: Event) -> None:
+        if event.kind in ("refused", "set-aside", "reload-refused"):
+            about = " ".join(filter(None, (event.resource, event.device)))
+            self._add(event.kind, f"{about}: {event.message}" if about else event.message, self._on_node)
+
+    @property
+    def _on_node(self) -> About:
+        return About("Node", self._node, uid=self._node)  # as the kubelet does: `kubectl describe node` looks for that
+
+    def _add(self, kind: str, note: str, about: About) -> None:
+        if len(self._waiting) >= MOST_WAITING:
+            self._telemetry.cluster_events["limited"] += 1
+            return
+        reason, action = _REASONS[kind]
+        self._waiting.append(Notice(reason, action, shown(note, _LONGEST_NOTE - 3), about))
+        self._arrived.set()
+
+    async def _say(self, notice: Notice) -> None:
+        try:
+            for each in await self._of_pods(notice):
+                if outcome := await self._write(each):
+                    self._telemetry.cluster_events[outcome] += 1
+        except _FAILURES as error:
+            self._written.pop(notice, None)  # it may be there no more
+            self._telemetry.cluster_events["failed"] += 1
+            self._failed(str(error))
+        except Exception:  # a defect of ours must end nothing else
+            self._telemetry.cluster_events["failed"] += 1
+            log.exception("an Event could not be written")
+        else:
+            self._problem = ""
+
+    async def _of_pods(self, notice: Notice) -> list[Notice]:
+        """Return what is to be said of the pods of a claim; of anything else the notice itself."""
+        about = notice.about
+        if about.kind != "ResourceClaim" or not self._has_token():
+            return [notice]
+        claim = await self._claims.get(about.name, about.namespace)
+        users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
+        pods = (About("Pod", user.name, about.namespace, user.uid) for user in users)
+        return [Notice(notice.reason, notice.action, notice.note, pod) for pod in pods]
+
+    async def _write(self, notice: Notice) -> Literal["written", "limited"] | None:
+        """Create an Event, or count it with one that is there; return what was done, None for what is only noted."""
+        now = self._clock()
+        written = self._written.pop(notice, None)
+        if written is not None and now - written.first < SERIES:
+            self._written[notice] = written
+            written.count += 1
+            if now - written.written_at < REWRITE:
+                return None
+            if not self._take_token(now):
+                return "limited"
+            written.written_at = now
+            series = {"series": {"count": written.count, "lastObservedTime": _micro_time()}}
+            await self._events.patch(written.name, series, written.namespace)
+            return "written"
+        if not self._take_token(now):
+            return "limited"
+        made = event(notice, self._node)
+        await self._events.create(made)
+        metadata = made["metadata"]
+        self._written[notice] = _Written(metadata["name"], metadata["namespace"], now, written_at=now)
+        if len(self._written) > MOST_REMEMBERED:
+            del self._written[next(iter(self._written))]
+        return "written"
+
+    def _has_token(self) -> bool:
+        return self._tokens + (self._clock() - self._refilled_at) / REFILL >= 1.0
+
+    def _take_token(self, now: float) -> bool:
+        self._tokens = min(float(BURST), self._tokens + (now - self._refilled_at) / REFILL)
+        self._refilled_at = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _failed(self, problem: str) -> None:
+        """Log once what keeps Events from being written."""
+        if not self._problem:
+            log.warning("Events are not written: %s; what cannot be written is dropped", problem)
+        self._problem = problem
+
+
+def event(notice: Notice, node: str) -> dict[str, Any]:
+    """Return the Event that says something of an object; its name is one that nobody has used."""
+    about = notice.about
+    api_version = "resource.k8s.io/v1" if about.kind == "ResourceClaim" else "v1"
+    regarding = {"apiVersion": api_version, "kind": about.kind, "name": about.name}
+    regarding |= {"namespace": about.namespace} if about.namespace else {}
+    regarding |= {"uid": about.uid} if about.uid else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Event",
+        "metadata": {
+            "name": f"{about.name[:_LONGEST_NAME].rstrip('-.')}.{os.urandom(8).hex()}",
+            "namespace": about.namespace or _NODES_NAMESPACE,
+        },
+        "eventTime": _micro_time(),
+        "reportingController": CONTROLLER,
+        "reportingInstance": node[:_LONGEST_INSTANCE],
+        "type": "Warning",
+        "reason": notice.reason,
+        "action": notice.action,
+        "note": notice.note,
+        "regarding": regarding,
+    }
+
+
+def _holder(lease: Lease) -> About | None:
+    """Return the pod or the claim that has a lease; None where the kubelet has not named it."""
+    match lease.holder.split("/"):
+        case ["pod", namespace, pod, _]:
+            return About("Pod", pod, namespace, min(lease.pods) if len(lease.pods) == 1 else "")
+        case ["claim", namespace, claim, uid]:
+            return About("ResourceClaim", claim, namespace, uid)
+    return None
+
+
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

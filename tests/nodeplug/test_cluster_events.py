@@ -1,0 +1,196 @@
+"""Events of Kubernetes, written to the stand-in API server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controlplane.apiserver import Server
+from nodeplug.cluster_events import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
+from nodeplug.device_events import DeviceChange
+from resourceapi.client import AsyncClient, Credentials
+from telemetry import Telemetry
+from tests.checkpoint.build import claimed, lease
+from tests.controlplane.scheduler.kit import Json, claim, request
+from tests.nodeplug.cluster import NODE, using
+from tests.nodeplug.conftest import StartDaemon, until_logged
+from tests.nodeplug.machine import Machine
+from tests.running import running, until
+
+POD = lease("gpu-0", holder="pod/default/train/main", pods="uid-of-train")
+
+
+class Written:
+    """What writes Events, and a server that has them; time stands still but for `pass_time`."""
+
+    def __init__(self, server: Server, client: AsyncClient) -> None:
+        self.telemetry = Telemetry()
+        self.now = 1000.0
+        self.events = ClusterEvents(client, NODE, self.telemetry, lambda: self.now)
+        self.client = client
+        self._server = server
+        self._outcomes = 0
+
+    async def all(self) -> list[Json]:
+        found = await self.client.raw("events.k8s.io/v1", "events", namespaced=True).list()
+        return sorted(found.items, key=lambda each: str(each["eventTime"]))
+
+    async def outcomes(self, **wanted: int) -> None:
+        """Return when so many Events had these outcomes, and no others."""
+        await until(lambda: sum(self.telemetry.cluster_events.values()) >= sum(wanted.values()))
+        assert self.telemetry.cluster_events == wanted
+
+    def unplug(self, device: str = "gpu-0", *leases: Any) -> None:
+        self.events.devices_changed([DeviceChange("unplugged", "example.com/gpu", device, "", leases or (POD,))])
+
+    def refuse(self, message: str) -> None:
+        self.telemetry.refused("device-plugin", "not-ready", message, resource="example.com/gpu", device="gpu-1")
+
+
+@asynccontextmanager
+async def writing(url: str = "", token: str = "t") -> AsyncIterator[Written]:
+    async with Server(token="t") as server:
+        at = Credentials(server=url or server.url, token=token)
+        written = Written(server, AsyncClient(lambda: at, attempts=1, timeout=5.0))
+        async with running(written.events.run()):
+            await asyncio.sleep(0)
+            yield written
+
+
+async def test_a_pod_s_device_is_gone() -> None:
+    async with writing() as written:
+        written.unplug()
+        await written.outcomes(written=2)
+        pod, node = await written.all()
+    assert pod["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "train",
+        "namespace": "default",
+        "uid": "uid-of-train",
+    }
+    assert (pod["type"], pod["reason"], pod["action"]) == ("Warning", "DeviceUnplugged", "Watch")
+    words = "Device gpu-0 of example.com/gpu, which pod default/train, container main has, is gone"
+    assert (pod["note"], pod["metadata"]["namespace"]) == (words, "default")
+    assert (pod["reportingController"], pod["reportingInstance"]) == ("nodeplug.dev/nodeplug", NODE)
+    assert node["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
+    assert node["note"] == "Device gpu-0 of example.com/gpu is gone; with pod default/train, container main"
+
+
+async def test_a_claim_s_pods_hear_of_its_device() -> None:
+    async with writing() as written:
+        users = [{"resource": "pods", "name": name, "uid": f"uid-of-{name}"} for name in ("a", "b")]
+        made = claim("c")
+        claims = written.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+        stored = await claims.create({**made, "metadata": {"name": "c", "namespace": "default"}})
+        await claims.update_status({**stored, "status": {"allocation": {}, "reservedFor": users}})
+        held = claimed("gpu-0", stored["metadata"]["uid"], name="c")
+        change = DeviceChange("unhealthy", "example.com/gpu", "gpu-0", "fell off the bus", (held,))
+        written.events.devices_changed([change])
+        await written.outcomes(written=3)
+        found = {each["regarding"]["name"]: each for each in await written.all()}
+    assert found.keys() == {"a", "b", NODE}
+    assert found["a"]["regarding"]["uid"] == "uid-of-a"
+    assert found["a"]["reason"] == "DeviceUnhealthy"
+    assert found["a"]["note"].endswith("which claim default/c has, is unhealthy: fell off the bus")
+
+
+async def test_refusals_and_a_wrong_file_are_told_of_the_node_and_the_rest_is_not() -> None:
+    async with writing() as written:
+        written.refuse("it is held")
+        written.telemetry.events.record("reload-refused", "the configuration stays as it was: x")
+        written.telemetry.events.record("allocated", "handed out")
+        written.events.devices_changed([DeviceChange("unplugged", "example.com/gpu", "free", "")])
+        written.events.devices_changed([DeviceChange("healthy", "example.com/gpu", "gpu-0", "", (POD,))])
+        await written.outcomes(written=2)
+        found = [(each["reason"], each["note"], each["regarding"]["kind"]) for each in await written.all()]
+    assert found == [
+        ("DeviceRefused", "example.com/gpu gpu-1: it is held", "Node"),
+        ("ConfigurationRefused", "the configuration stays as it was: x", "Node"),
+    ]
+
+
+async def test_what_is_said_again_is_one_event_with_a_count_written_now_and_then() -> None:
+    async with writing() as written:
+        for _ in range(5):
+            written.refuse("it is held")
+        await written.outcomes(written=1)
+        written.now += REWRITE
+        written.refuse("it is held")
+        await written.outcomes(written=2)
+        (only,) = await written.all()
+        assert only["series"]["count"] == 6
+        written.now += SERIES
+        written.refuse("it is held")
+        await written.outcomes(written=3)
+        assert len(await written.all()) == 2
+
+
+async def test_no_more_are_written_than_a_server_bears() -> None:
+    async with writing() as written:
+        for number in range(BURST + 5):
+            written.refuse(str(number))
+        await written.outcomes(written=BURST, limited=5)
+        written.now += REFILL
+        written.refuse("a")
+        written.refuse("b")
+        await written.outcomes(written=BURST + 1, limited=6)
+
+
+async def test_what_waits_is_bounded() -> None:
+    telemetry = Telemetry()
+    events = ClusterEvents(AsyncClient(lambda: Credentials(server="http://127.0.0.1:9")), NODE, telemetry)
+    events.devices_changed(
+        [DeviceChange("unplugged", "a/b", str(number), "", (POD,)) for number in range(MOST_WAITING)]
+    )
+    assert telemetry.cluster_events == {"limited": MOST_WAITING}
+
+
+@pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:9", "t"), ("", "wrong")])
+async def test_a_server_that_is_away_or_refuses_costs_nothing_but_the_event(
+    url: str, token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with writing(url, token) as written:
+        with caplog.at_level(logging.WARNING, "nodeplug"):
+            written.unplug()
+            await written.outcomes(failed=2)
+    assert [x.startswith("Events are not written: ") for x in caplog.messages] == [True]
+
+
+async def test_an_event_that_is_gone_is_made_again() -> None:
+    async with writing() as written:
+        written.refuse("it is held")
+        await written.outcomes(written=1)
+        (only,) = await written.all()
+        events = written.client.raw("events.k8s.io/v1", "events", namespaced=True)
+        await events.delete(only["metadata"]["name"], only["metadata"]["namespace"])
+        written.now += REWRITE
+        written.refuse("it is held")
+        await written.outcomes(written=1, failed=1)
+        written.refuse("it is held")
+        await written.outcomes(written=2, failed=1)
+        assert len(await written.all()) == 1
+
+
+async def test_a_daemon_writes_them_where_it_is_asked_to(machine: Machine) -> None:
+    stand = machine.stand
+    await machine.classes()
+    await machine.start(clusterEvents=True, rescanSeconds=1)
+    await machine.until_published()
+    made = claim("c", request(deviceClassName="kvm.example.com"))
+    await stand.create(made, using("p", ["mine"], claims={"mine": "c"}))
+    await stand.until_phase("p", "Running")
+    machine.host.remove_node("kvm")
+    await stand.until_event("DeviceUnplugged", "Device misc-kvm of example.com/kvm, which claim default/c has, is gone")
+    found = [each for each in await stand.all("Event") if each["reason"] == "DeviceUnplugged"]
+    about = {(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found}
+    assert about >= {("Pod", "p")}
+
+
+async def test_without_an_api_server_the_daemon_works_all_the_same(start: StartDaemon) -> None:
+    process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
+    await until_logged(process, "settings.clusterEvents: there is no API server to write Events to: not in a cluster")
+    await until_logged(process, "offering 1 resources")
