@@ -65,6 +65,7 @@ class DraStatus(Struct, frozen=True):
     slice_writes: int
     last_error: str
     registrations: int = 0
+    published: bool = True  # what is offered was stored once; nothing has to be where there is no API server
 
 
 class DraPlugin:
@@ -122,6 +123,7 @@ class DraPlugin:
         )
         owner = Owner.node(options.node)
         self._slices = Controller(client, options.driver, owner, on_error=self._slices_failed) if client else None
+        self._is_published = self._slices is None
         self._drops_taints = False  # the API server does not know them
         self._updated = asyncio.Event()
         self._noticed_at = 0.0  # when the host said what is not stored yet
@@ -190,8 +192,10 @@ class DraPlugin:
         registration = self._kubelet.registration_status
         written = self._slices.statistics if self._slices else None
         problem = self._slices.problem if self._slices else ""
+        self._is_published |= self._slices is not None and self._slices.is_stored
         healths = self._reports()
         return DraStatus(
+            published=self._is_published,
             devices=len(healths),
             healthy=sum(health.healthy is True for health in healths),
             claims=len({lease.owner for lease in self._leases()}),
@@ -229,7 +233,7 @@ class DraPlugin:
         while True:
             await self._noticed.wait()
             await slices.settled()
-            if not slices.problem:
+            if slices.is_stored:
                 seconds = asyncio.get_running_loop().time() - self._noticed_at
                 self._telemetry.hotplug[API].observe(seconds)
             self._noticed.clear()

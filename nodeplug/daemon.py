@@ -161,15 +161,21 @@ class Daemon:
             parts["Events"] = self._cluster_events.run()
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
-        if config.settings.metrics_address:
-            parts["status page"] = self._status_server(ledger, plugins, dra).run()
+        for part, address in (
+            ("status page", config.settings.metrics_address),
+            ("status socket", config.settings.status_socket),
+        ):
+            if address:
+                parts[part] = self._status_server(address, ledger, plugins, dra).run()
         await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
 
-    def _status_server(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> StatusServer:
+    def _status_server(
+        self, address: str, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None"
+    ) -> StatusServer:
         def metrics() -> Iterator[Metric]:
             file = self._file
             return collect(
@@ -182,7 +188,7 @@ class Daemon:
                 sha256(file.content) if file else "",
             )
 
-        return StatusServer(self._config.settings.metrics_address, metrics, lambda: self._not_ready(plugins, dra))
+        return StatusServer(address, metrics, lambda: self._not_ready(plugins, dra))
 
     def _not_ready(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> list[str]:
         if not (self._is_owner or self._serves_at_once):

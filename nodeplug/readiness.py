@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 
 
 def why_not_ready(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
-    """Return a reason for each resource, and for DRA, that the kubelet does not know of; empty when it knows of all."""
+    """Return a reason for each resource, and for DRA, that the kubelet does not know of; empty when it knows of all.
+
+    DRA is ready once its ResourceSlices were stored, too: without a right to write them no pod gets a device.
+    """
     away = [(f"resource {x.name}", x.last_error) for x in resources if not x.streaming]
     if dra is not None and not dra.registered:
         away.append(("the DRA driver", dra.last_error))
-    return [f"{what} is not registered with the kubelet" + (f": {error}" if error else "") for what, error in away]
+    missing = [f"{what} is not registered with the kubelet" + (f": {error}" if error else "") for what, error in away]
+    if dra is not None and dra.registered and not dra.published:
+        why = f": {dra.last_error}" if dra.last_error else ""
+        missing.append(f"the ResourceSlices of this node are not stored yet{why}")
+    return missing

@@ -37,8 +37,11 @@ class StatusServer:
     def __init__(
         self, address: str, metrics: Callable[[], Iterable[Metric]], not_ready: Callable[[], Sequence[str]]
     ) -> None:
-        """Prepare to listen at `address`: `HOST:PORT`, with an IPv6 address in brackets; without a host everywhere."""
-        host, _, port = address.rpartition(":")
+        """Prepare to listen at `address`: `HOST:PORT`, with an IPv6 address in brackets; without a host everywhere.
+
+        Or at a socket with a path, which is an address that begins with a slash.
+        """
+        host, _, port = ("", "", "0") if address.startswith("/") else address.rpartition(":")
         self._address, self._host, self.port = address, host.strip("[]") or None, int(port)
         self._metrics, self._not_ready = metrics, not_ready
         self._open: set[_Connection] = set()
@@ -48,7 +51,8 @@ class StatusServer:
         """Answer until cancelled. While nobody can listen that is tried again: it is no reason for others to end."""
         server = await self._listen()
         try:
-            self.port = server.sockets[0].getsockname()[1]
+            if not self._address.startswith("/"):
+                self.port = server.sockets[0].getsockname()[1]
             self.listening.set()
             await asyncio.get_running_loop().create_future()
         finally:
@@ -61,13 +65,21 @@ class StatusServer:
         level = logging.ERROR
         while True:
             try:
-                return await asyncio.get_running_loop().create_server(
-                    lambda: _Connection(self._open, self._answer), self._host, self.port
-                )
+                return await self._server()
             except OSError as error:
                 log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, error)
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
+
+    async def _server(self) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+
+        def connection() -> _Connection:
+            return _Connection(self._open, self._answer)
+
+        if self._address.startswith("/"):
+            return await loop.create_unix_server(connection, self._address)  # in the place of one that was left
+        return await loop.create_server(connection, self._host, self.port)
 
     def _answer(self, line: bytes) -> bytes:
         """Return the answer to a request line."""

@@ -79,6 +79,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             description="`HOST:PORT` where metrics are served, e.g. `127.0.0.1:9400`. Empty: nowhere.",
         ),
     ] = ""
+    status_socket: Annotated[
+        str,
+        Meta(
+            pattern="^(/.{0,100})?$",
+            description="A socket at which the same is served, for a probe that asks this very instance "
+            "(`python3 -m nodeplug.probe`). Empty: none.",
+        ),
+    ] = ""
     driver_name: Annotated[
         str,
         Meta(

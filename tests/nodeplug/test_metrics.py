@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from deviceplugin import ResourceStatus
@@ -170,3 +171,6 @@ def test_why_it_is_not_ready() -> None:
         "resource example.com/kvm is not registered with the kubelet: no kubelet.sock",
         "the DRA driver is not registered with the kubelet",
     ]
+    registered = structs.replace(DRA, registered=True, published=False, last_error="forbidden")
+    assert why_not_ready([FUSE], registered) == ["the ResourceSlices of this node are not stored yet: forbidden"]
+    assert why_not_ready([FUSE], structs.replace(registered, published=True)) == []

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from controlplane.apiserver import write_kubeconfig
+from nodeplug import probe
 from tests.controlplane.scheduler.kit import claim, request
 from tests.dra_scenarios import scenario
 from tests.nodeplug.cluster import using
@@ -96,8 +97,21 @@ async def test_a_second_daemon_ends_with_3_and_takes_nothing_from_the_first(mach
 
 async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machine: Machine) -> None:
     write_kubeconfig(machine.kubeconfig, "http://127.0.0.1:9", "t")
-    process = await machine.start()
-    await machine.stand.node.until(lambda: machine.stand.node.allocatable().get("example.com/fuse") == 1, 30)
+    status = machine.state.with_name("status.sock")
+    process = await machine.start(statusSocket=str(status))
+    stand = machine.stand
+    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
+
+    async def is_held_up() -> bool:
+        """An update over nodes that publish nothing stops."""
+        await stand.clock.advance(1.0)
+        (is_ready, words) = await asyncio.to_thread(probe.ask, str(status), "/readyz")
+        assert not is_ready
+        return "the ResourceSlices of this node are not stored yet" in words
+
+    async with asyncio.timeout(30):
+        while not await is_held_up():  # noqa: ASYNC110 - see below
+            await asyncio.sleep(0.01)  # the daemon is another process
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 30) == 0
 

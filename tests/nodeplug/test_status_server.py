@@ -7,9 +7,11 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable, Sequence
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
+from nodeplug import probe
 from nodeplug.metrics import Metric
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
 from tests.held import HeldSince
@@ -225,3 +227,19 @@ async def test_addresses(address: str) -> None:
         if address == "0.0.0.0:0":  # the others may have another port for IPv4
             assert (await get(server, "/livez"))[0] == 200
         assert server.port
+
+
+async def test_a_probe_asks_this_very_instance_at_its_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = str(tmp_path / "status.sock")
+    assert await asyncio.to_thread(probe.main, at) == 1
+    assert capsys.readouterr().out == f"{at}: No such file or directory\n"
+    async with serving(not_ready=["it is early"], address=at):
+        assert await asyncio.to_thread(probe.main, at) == 1
+        assert capsys.readouterr().out == "not ready: it is early\n"
+        assert await asyncio.to_thread(probe.main, at, "/livez") == 0
+    async with serving(address=at):  # in the place of the one before
+        assert await asyncio.to_thread(probe.main, at) == 0
+        _, metrics = await asyncio.to_thread(probe.ask, at, "/metrics")
+        assert "things 1.0\n" in metrics

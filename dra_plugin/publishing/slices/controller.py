@@ -87,6 +87,11 @@ class Controller:
         await self._idle.wait()
 
     @property
+    def is_stored(self) -> bool:
+        """Tell whether everything desired so far is stored, as far as the server stores such things."""
+        return self._idle.is_set() and not self._problems
+
+    @property
     def statistics(self) -> Statistics:
         """How much was written."""
         return self._publisher.statistics
