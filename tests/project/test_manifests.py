@@ -31,6 +31,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
     "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
     "overlays/moving-interfaces": {"hostNetwork": True, "movesInterfaces": True},
+    "overlays/monitoring": {"monitoring": {"podMonitor": True, "rules": True, "dashboard": True}},
     "overlays/network-cards": {"hostNetwork": True},
     "overlays/openshift": {"openshift": {"enabled": True}},
     "overlays/reset": {"writableSys": True},
@@ -54,8 +55,8 @@ def _objects(text: str) -> Objects:
     for each in yaml.safe_load_all(text):
         if not each:
             continue
-        if each["kind"] == "ConfigMap":
-            each["data"]["config.yaml"] = yaml.safe_load(each["data"]["config.yaml"])
+        if each["kind"] == "ConfigMap":  # JSON is YAML, too
+            each["data"] = {name: yaml.safe_load(content) for name, content in each["data"].items()}
         if each["kind"] == "DaemonSet":
             pod = each["spec"]["template"]["spec"]
             pod["volumes"].sort(key=lambda volume: volume["name"])
@@ -148,6 +149,7 @@ def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[
         ({"kubeletroot": "/x"}, "kubeletroot"),
         ({"config": {"settings": {"kubeletRoot": "/x"}}}, "/config/settings"),
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
+        ({"monitoring": {"podMonitor": True}, "hostNetwork": True}, "monitoring.podMonitor: with hostNetwork"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
     ],

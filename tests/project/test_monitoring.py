@@ -1,0 +1,155 @@
+"""deploy/monitoring: what is scraped, alerts and the dashboard speak of metrics that there are."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click import Context
+
+from nodeplug.cli import main
+from nodeplug.metrics import Metric
+from tests.nodeplug.test_metrics import everything
+
+ROOT = Path(__file__).resolve().parents[2]
+MONITORING = ROOT / "deploy/monitoring"
+RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
+ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+OF_THE_TARGET = {"node", "namespace", "pod", "job", "le"}
+"""Labels that the PodMonitor gives to all that is scraped, and that of a histogram's buckets."""
+
+
+def queries() -> Iterator[str]:
+    yield from (alert["expr"] for alert in ALERTS)
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    yield from (each["query"]["query"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query")
+
+
+def test_every_metric_and_label_is_there() -> None:
+    known: dict[str, Metric] = {}
+    for metric in everything():
+        suffixes = ("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",)
+        known.update((metric.name + suffix, metric) for suffix in suffixes)
+    used: set[str] = set()
+    for query in queries():
+        for name, labels in re.findall(r"(nodeplug_\w+)(?:\{([^}]*)\})?", query):
+            assert name in known, query
+            used.add(known[name].name)
+            has = {label for each, _ in known[name].samples for label in each} | OF_THE_TARGET
+            assert set(re.findall(r"(\w+)\s*[=!]", labels)) <= has, query
+        names = set(re.findall(r"nodeplug_\w+", query))
+        grouped = {
+            x for part in re.findall(r"(?:by|on|group_left) \(([^)]*)\)", query) for x in re.findall(r"\w+", part)
+        }
+        told = {label for name in names for each, _ in known[name].samples for label in each}
+        assert grouped <= told | OF_THE_TARGET, query
+    assert len(used) > 12
+
+
+def test_every_alert_says_what_and_what_to_do() -> None:
+    names = [alert["alert"] for alert in ALERTS]
+    assert len(set(names)) == len(names)
+    for alert in ALERTS:
+        assert alert["labels"]["severity"] in ("info", "warning", "critical")
+        texts = alert["annotations"]
+        assert texts["summary"]
+        assert texts["description"]
+        for word in re.findall(r"(?<!-n )nodeplug ([a-z]+)", texts["description"]):
+            assert word in main.list_commands(Context(main))
+
+
+def test_the_page_for_operators_names_every_alert() -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    rows = re.findall(r"^\| `(Nodeplug\w+)` \| (\w+) \|", page, re.MULTILINE)
+    assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in ALERTS]
+
+
+def test_what_is_scraped_is_the_daemonset() -> None:
+    monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text())
+    manifests = {
+        each["kind"]: each for each in yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text()) if each
+    }
+    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    address = yaml.safe_load(manifests["ConfigMap"]["data"]["config.yaml"])["settings"]["metricsAddress"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    ports = [x["replacement"] for x in endpoint["relabelings"] if x["targetLabel"] == "__address__"]
+    assert ports == [f"$1{address}", f"[$1]{address}"]
+
+
+def promtool(*arguments: str | Path) -> None:
+    if not shutil.which("promtool"):
+        pytest.skip("no promtool on this machine")
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_finds_nothing_wrong_with_the_alerts(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+def test_promtool_finds_nothing_wrong_with_the_dashboard_s_queries(tmp_path: Path) -> None:
+    shown = (query.replace("$__rate_interval", "5m") for query in queries() if not query.startswith("label_values"))
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(shown)]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+def test_alerts_come_and_only_where_they_should(tmp_path: Path) -> None:
+    """A node that is well, and one that is not, by Prometheus' own evaluation."""
+    well, ill = '{node="well"', '{node="ill"'
+    series = {
+        f"nodeplug_build_info{well}}}": "1x60",
+        f'nodeplug_kubelet_listens{well},resource="a/b"}}': "1x60",
+        f'nodeplug_kubelet_listens{ill},resource="a/b"}}': "1x20 0x40",
+        f"nodeplug_config_last_reload_successful{well}}}": "1x60",
+        f"nodeplug_config_last_reload_successful{ill}}}": "0x60",
+        f'nodeplug_refusals_total{well},api="dra",reason="not-ready"}}': "5x60",
+        f'nodeplug_refusals_total{ill},api="dra",reason="not-ready"}}': "0+1x60",
+        f'nodeplug_lease_commit_duration_seconds_bucket{well},le="0.25"}}': "0+1x60",
+        f'nodeplug_lease_commit_duration_seconds_bucket{well},le="+Inf"}}': "0+1x60",
+        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="0.25"}}': "0x60",
+        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="0.5"}}': "0+1x60",
+        f'nodeplug_lease_commit_duration_seconds_bucket{ill},le="+Inf"}}': "0+1x60",
+    }
+    expected = {"NodeplugNotRegistered", "NodeplugConfigurationRefused", "NodeplugRefuses", "NodeplugLeasesWriteSlowly"}
+    rules = yaml.safe_load(yaml.safe_dump(RULES))
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule["annotations"] = {}  # what is compared is who is meant
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    meant: dict[str, list[dict[str, str]]] = {
+        "NodeplugNotRegistered": [{"resource": "a/b"}],
+        "NodeplugRefuses": [{"api": "dra", "reason": "not-ready"}],
+    }
+    cases = [
+        {
+            "eval_time": "59m",
+            "alertname": alert["alert"],
+            "exp_alerts": [
+                {"exp_labels": {"node": "ill", "severity": alert["labels"]["severity"]} | labels}
+                for labels in (meant.get(alert["alert"], [{}]) if alert["alert"] in expected else [])
+            ],
+        }
+        for alert in ALERTS
+    ]
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "alert_rule_test": cases,
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    promtool("test", "rules", tmp_path / "test.yaml")
