@@ -7,6 +7,7 @@ import click
 _COMMANDS = (
     "allocate",
     "apiserver",
+    "bundle",
     "capture",
     "check",
     "classes",

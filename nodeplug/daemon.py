@@ -141,6 +141,7 @@ class Daemon:
             inventory=lambda: self._inventory,
             scan=lambda: self._scan() if self._scan else None,
             not_ready=lambda: self._not_ready(plugins, dra),
+            metrics=lambda: self._metrics(ledger, plugins, dra),
             starts_anew=starts_anew,
             configured=self._is_configured.wait,
             began=asyncio.get_running_loop().time(),
@@ -166,29 +167,24 @@ class Daemon:
             ("status socket", config.settings.status_socket),
         ):
             if address:
-                parts[part] = self._status_server(address, ledger, plugins, dra).run()
+                parts[part] = StatusServer(address, running.metrics, running.not_ready).run()
         await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
 
-    def _status_server(
-        self, address: str, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None"
-    ) -> StatusServer:
-        def metrics() -> Iterator[Metric]:
-            file = self._file
-            return collect(
-                plugins.status(),
-                dra.status() if dra else None,
-                self._scan() if self._scan else None,
-                file.status if file else None,
-                self._telemetry,
-                ledger.leases(),
-                sha256(file.content) if file else "",
-            )
-
-        return StatusServer(address, metrics, lambda: self._not_ready(plugins, dra))
+    def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> Iterator[Metric]:
+        file = self._file
+        return collect(
+            plugins.status(),
+            dra.status() if dra else None,
+            self._scan() if self._scan else None,
+            file.status if file else None,
+            self._telemetry,
+            ledger.leases(),
+            sha256(file.content) if file else "",
+        )
 
     def _not_ready(self, plugins: "DevicePlugins", dra: "DraPlugin | None") -> list[str]:
         if not (self._is_owner or self._serves_at_once):

@@ -4,7 +4,6 @@ Exit codes: 0 nothing is wrong, 1 something is, 2 the command line is wrong.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,9 +12,7 @@ from hostdevices import Host
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.running_daemon import Output, as_text, output_option
-from nodeplug.config import Settings
-from nodeplug.doctor import configuration, daemon, host, kubelet, runtime
-from nodeplug.doctor.finding import Finding
+from nodeplug.doctor.examination import findings
 
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
@@ -44,7 +41,7 @@ def doctor(path: Path, root: Path, output: Output) -> None:
     The configuration, the daemon, the kubelet's sockets, CDI in the container runtime, the host's devices, and for DRA
     the API server. Nothing is changed. As root, for others may not look everywhere. Exits 1 where something is wrong.
     """
-    found = list(_findings(path, Host(root)))
+    found = list(findings(path, Host(root)))
     if output in ("json", "yaml"):
         click.echo(as_text({"findings": found}, output), nl=False)
     else:
@@ -53,18 +50,3 @@ def doctor(path: Path, root: Path, output: Output) -> None:
             if x.do:
                 click.echo(f"{'':21}{escaped(x.do)}")
     sys.exit(int(any(x.outcome == "wrong" for x in found)))
-
-
-def _findings(path: Path, machine: Host) -> Iterator[Finding]:
-    config, found = configuration.examine(path)
-    yield from found
-    settings = config.settings if config is not None else Settings()
-    has_dra = config is not None and any(x.api != "device-plugin" for x in config.resources)
-    yield from daemon.examine(settings, path)
-    yield from kubelet.examine(settings, needs_registry=has_dra or settings.register_through_plugin_watcher)
-    yield from runtime.examine(machine, settings, config)
-    yield from host.examine(machine, config)
-    if has_dra:
-        from nodeplug.doctor import cluster  # with TLS
-
-        yield from cluster.examine(settings)

@@ -1,6 +1,6 @@
 """What a question may see of the daemon, and the little that it may ask of it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hostdevices import Host, Inventory
     from nodeplug.config import Config
     from nodeplug.config_file import ConfigFile
-    from nodeplug.metrics import ScanStatus
+    from nodeplug.metrics import Metric, ScanStatus
     from telemetry import Telemetry
 
 
@@ -36,6 +36,7 @@ class Running(Struct, frozen=True, kw_only=True):
     inventory: "Callable[[], Inventory | None]"
     scan: "Callable[[], ScanStatus | None]"
     not_ready: Callable[[], list[str]]
+    metrics: "Callable[[], Iterable[Metric]]"
     starts_anew: "Callable[[Config], bool]"
     configured: Callable[[], Awaitable[object]]
     began: float

@@ -1,0 +1,68 @@
+"""`nodeplug bundle`: what a report about this node needs, in one archive.
+
+Exit codes: 0 written, also where something is missing in it, which is said; 1 it cannot be written; 2 the command line
+is wrong.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from hostdevices import Host, HostDevicesError
+from hostdevices.shown import escaped
+from nodeplug.bundle import collect, pack
+from nodeplug.commands.examples import examples
+from nodeplug.config import ConfigError, Settings, load, node_name
+
+
+@click.command(
+    epilog=examples(
+        "nodeplug bundle",
+        "nodeplug bundle report.tar.gz --config /etc/nodeplug/config.yaml",
+        "kubectl exec -n nodeplug ds/nodeplug -- python3 -m nodeplug bundle - >report.tar.gz",
+    )
+)
+@click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))
+@click.option(
+    "--config",
+    "path",
+    default=Path("/etc/nodeplug/config.yaml"),
+    show_default=True,
+    type=click.Path(path_type=Path, readable=False),
+    help="The daemon's configuration.",
+)
+@click.option(
+    "--root", default="/", show_default=True, type=click.Path(path_type=Path), help="Where the host's /sys is."
+)
+def bundle(file: Path | None, path: Path, root: Path) -> None:
+    """Collect what a report about this node needs into FILE, a .tar.gz; `-` is standard output.
+
+    Versions, configuration, doctor's findings, and from the daemon its status, leases, events and metrics; the latest
+    lines of the journal. Without credentials, and without values of `env` and `annotations`; names of pods, devices and
+    their serial numbers are in it. A daemon that does not answer is no reason not to. An existing FILE stays as it is.
+    """
+    settings = Settings()
+    with contextlib.suppress(ConfigError):  # which its findings say
+        settings = load(path, node_name()).settings
+    try:
+        host = Host(root)
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    content, missing = pack(collect(path, settings, host))
+    if file == Path("-"):
+        sys.stdout.buffer.write(content)
+    else:
+        made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
+        try:
+            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+                out.write(content)
+        except OSError as error:
+            click.echo(f"Error: {made}: {error.strerror}", err=True)
+            sys.exit(1)
+        click.echo(f"{made}: {len(content) / 1024:.0f} KiB; look at what is in it before you give it away", err=True)
+    for line in missing:
+        click.echo(f"missing: {escaped(line)}", err=True)

@@ -1,0 +1,22 @@
+"""`metrics`: what Prometheus would be told, also where no address is served."""
+
+from msgspec import Struct
+
+from nodeplug.control.running import Running
+from nodeplug.metrics import render
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="metrics"):
+    """What is counted."""
+
+
+class Answer(Struct, frozen=True):
+    """The text."""
+
+    text: str
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `metrics`."""
+    del question
+    return Answer(render(running.metrics()))

@@ -1,0 +1,92 @@
+"""`nodeplug bundle`: what is in it, and what is not."""
+
+import asyncio
+import io
+import json
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from nodeplug import bundle
+from nodeplug.cli import main
+from nodeplug.redaction import REMOVED
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.control.conftest import FUSE, Asked
+
+NAMES = {"versions.json", "configuration.yaml", "doctor.json", "status.json", "events.json", "metrics.txt", "log.txt"}
+
+
+@pytest.fixture(autouse=True)
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journal that has a line with a credential."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "journalctl"
+    program.write_text('#!/bin/sh\necho "$*: password=hunter2"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return program
+
+
+async def bundled(path: Path, *words: str | Path) -> Result:
+    given = ["bundle", *map(str, words), "--config", str(path), "--root", str(path.parent / "host")]
+    return await asyncio.to_thread(CliRunner().invoke, main, given)
+
+
+def files(content: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        found = {}
+        for entry in archive:
+            file = archive.extractfile(entry)
+            assert file is not None
+            folder, _, name = entry.name.partition("/")
+            assert folder.startswith("nodeplug-bundle-20")
+            found[name] = file.read().decode()
+    return found
+
+
+async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
+    await asked.start({**FUSE, "env": {"KEY": "hunter2"}})
+    asked.telemetry.events.record("refused", "Authorization: Bearer hunter2hunter2")
+    file = tmp_path / "report.tar.gz"
+    result = await bundled(asked.path, file)
+    assert result.exit_code == 0, result.output
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    found = files(file.read_bytes())
+    assert found.keys() == NAMES | {"missing.txt"}
+    assert found["missing.txt"] == ""
+    assert not [name for name, text in found.items() if "hunter2" in text]
+    assert yaml.safe_load(found["configuration.yaml"])["resources"][0]["env"] == {"KEY": REMOVED}
+    assert json.loads(found["status.json"])["resources"][0]["name"] == "example.com/fuse"
+    assert json.loads(found["events.json"])["events"][0]["kind"] == "refused"
+    assert "daemon" in {x["subject"] for x in json.loads(found["doctor.json"])["findings"]}
+    assert "nodeplug_build_info" in found["metrics.txt"]
+    assert "-u nodeplug.service" in found["log.txt"]
+    assert json.loads(found["versions.json"])["libraries"]["msgspec"]
+    again = await bundled(asked.path, file)
+    assert (again.exit_code, again.stderr) == (1, f"Error: {file}: File exists\n")
+
+
+async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: Path, made_up: MadeUpHost) -> None:
+    journal.unlink()
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: [\n")
+    assert path.parent == made_up.root.parent
+    result = await bundled(path, "-")
+    assert result.exit_code == 0, result.output
+    found = files(result.stdout_bytes)
+    assert found.keys() == {"versions.json", "doctor.json", "missing.txt"}
+    assert "is no YAML" in found["missing.txt"]
+    assert "missing: status.json: there is no " in result.stderr
+
+
+def test_a_file_has_an_end() -> None:
+    text = "x" * bundle.MOST_BYTES + "the end"
+    content, missing = bundle.pack(iter([bundle.Member("log.txt", text)]))
+    found = files(content)["log.txt"]
+    assert (len(found), found[-7:]) == (bundle.MOST_BYTES, "the end")
+    assert missing == ["log.txt: all but its last 4 MiB"]
