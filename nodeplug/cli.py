@@ -23,6 +23,7 @@ _COMMANDS = (
     "reload",
     "run",
     "status",
+    "topology",
 )
 
 

@@ -1,0 +1,56 @@
+"""`nodeplug topology`: where the node's devices sit, how they are, and who has them; as text or as a drawing.
+
+Exit codes: 0 shown, 1 the host cannot be read, 2 the command line is wrong.
+"""
+
+from pathlib import Path
+
+import click
+
+from hostdevices import Host, HostDevicesError, scan
+from nodeplug.commands.examples import examples
+from nodeplug.commands.running_daemon import state_option
+from nodeplug.config import node_name
+from nodeplug.control import client
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.status import Answer, Question
+from nodeplug.topology.layout import layout
+from nodeplug.topology.svg import draw
+from nodeplug.topology.text import lines
+
+
+@click.command(
+    epilog=examples("nodeplug topology", "nodeplug topology --svg >node.svg", "nodeplug topology --root node.gz --all")
+)
+@click.option("--text", "form", flag_value="text", default=True, help="Lines; the default.")
+@click.option("--svg", "form", flag_value="svg", help="A drawing, for a browser or a page.")
+@click.option("--all", "is_all", is_flag=True, help="Devices that nobody offers, too.")
+@click.option(
+    "--root",
+    default="/",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="A folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
+)
+@state_option
+def topology(form: str, is_all: bool, root: Path, state: Path) -> None:
+    """Show NUMA nodes, PCI roots and devices, with health and holders.
+
+    The running daemon says what is offered, how it is and who has it. Without one all devices are shown as the host
+    has them.
+    """
+    try:
+        devices = scan(Host(root)).devices
+    except HostDevicesError as error:
+        raise click.ClickException(str(error)) from None
+    status: Answer | None = None
+    try:
+        status = client.ask(state, Question(), Answer)
+    except (NotRunning, Refusal) as error:
+        click.echo(f"leases and resources are not shown: {error}", err=True)
+    nodes = layout(devices, status, is_all=is_all)
+    if form == "svg":
+        click.echo(draw(nodes, node_name()), nl=False)
+    else:
+        click.echo("\n".join(lines(nodes)))

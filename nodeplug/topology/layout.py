@@ -1,0 +1,119 @@
+"""Where devices sit: NUMA node, PCI root, device. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from hostdevices import Device
+from hostdevices.readers.pci import PCIE_ROOT
+from nodeplug.control.leases import LeaseView
+from nodeplug.control.status import Answer, DeviceView
+
+State: TypeAlias = Literal["healthy", "unhealthy", "unavailable"]
+
+
+class Item(Struct, frozen=True):
+    """A device: how it is and why, which resource offers it, and who has it or something of it."""
+
+    id: str
+    kind: str
+    state: State = "healthy"
+    reason: str = ""
+    resources: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    is_leased: bool = False
+
+    def __str__(self) -> str:
+        """Say all of it in a line."""
+        offered = f"offered as {', '.join(self.resources)}" if self.resources else "not offered"
+        reason = f" ({self.reason})" if self.reason else ""
+        with_whom = f"; leased to {', '.join(self.holders) or _NOBODY_KNOWN}" if self.is_leased else ""
+        return f"{self.id}, {self.kind or 'device'}: {self.state}{reason}; {offered}{with_whom}"
+
+
+class Root(Struct, frozen=True):
+    """A PCI root, or the devices that are on none, which has no name."""
+
+    name: str
+    items: tuple[Item, ...]
+
+
+class NumaNode(Struct, frozen=True):
+    """A NUMA node by its number; empty for devices of which the host does not say."""
+
+    name: str
+    roots: tuple[Root, ...]
+
+
+T = TypeVar("T")
+_NOBODY_KNOWN = "a pod that the kubelet has not named yet"
+
+
+def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:
+    """Arrange devices of the host as the daemon says that they stand; without a daemon, or with `is_all`, all of them.
+
+    A group has the place of its first member.
+    """
+    items: dict[str, Item] = {}
+    if status is not None:
+        items = {each.id: each for each in _offered(devices, status)}
+    if status is None or is_all:
+        for device in devices.values():
+            state: State = "healthy" if device.health.healthy else "unhealthy"
+            items.setdefault(device.id, Item(device.id, device.kind, state, device.health.reason))
+    placed: dict[str, dict[str, list[Item]]] = {}
+    for item in items.values():
+        numa, root = _place(devices, item.id, status)
+        placed.setdefault(numa, {}).setdefault(root, []).append(item)
+    return tuple(
+        NumaNode(numa, tuple(Root(root, tuple(sorted(found, key=_order))) for root, found in _sorted(roots)))
+        for numa, roots in _sorted(placed)
+    )
+
+
+def _offered(devices: Mapping[str, Device], status: Answer) -> Iterator[Item]:
+    views: dict[str, list[DeviceView]] = {}
+    for view in status.devices:
+        views.setdefault(view.id, []).append(view)
+    leases: dict[str, list[LeaseView]] = {}
+    for lease in status.leases:
+        for name in {*lease.devices, *lease.shared}:
+            leases.setdefault(name, []).append(lease)
+    for name, found in views.items():
+        worst = max(found, key=lambda view: ("healthy", "unavailable", "unhealthy").index(view.health))
+        held = leases.get(name, [])
+        yield Item(
+            name,
+            devices[name].kind if name in devices else "",
+            worst.health,
+            worst.reason,
+            tuple(dict.fromkeys(view.resource for view in found)),
+            tuple(dict.fromkeys(filter(None, map(_holder, held)))),
+            bool(held) or any(view.leased for view in found),
+        )
+
+
+def _holder(lease: LeaseView) -> str:
+    name = lease.pod or lease.claim
+    return f"{lease.namespace}/{name}" if name else ""
+
+
+def _place(devices: Mapping[str, Device], name: str, status: Answer | None) -> tuple[str, str]:
+    """Return NUMA node and PCI root of a device; of a group those of a member that somebody has, if that is known."""
+    device = devices.get(name)
+    if device is None and status is not None:
+        members = (x for lease in status.leases if name in lease.devices for x in lease.devices if x in devices)
+        device = next((devices[x] for x in members), None)
+    if device is None:
+        return "", ""
+    return ",".join(map(str, device.numa_nodes)), str(device.attributes.get(PCIE_ROOT, ""))
+
+
+def _sorted(named: Mapping[str, T]) -> Iterable[tuple[str, T]]:
+    """By name, what has none last."""
+    return sorted(named.items(), key=lambda each: (not each[0], each[0]))
+
+
+def _order(item: Item) -> tuple[str, str]:
+    return item.kind, item.id

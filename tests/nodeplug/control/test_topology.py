@@ -1,0 +1,113 @@
+"""The node as a picture: where devices are, and that nobody is left out of what it says."""
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import pytest
+
+from hostdevices import Device
+from hostdevices.device import Health
+from hostdevices.readers.pci import PCIE_ROOT
+from nodeplug.topology import svg
+from nodeplug.topology.layout import Item, NumaNode, Root, layout
+from nodeplug.topology.svg import MOST, draw
+from nodeplug.topology.text import lines
+from tests.nodeplug.control.conftest import FUSE, Asked
+
+GPU = Device("gpu-1", "gpu", "card1", attributes={PCIE_ROOT: "pci0000:17"}, numa_nodes=(1,))
+NIC = Device("nic-1", "nic", "eth1", attributes={PCIE_ROOT: "pci0000:00"}, numa_nodes=(0,), health=Health(False, "hot"))
+KVM = Device("misc-kvm", "misc", "kvm")
+ILL = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('default/"train"',), True)
+XML = "{http://www.w3.org/2000/svg}"
+
+
+def of(*items: Item) -> Sequence[NumaNode]:
+    return (NumaNode("0", (Root("pci0000:00", items),)),)
+
+
+def parsed(drawing: str) -> ElementTree.Element:
+    return ElementTree.fromstring(drawing)
+
+
+def test_numa_nodes_roots_devices() -> None:
+    found = layout({x.id: x for x in (KVM, GPU, NIC)}, None)
+    assert found == (
+        NumaNode("0", (Root("pci0000:00", (Item("nic-1", "nic", "unhealthy", "hot"),)),)),
+        NumaNode("1", (Root("pci0000:17", (Item("gpu-1", "gpu"),)),)),
+        NumaNode("", (Root("", (Item("misc-kvm", "misc"),)),)),
+    )
+    assert list(lines(found))[:7] == [
+        "NUMA node 0",
+        "  pci0000:00",
+        "    ! nic-1  nic  unhealthy: hot",
+        "NUMA node 1",
+        "  pci0000:17",
+        "    + gpu-1  gpu",
+        "on no NUMA node that the host names",
+    ]
+
+
+def test_a_drawing_says_to_a_reader_what_it_shows() -> None:
+    tree = parsed(draw(of(ILL, Item("misc-kvm", "misc")), "worker-1"))
+    named = {each.get("id"): each.text for each in tree if each.get("id")}
+    assert tree.get("aria-labelledby", "").split() == list(named)
+    assert named["title"] == "Devices of worker-1"
+    assert (named["summary"] or "").startswith("2 devices on 1 NUMA nodes; 1 leased, 1 unhealthy")
+    (group,) = [x for x in tree.iter(f"{XML}g") if x.get("role") == "list"]
+    assert group.get("aria-label") == "NUMA node 0, pci0000:00"
+    ill, well = [x for x in tree.iter(f"{XML}g") if x.get("role") == "listitem"]
+    words = 'gpu-0, gpu: unhealthy (fell <off> the \\x1b bus); offered as a/b; leased to default/"train"'
+    assert ill.get("aria-label") == ill.findtext(f"{XML}title") == words
+    assert well.get("aria-label") == "misc-kvm, misc: healthy; not offered"
+    assert [x.get("fill") for x in ill.iter(f"{XML}rect")] == [None, "url(#leased)"]
+    assert len(list(well.iter(f"{XML}rect"))) == 1
+    assert [x.text for x in ill.iter(f"{XML}text")] == ["⚠ gpu-0", "a/b", 'default/"train"', "fell <off> the \\x1b bus"]
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    drawing = draw(of(ILL), "n")
+    assert not re.search(r"href|@import|<script|<image|<foreignObject", drawing)
+    assert set(re.findall(r"url\(([^)]*)\)", drawing)) == {"#leased"}
+
+
+def test_so_many_devices_are_drawn_and_no_more() -> None:
+    many = tuple(Item(f"misc-{number}", "misc") for number in range(10_000))
+    drawing = draw(of(*many), "n")
+    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MOST
+    assert f"and {10_000 - MOST} more: nodeplug status -o wide has all" in drawing
+    assert len(drawing) < 2_000_000
+
+
+def luminance(colour: str) -> float:
+    """https://www.w3.org/TR/WCAG21/#dfn-relative-luminance"""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_words_can_be_read_on_every_ground(scheme: int) -> None:
+    style = svg._STYLE.split("@media")[scheme]
+    fills = dict(re.findall(r"([.\w]+) \{ fill: (#[0-9a-f]{6})", style))
+    text = luminance(fills.pop("text"))
+    assert fills.keys() == {".paper", ".box", ".healthy", ".unavailable", ".unhealthy"}
+    for name, fill in fills.items():
+        dark, light = sorted((text, luminance(fill)))
+        assert (light + 0.05) / (dark + 0.05) >= 7, name
+
+
+async def test_what_the_daemon_says_is_in_it(asked: Asked) -> None:
+    await asked.start(FUSE)
+    found = await asked.run("topology", "--root", asked.root)
+    assert "    + misc-fuse  example.com/fuse" in found.stdout.splitlines()
+    assert "misc-kvm" not in found.stdout
+    assert "    + misc-kvm  misc" in (await asked.run("topology", "--root", asked.root, "--all")).stdout.splitlines()
+    assert parsed((await asked.run("topology", "--root", asked.root, "--svg")).stdout).tag == f"{XML}svg"
+
+
+async def test_without_a_daemon_all_devices_are_shown(asked: Asked) -> None:
+    found = await asked.run("topology", "--root", asked.root)
+    assert found.exit_code == 0
+    assert "    + misc-kvm  misc" in found.stdout.splitlines()
+    assert found.stderr.startswith("leases and resources are not shown: there is no ")
