@@ -54,3 +54,10 @@ async def test_what_becomes_of_a_device_that_a_pod_has(asked: Asked, node: Node,
     assert "plugged" not in kinds(asked)
     made_up.renumber("fuse", 0)
     await until(lambda: "plugged" in kinds(asked))
+
+
+async def test_a_kubelet_that_restarts(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE)
+    await until(lambda: kinds(asked) == ["registered"])
+    await node.restart()
+    await until(lambda: sorted(kinds(asked)) == ["kubelet-restarted", "registered", "registered"])

@@ -81,8 +81,9 @@ async def test_who_follows_hears_of_what_comes_and_waits_for_a_daemon_that_ends(
 @contextlib.asynccontextmanager
 async def followed(state: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamReader]]:
     """Have `nodeplug events --follow` run meanwhile; Ctrl-C ends it."""
-    command = (sys.executable, "-m", "nodeplug", "events", "--follow", "-o", "json", "--state", str(state))
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    # who runs tests in the background may have Ctrl-C ignored
+    command = ("env", "--default-signal=INT", sys.executable, "-m", "nodeplug", "events", "--follow", "-o", "json")
+    process = await asyncio.create_subprocess_exec(*command, "--state", str(state), stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     try:
