@@ -6,7 +6,7 @@ Without any claim whose interface moves nothing of it is loaded, and no event wa
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from netlink import Link, LinkEvents
 
 _LOST = Health(False, "its interface has left the network namespace of its pod and is not back")
+T = TypeVar("T")
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -62,10 +63,7 @@ class ClaimInterfaces:
         if not moving:
             return None
         nics = [nic for device in moving for nic in nics_of(device, self._presence)]
-        try:
-            return await self._work.wait(partial(self._interfaces.all, nics))
-        except OSError as error:
-            raise InterfaceRefused(f"the kernel does not tell its interfaces: {error.strerror}") from error
+        return await self._ask(partial(self._interfaces.all, nics))
 
     def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
         """Refuse interfaces that would have one name in their pod; `others` are the leases of other claims.
@@ -80,14 +78,14 @@ class ClaimInterfaces:
         check_names(plan.record, [record for record in records if record is not None])
 
     async def settle(self, record: Record) -> None:
-        """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`, `OSError`."""
+        """Find the interfaces of a claim; set up those at home for its pod. Raises `InterfaceRefused`."""
         if is_moving(record):
-            await self._work.wait(partial(self._interfaces.settle, record))
+            await self._ask(partial(self._interfaces.settle, record))
 
     async def restore(self, record: Record) -> None:
-        """Have the interfaces of a claim as they were. Raises `InterfaceRefused` while one is away, and `OSError`."""
+        """Have the interfaces of a claim as they were. Raises `InterfaceRefused` while one is away."""
         if is_moving(record):
-            await self._work.wait(partial(self._interfaces.restore, record))
+            await self._ask(partial(self._interfaces.restore, record))
 
     def place(self, interface: Interface) -> Place:
         """Return where an interface was when it was looked for last."""
@@ -142,6 +140,12 @@ class ClaimInterfaces:
             return structs.replace(scanned, attributes=interface.device.attributes)
         is_lost = self.place(interface) is Place.LOST
         return structs.replace(interface.device, health=_LOST) if is_lost else interface.device
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._work.wait(call)
+        except OSError as error:
+            raise InterfaceRefused(f"the kernel does not say or change what its interfaces are: {error}") from error
 
     def _heard(self, link: "Link | None") -> None:
         parents = {x.parent for x in self._followed.values()} - {""}

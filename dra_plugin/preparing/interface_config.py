@@ -110,7 +110,7 @@ def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: 
             )
 
 
-def _why_not_an_address(address: ipaddress.IPv4Interface | ipaddress.IPv6Interface) -> str:
+def _why_not_an_address(address: "ipaddress.IPv4Interface | ipaddress.IPv6Interface") -> str:
     ip, network = address.ip, address.network
     kinds = {
         "a multicast address": ip.is_multicast,

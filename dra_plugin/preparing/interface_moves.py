@@ -91,7 +91,7 @@ class Interfaces:
         with Connection() as kernel:
             for each in _interfaces_of(record):
                 found = self._find(kernel, each)
-                if found is None and self.place(each) is Place.LOST and each.kind in REMADE:
+                if found is None and self.place(each) is Place.LOST and _can_be_made(kernel, each):
                     found = _made_again(kernel, each)
                 if found is not None:
                     _set_up(kernel, found, structs.replace(each.inside, name=each.home.name), is_up=False)
@@ -114,18 +114,17 @@ class Interfaces:
         found = self._find(kernel, each)
         if self.place(each) is Place.AWAY:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
+        if found is None and _can_be_made(kernel, each):
+            found = _made_again(kernel, each)
+        elif found is None and (each.kind or not self._is_there(each)):
+            log.warning(
+                "an interface of a claim is gone: it was virtual, and ended with its pod, or was unplugged",
+                extra={"device": each.device.id},
+            )
+            return ""
         if found is None:
-            if each.kind in REMADE:
-                found = _made_again(kernel, each)
-            elif each.kind or not self._is_there(each):
-                log.warning(
-                    "an interface of a claim is gone: it was virtual, and ended with its pod, or was unplugged",
-                    extra={"device": each.device.id},
-                )
-            else:
-                return f"the interface {each.home.name} is not back from the network namespace of its pod"
-        if found is not None:
-            _set_up(kernel, found, each.home, is_up=each.home.is_up)
+            return f"the interface {each.home.name} is not back from the network namespace of its pod"
+        _set_up(kernel, found, each.home, is_up=each.home.is_up)
         return ""
 
     def _is_there(self, each: Interface) -> bool:
@@ -170,8 +169,14 @@ def _interfaces_of(record: Record) -> list[Interface]:
     return [x.interface for x in record.allocated if x.interface is not None]
 
 
+def _can_be_made(kernel: Connection, each: Interface) -> bool:
+    """Tell whether an interface is a virtual one that is as good when made again, on one that is there."""
+    is_founded = link(kernel, each.lower) is not None if each.lower else not each.data  # a dummy is made on nothing
+    return each.kind in REMADE and is_founded
+
+
 def _made_again(kernel: Connection, each: Interface) -> Link | None:
-    """Return a virtual interface that ended with its pod, made again; None where it cannot be."""
+    """Return a virtual interface that ended with its pod, made again; None where it cannot be yet."""
     lower = link(kernel, each.lower) if each.lower else None
     try:
         made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)

@@ -5,6 +5,7 @@ test does with a veth.
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -88,6 +89,14 @@ def restarts(cluster: Cluster, pod: str) -> list[int]:
     return [each["restartCount"] for each in cluster.node.get("pod", pod)["status"]["containerStatuses"]]
 
 
+def address_of(cluster: Cluster, pod: str, name: str) -> str:
+    """What a container says of an interface; empty while none runs."""
+    try:
+        return cluster.node.kubectl("exec", pod, "--", "ifconfig", name)
+    except AssertionError:
+        return ""
+
+
 def end(cluster: Cluster, pod: str, container: str = "c") -> None:
     """End a container, which starts again; the command may end with it."""
     with contextlib.suppress(AssertionError):
@@ -125,6 +134,20 @@ def test_two_interfaces_in_two_containers_that_start_again(cluster: Cluster) -> 
     assert cluster.daemon.leases() == []
 
 
+def test_a_sandbox_that_is_made_again(cluster: Cluster) -> None:
+    """Its network namespace ends, and with it the macvlan, which is made again for the next one."""
+    cluster.make(wants("macvlan", "data0", addresses=["198.51.100.9/24"]), using("again", "data0"))
+    cluster.node.kubectl("wait", "pod/again", "--for=condition=Ready", "--timeout=60s")
+    status = cluster.node.get("pod", "again")
+    container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+    groups = Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{status['metadata']['uid']}/*/cgroup.procs")
+    (sandbox,) = [group for group in groups if group.parent.name != container]
+    os.kill(int(sandbox.read_text().split()[0]), signal.SIGKILL)
+    cluster.node.until(lambda: not restarts(cluster, "again") or restarts(cluster, "again")[0] > 0, "it starts again")
+    cluster.node.kubectl("wait", "pod/again", "--for=condition=Ready", "--timeout=90s")
+    cluster.node.until(lambda: "198.51.100.9" in address_of(cluster, "again", "data0"), "it has its interface")
+
+
 def test_a_daemon_that_dies_around_a_pods_life(cluster: Cluster) -> None:
     cluster.make(wants("macvlan", "data0", mtu=1400), using("life", "data0"))
     cluster.node.kubectl("wait", "pod/life", "--for=condition=Ready", "--timeout=60s")
@@ -134,15 +157,16 @@ def test_a_daemon_that_dies_around_a_pods_life(cluster: Cluster) -> None:
     cluster.daemon.start()
     cluster.node.restart_kubelet()
     assert "data0" in has(cluster, "life")
-    (device,) = [x for x in cluster.devices() if x.startswith("nic-npe2em") and not at_home(x.removeprefix("nic-"))]
+    (name,) = [x for x in ("npe2em0", "npe2em1") if not at_home(x)]
+    device = f"nic-{name}"
+    cluster.node.until(lambda: device in cluster.devices(), "a kubelet that starts removes slices; they come again")
     assert not cluster.is_kept_from_claims(device)  # it is where it should be
     assert cluster.daemon.end(signal.SIGKILL) == -signal.SIGKILL
     cluster.node.kubectl("delete", "pod", "life", "--grace-period=1", "--wait=false")
     cluster.node.until_event("life", "Killing")
     cluster.daemon.start()
     cluster.node.kubectl("wait", "pod/life", "--for=delete", "--timeout=90s")
-    there = at_home(device.removeprefix("nic-"))
-    assert "mtu 1500" in there
+    assert "mtu 1500" in at_home(name)
     assert cluster.daemon.leases() == []
 
 

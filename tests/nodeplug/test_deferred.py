@@ -27,6 +27,18 @@ def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:
     assert output(_DAEMON).splitlines()[0] == str([f"nodeplug.control.{x}" for x in ("running", "sockets", "server")])
 
 
+def test_claims_whose_interfaces_stay_need_nothing_that_moves_them() -> None:
+    code = (
+        _DAEMON
+        + """
+import dra_plugin
+from nodeplug.deferred import _Deferred
+print("netlink" in sys.modules, type(sys.modules["ipaddress"]) is _Deferred)
+"""
+    )
+    assert output(code).splitlines()[-1] == "False True"
+
+
 @pytest.mark.parametrize(
     ("use", "shown"),
     [

@@ -98,6 +98,21 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
     await ledger.close()
 
 
+def test_for_dpdk(card: Tree) -> None:
+    """A function that is bound to vfio-pci brings its group."""
+    wanted = resource(blocks()[4])
+    assert (wanted.vhost_net, wanted.ids) == (True, "pciBusID")
+    bound = card.virtual_function(
+        card.host.resolve("/sys/bus/pci/devices/0000:3b:00.0") or "", "0000:3b:00.3", 1, pci_class="020000",
+        driver="vfio-pci",
+    )  # fmt: skip
+    card.iommu_group(42, bound)
+    card.device("/sys/devices/virtual/vfio/42", group="class/vfio", node="vfio/42", numbers="240:0")
+    card.device("/sys/devices/virtual/misc/vfio", group="class/misc", node="vfio/vfio", numbers="10:196")
+    (function,) = meant(card, wanted)
+    assert {node.path for node in function.devnodes} == {"/dev/vfio/42", "/dev/vfio/vfio"}
+
+
 def test_by_a_claim(card: Tree) -> None:
     wanted, (template, user) = resource(blocks()[2]), blocks()[3]
     (function,) = meant(card, wanted)
