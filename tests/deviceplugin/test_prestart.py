@@ -95,6 +95,22 @@ def swap_back(made_up: MadeUpHost) -> None:
         made_up.renumber(name, minor)
 
 
+async def test_two_devices_of_one_container_that_have_each_others_nodes_start_nothing(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    """Both are its own, and what it calls the one is the other."""
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(selector=Kinds(("misc",)), container_path="/dev/at-{name}")])
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse", "misc-kvm")
+        await pre_start(kubelet, "misc-fuse", "misc-kvm")
+        swap(made_up)
+        side.update()
+        assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(
+            kubelet, "misc-fuse", "misc-kvm"
+        )
+
+
 async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource(cdi=True)])
