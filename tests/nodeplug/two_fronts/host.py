@@ -25,6 +25,7 @@ from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.two_fronts.disk import Disk
+from tests.nodeplug.two_fronts.names import address_of, device_of, is_own, without_share
 
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
@@ -33,6 +34,7 @@ CARDS = ("nic-0000-07-00-0", "nic-0000-08-00-0")
 UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
 FIXED = frozenset((*PORTS, *CARDS))
 PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
+_ADDRESSES = {address_of(x): x for x in (PHYSICAL, *VIRTUAL, *PORTS, *CARDS)}
 _PCI = Path("sys/devices/pci0000:00")
 _CARD = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
 _CGROUPS = Path("sys/fs/cgroup")
@@ -52,11 +54,6 @@ class Takes(Struct, frozen=True):
     def __or__(self, other: "Takes") -> "Takes":
         """Both."""
         return Takes(self.whole | other.whole, self.part | other.part)
-
-
-def device_of(name: str) -> str:
-    """The device that a unit's or a published device's name is of."""
-    return name.partition("@")[0].partition("/")[0].partition(".")[0].partition("-half")[0]
 
 
 class LivingHost:
@@ -82,7 +79,7 @@ class LivingHost:
         if has_cgroups:
             (root / _CGROUPS / "cgroup.controllers").touch()
         for port, name in zip(PORTS, ("ttyS4", "ttyS5"), strict=True):
-            self._add_function(_address(port), {"vendor": "0x9710", "class": "0x070002"})
+            self._add_function(address_of(port), {"vendor": "0x9710", "class": "0x070002"})
             self._add_port(port, name)
         for card, name in zip(CARDS, ("eno1", "eno2"), strict=True):
             self._add_card(card, name)
@@ -105,9 +102,23 @@ class LivingHost:
         """What a scan would find, to compare."""
         return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
 
+    def named(self, name: str) -> str:
+        """The device or group that a unit's or a published device's name is of, now."""
+        if is_own(name):
+            return device_of(name)
+        plain = without_share(name)
+        at_path = {f"/dev/{self._port_name(port)}": port for port in PORTS}
+        return at_path.get(plain) or _ADDRESSES.get(plain) or f"misc-{plain.removeprefix('/dev/')}"
+
+    def leased(self, unit: str, ids: Iterable[str]) -> str:
+        """The device or group that the lease of a unit is of, which has these ids: its name may be another's by now."""
+        if is_own(unit):
+            return device_of(unit)
+        return min({*ids} & self._groups.keys(), default="") or min({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}, default="")
+
     def devices_of(self, name: str) -> tuple[str, ...]:
         """The devices of the host that there are to a unit, a published device or a group."""
-        device = device_of(name)
+        device = self.named(name)
         return self._groups.get(device, (device,))
 
     def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
@@ -120,7 +131,7 @@ class LivingHost:
             return Takes()
         if "-half" in name:
             return Takes(frozenset({name}), frozenset({device_of(name)}))
-        found, group = Takes(), device_of(name)
+        found, group = Takes(), self.named(name)
         members = self.devices_of(name) if devices is None else devices
         for device in (group, *members) if self.is_group(group) else members:
             if device == PHYSICAL:
@@ -139,7 +150,7 @@ class LivingHost:
 
     def is_group(self, name: str) -> bool:
         """Whether a unit or a published device is, or was, several devices that are offered as one."""
-        return device_of(name) in self._groups
+        return self.named(name) in self._groups
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
         """Where devices are, to compare."""
@@ -192,7 +203,7 @@ class LivingHost:
             self._made_up.renumber(name, self._minor)
             self._moved(device)
             return
-        self._add_function(_address(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
+        self._add_function(address_of(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
         self.change_functions()
 
     def change_functions(self) -> bool:
@@ -203,14 +214,14 @@ class LivingHost:
         elif PHYSICAL in self.plugged:
             self.plugged.update(VIRTUAL)
             for each in VIRTUAL:
-                self._add_function(_address(each), _CARD, {"physfn": f"../{_address(PHYSICAL)}"})
+                self._add_function(address_of(each), _CARD, {"physfn": f"../{address_of(PHYSICAL)}"})
         return not self.plugged.isdisjoint(VIRTUAL)
 
     def swap_ports(self) -> None:
         """Have the two ports change places, as after a replug: each has the node of the other."""
         names = [self._port_name(port) for port in PORTS]
         for port, name in zip(PORTS, names, strict=True):
-            shutil.rmtree(self._root / _PCI / _address(port) / "tty")
+            shutil.rmtree(self._root / _PCI / address_of(port) / "tty")
             (self._root / "sys/class/tty" / name).unlink()
         for port, name in zip(PORTS, reversed(names), strict=True):
             self._add_port(port, name)
@@ -259,12 +270,12 @@ class LivingHost:
         return f"c {(self._root / f'sys/devices/virtual/misc/{name}/dev').read_text().strip()}"
 
     def _port_name(self, port: str) -> str:
-        (found,) = (self._root / _PCI / _address(port) / "tty").iterdir()
+        (found,) = (self._root / _PCI / address_of(port) / "tty").iterdir()
         return found.name
 
     def _add_port(self, port: str, name: str) -> None:
         numbers = f"4:{60 + int(name.removeprefix('ttyS'))}"
-        syspath = f"{_PCI}/{_address(port)}/tty/{name}".removeprefix("sys/")
+        syspath = f"{_PCI}/{address_of(port)}/tty/{name}".removeprefix("sys/")
         folder = self._root / "sys" / syspath
         folder.mkdir(parents=True)
         for file, text in {"dev": numbers, "type": "4", "uevent": f"DEVNAME={name}"}.items():
@@ -277,11 +288,11 @@ class LivingHost:
 
     def _remove_function(self, device: str) -> None:
         self.plugged.discard(device)
-        (self._root / "sys/bus/pci/devices" / _address(device)).unlink()
-        shutil.rmtree(self._root / _PCI / _address(device))
+        (self._root / "sys/bus/pci/devices" / address_of(device)).unlink()
+        shutil.rmtree(self._root / _PCI / address_of(device))
 
     def _add_card(self, card: str, name: str) -> None:
-        address = _address(card)
+        address = address_of(card)
         facts, links = {"vendor": "0x8086", "class": "0x020000"}, {"driver": "../../../bus/pci/drivers/ice"}
         self._add_function(address, facts, links)
         folder = self._root / _PCI / address / "net" / name
@@ -305,8 +316,3 @@ class LivingHost:
         for name, target in links.items():
             (folder / name).symlink_to(target)
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
-
-
-def _address(device: str) -> str:
-    _, domain, bus, slot, function = device.split("-")
-    return f"{domain}:{bus}:{slot}.{function}"
