@@ -165,7 +165,7 @@ class Calls:
             return
         self.figures["containers"] += 1
         container.opened = self._opened(pod.name, opened, container.devices)
-        container.paths = self._at_paths(pod.name, opened, container.paths)
+        container.paths = self._at_paths(pod.name, opened, container.devices, container.paths)
 
     def _opened(self, who: str, opened: Opened, devices: frozenset[str]) -> frozenset[str]:
         """Return which devices are opened, which must be among those that were given."""
@@ -174,9 +174,11 @@ class Calls:
             raise rules.Broken(f"another device: {who} opens {set(opened)}, it was given {set(allowed)}")
         return self._host.behind(opened)
 
-    def _at_paths(self, who: str, opened: Opened, before: Mapping[str, str]) -> Mapping[str, str]:
+    def _at_paths(
+        self, who: str, opened: Opened, devices: frozenset[str], before: Mapping[str, str]
+    ) -> Mapping[str, str]:
         """Return where a container has its devices: where it had them when it started first."""
-        paths = {device: path for numbers, path in opened.items() for device in self._host.behind([numbers])}
+        paths = {device: path for numbers, path in opened.items() for device in self._host.behind([numbers]) & devices}
         if before and not paths.items() <= before.items():
             raise rules.Broken(f"another path: {who} had its devices at {before}, and now at {paths}")
         return before or paths
@@ -310,7 +312,7 @@ class Calls:
         self.figures["containers"] += 1
         own = [x.device for x in claim.results if not x.admin_access]  # an administrator looks at anybody's
         found = self._opened(claim.name, opened, claim.devices)
-        claim.paths = self._at_paths(claim.name, opened, claim.paths)
+        claim.paths = self._at_paths(claim.name, opened, claim.devices, claim.paths)
         claim.opened = found & frozenset[str]().union(*(claim.given[x] for x in own))
 
     # the wire

@@ -11,10 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from resources.groups import SameAttribute
-from resources.resource import Api, CdiPolicy, DraOptions, Partition, Resource
+from resources.resource import Api, CdiPolicy, DraOptions, Identity, Partition, Resource
 from resources.resource import Ids as Names
 from resources.selector import Ids
 from tests.nodeplug.two_fronts.host import CARDS, PHYSICAL, PORTS, UPLINK, VIRTUAL
+from tests.nodeplug.two_fronts.stick import FACES
 
 _HALVES = DraOptions(
     counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
@@ -44,7 +45,12 @@ def configuration(rng: random.Random) -> list[Resource]:
             shares=rng.choice(_SHARES.get(name, (1,))),
             **options,
         )
-        return replace(found, ids=rng.choice(_names(found)), container_path=rng.choice(_paths(found)))
+        return replace(
+            found,
+            ids=rng.choice(_names(found)),
+            container_path=rng.choice(_paths(found)),
+            identity=rng.choice(_identities(found)),
+        )
 
     found = [
         resource("plain", "misc-one", "misc-two", group=SameAttribute("bus") if rng.random() < 0.2 else None),
@@ -53,6 +59,7 @@ def configuration(rng: random.Random) -> list[Resource]:
         resource("shared", "misc-many"),
         resource("card", "misc-card", dra=_HALVES if rng.random() < 0.7 else DraOptions()),
         resource("ports", *PORTS),
+        resource("stick", *FACES),
         resource("cards", *sorted({*CARDS} | UPLINK)),
         resource("physical", PHYSICAL),
         resource("virtual", VIRTUAL[0][:-1] + "[12]"),
@@ -92,6 +99,8 @@ def _split(rng: random.Random, resource: Resource) -> Resource:
         return replace(resource, group=group, ids="identity" if group else resource.ids, container_path="")
     if shares := [x for x in _SHARES.get(kind, ()) if x != resource.shares]:
         return replace(resource, shares=rng.choice(shares))
+    if kind == "stick":
+        return replace(resource, identity="device" if resource.identity == "port" else "port")
     if kind == "card":
         return replace(resource, dra=DraOptions() if resource.dra.partitions else _HALVES)
     return resource
@@ -108,6 +117,10 @@ def _names(resource: Resource) -> Sequence[Names]:
 def _paths(resource: Resource) -> Sequence[str]:
     """Where containers can have a device's one node."""
     return ("",) if resource.group is not None or _names(resource) is _FUNCTIONS else _PATHS
+
+
+def _identities(resource: Resource) -> Sequence[Identity]:
+    return ("device", "port", "port") if _kind(resource) == "stick" else ("device",)
 
 
 def _kind(resource: Resource) -> str:

@@ -212,7 +212,7 @@ class Daemon:
             PluginPaths(device_plugins=folder.device_plugins, plugins_registry=folder.registry, cdi=folder.cdi),
             watcher,
             through_watcher=True,
-            renumbered=frozenset({"pci", "tty"}),
+            renumbered=frozenset({"pci", "tty", "usb"}),
         )
         if needs_dra(Config(tuple(self.resources)), self.ledger):
             self.dra = Dra(

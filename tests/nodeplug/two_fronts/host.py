@@ -5,6 +5,7 @@ misc-many                 the same, in shares
 misc-card                 a whole through the device plugin API, two halves through DRA
 pci-...-0, -1, -2         a physical function and its two virtual ones
 tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
+usb-...                   a stick that becomes another device at its port (stick.py)
 nic-...-07, -08           network cards, of which the first has the node's default route: nobody must get it
 """
 
@@ -21,11 +22,13 @@ from hostdevices.readers.misc import MISC
 from hostdevices.readers.net import NIC
 from hostdevices.readers.pci import PCI
 from hostdevices.readers.tty import TTY
+from hostdevices.readers.usb import USB
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.two_fronts.disk import Disk
 from tests.nodeplug.two_fronts.names import address_of, device_of, is_own, without_share
+from tests.nodeplug.two_fronts.stick import FACES, PORT, STICK, Stick
 
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
@@ -33,7 +36,7 @@ PORTS = ("tty-0000-05-00-0", "tty-0000-06-00-0")
 CARDS = ("nic-0000-07-00-0", "nic-0000-08-00-0")
 UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
 FIXED = frozenset((*PORTS, *CARDS))
-PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
+PLUGGABLE = (PHYSICAL, PORT, *(f"misc-{x}" for x in MISC_NAMES))
 _ADDRESSES = {address_of(x): x for x in (PHYSICAL, *VIRTUAL, *PORTS, *CARDS)}
 _PCI = Path("sys/devices/pci0000:00")
 _CARD = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
@@ -70,7 +73,8 @@ class LivingHost:
         self.has_cgroups = has_cgroups
         self._minor = 300  # minors of before have meanings
         self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
-        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY))
+        self._stick, self._is_known_by_port = Stick(root), False
+        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY, USB))
         self._inventory = Inventory()
         self._tree: object = None  # what it was like when it was scanned
         cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
@@ -85,6 +89,7 @@ class LivingHost:
             self._add_card(card, name)
         self.move_daemon("the node's")
         self.plug(PHYSICAL)
+        self.plug(PORT)
 
     # what it has
 
@@ -95,7 +100,10 @@ class LivingHost:
             self._inventory, self._tree = self._scanner.scan(), tree
         devices = {i: self._judged(x) for i, x in self._inventory.devices.items()}
         found = assign(replace(self._inventory, devices=devices), resources)
-        self._groups.update((x.id, x.children) for offered in found.devices.values() for x in offered if x.children)
+        self._is_known_by_port = PORT in found.owners
+        self._groups.update(
+            (x.id, x.children) for offered in found.devices.values() for x in offered if x.kind == "group"
+        )
         return devices, found
 
     def state(self) -> object:
@@ -108,13 +116,16 @@ class LivingHost:
             return device_of(name)
         plain = without_share(name)
         at_path = {f"/dev/{self._port_name(port)}": port for port in PORTS}
+        at_path[self._stick.path] = PORT if self._is_known_by_port else self._stick.face
         return at_path.get(plain) or _ADDRESSES.get(plain) or f"misc-{plain.removeprefix('/dev/')}"
 
     def leased(self, unit: str, ids: Iterable[str]) -> str:
         """The device or group that the lease of a unit is of, which has these ids: its name may be another's by now."""
         if is_own(unit):
             return device_of(unit)
-        return min({*ids} & self._groups.keys(), default="") or min({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}, default="")
+        return min({*ids} & self._groups.keys(), default="") or min(
+            {*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}, default=""
+        )
 
     def devices_of(self, name: str) -> tuple[str, ...]:
         """The devices of the host that there are to a unit, a published device or a group."""
@@ -138,6 +149,10 @@ class LivingHost:
                 found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
             elif device in VIRTUAL:
                 found |= Takes(frozenset({device}), frozenset({PHYSICAL}))
+            elif device == PORT:
+                found |= Takes(frozenset(STICK))
+            elif device in FACES:
+                found |= Takes(frozenset({device}), frozenset({PORT}))
             elif api == "dra" and (is_shared or "/" in name):
                 found |= Takes(part=frozenset({device}))
             else:
@@ -146,7 +161,7 @@ class LivingHost:
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None of what is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if self.is_group(name) else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}) if self.is_group(name) else None
 
     def is_group(self, name: str) -> bool:
         """Whether a unit or a published device is, or was, several devices that are offered as one."""
@@ -156,13 +171,18 @@ class LivingHost:
         """Where devices are, to compare."""
         return {x: (self.moves.get(x, 0), self.is_plugged([x])) for x in devices}
 
+    @property
+    def there(self) -> frozenset[str]:
+        """All devices that are there."""
+        return FIXED | self.plugged | ({self._stick.face} if self._stick.is_there else set())
+
     def is_plugged(self, devices: Iterable[str]) -> bool:
         """Whether all of them are there."""
-        return self.plugged | FIXED >= {*devices}
+        return self.there >= {*devices}
 
     def is_well(self, name: str) -> bool:
         """Whether all that there is to a unit or a published device is there, and well."""
-        return all(x in self.plugged | FIXED and x not in self.ill for x in self.devices_of(name))
+        return all(x in self.there and _ill(x) not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The numbers that open devices, now."""
@@ -171,7 +191,7 @@ class LivingHost:
 
     def behind(self, numbers: Iterable[str]) -> frozenset[str]:
         """The devices that are opened by these numbers, now."""
-        return frozenset(x for x in self.plugged | {*PORTS} if self._numbers(x) in {*numbers})
+        return frozenset(x for x in self.there if self._numbers(x) in {*numbers} - {""})
 
     def opens(self, path: str) -> str:
         """The numbers of the node at a path; empty where there is none."""
@@ -186,6 +206,10 @@ class LivingHost:
         """Take a device away; a physical function takes its virtual ones with it."""
         if device in VIRTUAL:
             return
+        if device == PORT:
+            self.plugged.discard(device)
+            self._stick.go()
+            return
         if device != PHYSICAL:
             self.plugged.discard(device)
             self._made_up.remove_node(device.removeprefix("misc-"))
@@ -196,6 +220,10 @@ class LivingHost:
     def plug(self, device: str) -> None:
         """Bring a device back, under another number."""
         self.plugged.add(device)
+        if device == PORT:
+            self._stick.come()
+            self._moved(device)
+            return
         if device != PHYSICAL:
             self._minor += 1
             name = device.removeprefix("misc-")
@@ -216,6 +244,13 @@ class LivingHost:
             for each in VIRTUAL:
                 self._add_function(address_of(each), _CARD, {"physfn": f"../{address_of(PHYSICAL)}"})
         return not self.plugged.isdisjoint(VIRTUAL)
+
+    def become_another(self) -> bool:
+        """Let the stick, where it is there, be another device at its port; tell whether it is."""
+        if self._stick.is_there:
+            self._stick.become_another()
+            self._moved(PORT)
+        return self._stick.is_there
 
     def swap_ports(self) -> None:
         """Have the two ports change places, as after a replug: each has the node of the other."""
@@ -255,12 +290,14 @@ class LivingHost:
         return self._root / _CGROUPS / f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
 
     def _judged(self, device: Device) -> Device:
-        return replace(device, health=Health(False, "it is ill")) if device.id in self.ill else device
+        return replace(device, health=Health(False, "it is ill")) if _ill(device.id) in self.ill else device
 
     def _moved(self, device: str) -> None:
         self.moves[device] = self.moves.get(device, 0) + 1
 
     def _numbers(self, device: str) -> str:
+        if device in (PORT, self._stick.face):
+            return self._stick.numbers
         if device in PORTS:
             name = self._port_name(device)
             return f"c {(self._root / 'sys/class/tty' / name / 'dev').read_text().strip()}"
@@ -316,3 +353,8 @@ class LivingHost:
         for name, target in links.items():
             (folder / name).symlink_to(target)
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
+
+
+def _ill(device: str) -> str:
+    """What is ill with a device: a stick is, whatever it is called."""
+    return PORT if device in FACES else device

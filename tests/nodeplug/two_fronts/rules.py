@@ -12,8 +12,9 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster, Holder
 from tests.nodeplug.two_fronts.daemon import Daemon, Folder
 from tests.nodeplug.two_fronts.host import PHYSICAL, UPLINK, VIRTUAL, LivingHost, Takes
-from tests.nodeplug.two_fronts.names import without_share
+from tests.nodeplug.two_fronts.names import device_of, without_share
 from tests.nodeplug.two_fronts.runtime import Runtime
+from tests.nodeplug.two_fronts.stick import PORT
 
 _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
 
@@ -118,7 +119,7 @@ def listed_as_it_is(
                 for x in holders
             )
             mine = [x for x in leases if (x.api, x.resource) == ("device-plugin", resource.name)]
-            own = [x for x in mine if without_share(x.unit) == without_share(unit)]
+            own = [x for x in mine if x.unit in units and units[x.unit].device.id == name]
             # a name stays what it was for the pod that has it, so nobody else can be given it
             is_older = any(name not in x.exclusive for x in own) or (
                 resource.cdi is True and any(_had_others(host, x) for x in own)
@@ -180,8 +181,8 @@ def listed(encoded: bytes) -> dict[str, bool]:
 
 
 def _can_be_found(claim: Claim, host: LivingHost) -> bool:
-    """Whether the devices of a claim are there; a group that is not offered today is found only where it was."""
-    has_groups = any(host.is_group(x) for x in claim.takes)
+    """Whether the devices of a claim are there; a group or port that is not offered is found only where it was."""
+    has_groups = any(host.is_group(x) or device_of(x) == PORT for x in claim.takes)
     return (
         bool(claim.devices)
         and host.is_plugged(claim.devices)

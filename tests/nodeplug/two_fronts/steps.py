@@ -14,6 +14,7 @@ from tests.nodeplug.two_fronts.kubelet import Container, Lie, Pod
 from tests.nodeplug.two_fronts.node import Node
 from tests.nodeplug.two_fronts.process import turns
 from tests.nodeplug.two_fronts.scheduler import schedule
+from tests.nodeplug.two_fronts.stick import FACES
 
 
 class Steps(Node):
@@ -183,6 +184,16 @@ class Steps(Node):
         self.tell(f"the virtual functions are {'made' if made else 'gone'}")
         await self._rescan(rng, 0.8)
 
+    async def _become(self, rng: random.Random) -> None:
+        """A firmware is loaded into the stick, or it is reset: it is another device at its port."""
+        with self.disk.unwatched():
+            is_another = self._host.become_another()
+        if is_another:
+            self.tell("the stick is another device")
+            await self._rescan(rng, 0.7)
+            if rng.random() < 0.5:
+                await self._restart_container(rng)
+
     async def _swap(self, rng: random.Random) -> None:
         """The ports change places, but not while nothing else says which of them somebody has."""
         if self._is_lost and any(not x.answer.cdi_devices for pod in self.cluster.pods for x in pod.containers):
@@ -266,6 +277,7 @@ class Steps(Node):
         self._kubelet.write_claims()
         for claim in self.cluster.claims:
             claim.answer = claim.answer if claim.running else None
+            claim.paths = {}  # what the configuration said of them then
         with self.disk.unwatched():
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
@@ -277,6 +289,8 @@ class Steps(Node):
             name = self._host.named(unit)
             if self._host.is_group(unit) and name not in offered and not container.answer.devices:
                 return True  # its members stood in what is lost alone
+            if pod.devices[unit] <= {*FACES} - self._host.there:
+                return True  # and of the port that it was at
             if pod.devices[unit].isdisjoint(self._host.devices_of(unit)) and not container.answer.cdi_devices:
                 return True  # it had the name of today's device
         return False
@@ -370,6 +384,7 @@ def _shown(resource: Resource) -> str:
         resource.shares,
         resource.cdi,
         resource.ids,
+        resource.identity,
         resource.container_path,
     )
     return " ".join(map(str, parts)).strip()
