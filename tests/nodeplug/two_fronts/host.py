@@ -123,9 +123,8 @@ class LivingHost:
         """The device or group that the lease of a unit is of, which has these ids: its name may be another's by now."""
         if is_own(unit):
             return device_of(unit)
-        return min({*ids} & self._groups.keys(), default="") or min(
-            {*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}, default=""
-        )
+        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES})  # a port before what is there
+        return next((min(found) for each in known if (found := each & {*ids})), "")
 
     def devices_of(self, name: str) -> tuple[str, ...]:
         """The devices of the host that there are to a unit, a published device or a group."""
