@@ -210,6 +210,8 @@ class Calls:
             return
         for claim in claims:
             claim.asked = True
+            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # whether anybody hears of it or not
+                claim.paths = {}
         self._cluster.settle()  # the kubelet writes down what it asks for
         fresh, assignment = [x for x in claims if self._has_nothing(x)], self._daemon.assignment
         try:
@@ -233,7 +235,6 @@ class Calls:
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
             if claim.answer is None or claim.disturbed or self._has_moved(claim):  # a group has its members of now
-                claim.paths = {}
                 claim.given = {x.device: self._given(x) for x in outcome}
                 claim.takes = {x: self._host.takes(x, "dra", devices=self._members(claim, x)) for x in claim.names}
             claim.answer = outcome

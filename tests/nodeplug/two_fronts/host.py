@@ -292,7 +292,8 @@ class LivingHost:
         return replace(device, health=Health(False, "it is ill")) if _ill(device.id) in self.ill else device
 
     def _moved(self, device: str) -> None:
-        self.moves[device] = self.moves.get(device, 0) + 1
+        for each in STICK if device == PORT else (device,):
+            self.moves[each] = self.moves.get(each, 0) + 1
 
     def _numbers(self, device: str) -> str:
         if device in (PORT, self._stick.face):
