@@ -1,8 +1,9 @@
 """The node as a transition system: what can happen in a state, and what becomes of it.
 
-Two devices, three holders (pods 0 and 1 through the device plugin API, claim 2), each with one life; and the budget of
-a life: one crash of the daemon, one restart of the kubelet, one change of the configuration. The rules stand here a
-second time, as checkpoint/lease.py, holdings.py and reconciler.py say them, without their code.
+Two devices, three holders (pods 0 and 1 through the device plugin API, claim 2), each with one life; pod 1 has its unit
+in a plain init container, which pod-resources omits. In one run there are a crash of the daemon, a restart of the
+kubelet and a change of the configuration, at most. The rules stand here a second time, as checkpoint/lease.py,
+holdings.py and reconciler.py say them, without their code.
 
 Time is two values: what is younger than the reconciler's grace, and what is not. The kubelet records an answer within
 the grace, or is frozen once, for no longer than that.
@@ -284,7 +285,7 @@ def _grant(state: State, wanted: Lease) -> tuple[State, bool]:
 def reconciled(state: State) -> State:
     """One pass of the reconciler."""
     state = _forget(state)
-    listed = {state.units[x]: x for x in state.memory if state.kubelet == "up" and state.phases[x] == "runs"}
+    listed = {state.units[x]: x for x in state.memory & {0} if state.kubelet == "up" and state.phases[x] == "runs"}
     if state.kubelet == "up" and state.phases[CLAIM] == "runs":
         listed[state.units[CLAIM]] = CLAIM
     cgroups = {i for i, x in enumerate(state.phases) if x in ("runs", "lingers")} if state.has_cgroups else None

@@ -107,7 +107,7 @@ class Real:
                 self._kubelet.taken(f"{_DOMAIN}{resource}")  # it finds out what is free
                 assert await self._grant((resource, name)) == (outcome != "no"), action
                 if outcome == "yes":
-                    container = Container("main", (name,), api.ContainerAllocateResponse())
+                    container = Container("main", (name,), api.ContainerAllocateResponse(), is_init=pod == 1)
                     made = Pod(f"pod-{pod}", _UIDS[pod], f"{_DOMAIN}{resource}", 1, "", [container])
                     self._pods[pod] = made
                     self._kubelet.pods.append(made)
