@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
-from deviceplugin import answered, container_record
+from deviceplugin import container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
@@ -145,6 +145,8 @@ class Allocator:
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
+        from deviceplugin import answered  # a daemon that has lost nothing does without
+
         answer = answered.decode(response)
         device_id = answered.device_of(answer, self.resource.name, unit_id)
         device = (self.devices.get(device_id) or self._presence.get(device_id)) if device_id else self._named(unit_id)
