@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
-from deviceplugin import container_record
+from deviceplugin import answered, container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
@@ -145,8 +145,6 @@ class Allocator:
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
-        from deviceplugin import answered  # a daemon that has lost nothing does without
-
         answer = answered.decode(response)
         device_id = answered.device_of(answer, self.resource.name, unit_id)
         device = (self.devices.get(device_id) or self._presence.get(device_id)) if device_id else self._named(unit_id)
@@ -228,6 +226,7 @@ class Allocator:
         answer = api.ContainerAllocateResponse.FromString(record.response)
         owners = {node.path: device.id for device in devices for node in device.devnodes}
         before = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
+        before.update(answered.owners(answer))  # a lease that was restored has seen them later
         for node in answer.devices:
             if node.host_path in VHOST_NET:
                 continue  # these are what they are at their paths, whoever has them

@@ -25,3 +25,13 @@ def device_of(answered: api.ContainerAllocateResponse, resource_name: str, unit_
     names = dict.fromkeys(map(name_in, answered.envs.get(env_name(resource_name), "").split(",")))
     ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
     return dict(zip(names, ids, strict=True)).get(name_in(unit_id), "") if len(names) == len(ids) else ""
+
+
+def owners(answered: api.ContainerAllocateResponse) -> dict[str, str]:
+    """Return the ids of the devices that had the nodes then, by path; nothing where the answer does not say it.
+
+    Nodes and CDI names are in the order of the devices: where there are as many, each device has one.
+    """
+    ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
+    paths = [node.host_path for node in answered.devices]
+    return dict(zip(paths, ids, strict=True)) if len(paths) == len(ids) else {}

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from checkpoint import Ledger
+from checkpoint.holdings import UnitEntry
 from deviceplugin import Paths
 from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -109,6 +110,22 @@ async def test_two_devices_of_one_container_that_have_each_others_nodes_start_no
         assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(
             kubelet, "misc-fuse", "misc-kvm"
         )
+
+
+async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was_lost(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(selector=Kinds(("misc",)))])
+        await kubelet.lists.get()
+        units = ("misc-fuse", "misc-kvm")
+        answer = await allocate(kubelet, *units)
+        await ledger.end(ledger.leases())
+        swap(made_up)
+        side.update()
+        entry = UnitEntry("uid", "c", answer.SerializeToString())
+        await ledger.grant([side.plugins.restore_unit("example.com/fuse", x, entry) for x in units])
+        assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(kubelet, *units)
 
 
 async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:

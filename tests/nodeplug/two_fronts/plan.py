@@ -43,7 +43,7 @@ WEIGHTS = {
     "server": 2,
     "lie": 3,
     "configure": 8,
-    "lose": 1,
+    "lose": 2,
     "stop": 3,
     "kill": 2,
     "reboot": 2,

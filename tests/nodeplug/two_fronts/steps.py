@@ -281,6 +281,7 @@ class Steps(Node):
         with self.disk.unwatched():
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
+        self.figures["lost states"] += 1
         self.tell("the state is lost")
 
     def _is_unknown(self, pod: Pod, container: Container, offered: Collection[str]) -> bool:
