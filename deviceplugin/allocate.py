@@ -148,7 +148,8 @@ class Allocator:
         answer = answered.decode(response)
         device_id = answered.device_of(answer, self.resource.name, unit_id)
         device = (self.devices.get(device_id) or self._presence.get(device_id)) if device_id else self._named(unit_id)
-        record = self._record(answer, [] if device is None or self._presence.why_changed(device) else [device])
+        is_there = device is not None and not self._presence.why_changed(device)
+        record = self._record(answer, [answered.as_given(answer, device)] if device is not None and is_there else [])
         lease = self._lease(unit_id, device, record, time.time())
         taken = device.ids if device else frozenset((device_id,)) if device_id else self._taken_by(unit_id)
         if is_group_id(device_id or name_in(unit_id), self.resource.name):

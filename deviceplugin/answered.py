@@ -1,10 +1,12 @@
 """What an answer to Allocate says of its devices: the kubelet keeps it, and our record may be lost."""
 
 from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 
 from cdi import split_qualified_name
 from deviceplugin.response import env_name
 from deviceplugin.units import name_in
+from hostdevices import Device, Devnode
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -35,3 +37,17 @@ def owners(answered: api.ContainerAllocateResponse) -> dict[str, str]:
     ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
     paths = [node.host_path for node in answered.devices]
     return dict(zip(paths, ids, strict=True)) if len(paths) == len(ids) else {}
+
+
+def as_given(answered: api.ContainerAllocateResponse, device: Device) -> Device:
+    """Return a device with its nodes where the container has them, which CDI names alone do not say."""
+    inside = {node.host_path: node.container_path for node in answered.devices}
+    before = [path for path, owner in owners(answered).items() if owner == device.id]
+    if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
+        inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
+
+    def at(node: Devnode) -> Devnode:
+        path = inside.get(node.path, node.container_path)
+        return replace(node, container_path="" if path == node.path else path)
+
+    return replace(device, devnodes=tuple(map(at, device.devnodes)))

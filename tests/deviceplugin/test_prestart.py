@@ -128,6 +128,25 @@ async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was
         assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(kubelet, *units)
 
 
+async def test_a_device_whose_lease_was_lost_is_described_where_its_container_has_it(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource()])
+        await kubelet.lists.get()
+        answer = await allocate(kubelet, "misc-fuse")
+        await ledger.end(ledger.leases())
+        (fuse, _) = made_up.devices().values()
+        side.update(
+            {"example.com/fuse": (replace(fuse, devnodes=(replace(fuse.devnodes[0], container_path="/dev/x"),)),)}
+        )
+        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/x"]})
+        entry = UnitEntry("uid", "c", answer.SerializeToString())
+        await ledger.grant([side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)])
+        ledger.complete()
+        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]})
+
+
 async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource(cdi=True)])

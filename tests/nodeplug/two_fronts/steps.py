@@ -278,6 +278,8 @@ class Steps(Node):
         for claim in self.cluster.claims:
             claim.answer = claim.answer if claim.running else None
             claim.paths = {}  # what the configuration said of them then
+        for container in (x for pod in self.cluster.pods for x in pod.containers):
+            container.paths = container.paths if container.answer.devices else {}  # names do not say it either
         with self.disk.unwatched():
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
