@@ -9,6 +9,22 @@ from tests.model.node import Action, State, complaint, steps
 Trace = tuple[Action, ...]
 
 
+def visit(start: State) -> int:
+    """Visit every state that can be reached; return how many there are. Raises `AssertionError` for a wrong one.
+
+    Millions of them have room, for states are known by their hashes alone: no trace says how one is reached.
+    """
+    seen, waiting = {hash(start)}, deque([start])
+    while waiting:
+        for _, after in steps(waiting.popleft()):
+            if (number := hash(after)) not in seen:
+                seen.add(number)
+                waiting.append(after)
+                if wrong := complaint(after):
+                    raise AssertionError(f"{wrong}\n{after}")
+    return len(seen)
+
+
 class Graph:
     """The states that can be reached from one, each with how it was reached first, in the fewest steps."""
 
