@@ -436,8 +436,13 @@ class Reconciler:
         return min(self._interval, max(self._grace, _REWRITE_STEP)) if waiting or self._missed else self._interval
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
-        """Look after a first lease; while there are others the next pass is due anyway."""
-        del leases
+        """Look after a first lease; while there are others the next pass is due anyway.
+
+        What was found out about a lease is not known of the one that takes its place.
+        """
+        for lease in leases or ():
+            self._missed.pop(lease.key, None)
+            self._named.discard(lease.key)
         if self._is_idle:
             self._wake.set()
 

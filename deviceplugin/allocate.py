@@ -15,11 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
-from deviceplugin import container_record
+from deviceplugin import answered, container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
@@ -33,6 +33,7 @@ from hostdevices.readers.pci import ADDRESS, pci_id
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.container_view import two_at_one_path
+from resources.groups import is_group_id
 from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
 
@@ -144,13 +145,16 @@ class Allocator:
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
-        device = self._named(unit_id)
-        try:
-            answered = api.ContainerAllocateResponse.FromString(response or b"")
-        except DecodeError:  # what the kubelet keeps is its own; without it the lease is one all the same
-            answered = api.ContainerAllocateResponse()
-        record = self._record(answered, [] if device is None or self._presence.why_changed(device) else [device])
-        return self._lease(unit_id, device, record, time.time())
+        answer = answered.decode(response)
+        device_id = answered.device_of(answer, self.resource.name, unit_id)
+        device = (self.devices.get(device_id) or self._presence.get(device_id)) if device_id else self._named(unit_id)
+        is_there = device is not None and not self._presence.why_changed(device)
+        record = self._record(answer, [answered.as_given(answer, device)] if device is not None and is_there else [])
+        lease = self._lease(unit_id, device, record, time.time())
+        taken = device.ids if device else frozenset((device_id,)) if device_id else self._taken_by(unit_id)
+        if is_group_id(device_id or name_in(unit_id), self.resource.name):
+            taken |= self._presence.at([node.host_path for node in answer.devices])
+        return replace(lease, exclusive=taken)
 
     async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:
         """Make certain that what a container was answered is its devices; return them. Raises `AllocationRefused`."""
@@ -189,7 +193,9 @@ class Allocator:
         if known:
             return known[0]
         device = self._named(lease.unit)
-        return device.id if device is not None and device.id in lease.exclusive else name_in(lease.unit)
+        if device is not None and device.id in lease.exclusive:
+            return device.id
+        return next(iter(lease.exclusive)) if len(lease.exclusive) == 1 else name_in(lease.unit)
 
     def _taken_by(self, unit_id: str) -> frozenset[str]:
         """Return the ids of all devices that a unit may be of which nobody offers any more."""
@@ -218,16 +224,20 @@ class Allocator:
 
     def _check_nodes(self, record: ContainerRecord, devices: Sequence[Device]) -> None:
         """Refuse plain nodes at paths where another device is now: the runtime would give the container that one."""
-        answered = api.ContainerAllocateResponse.FromString(record.response)
-        paths = {node.path for device in devices for node in device.devnodes}
-        beside = (*paths, *VHOST_NET)  # these are what they are at their paths, whoever has them
-        for node in answered.devices:
-            if node.host_path not in beside:
+        answer = api.ContainerAllocateResponse.FromString(record.response)
+        owners = {node.path: device.id for device in devices for node in device.devnodes}
+        before = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
+        before.update(answered.owners(answer))  # a lease that was restored has seen them later
+        for node in answer.devices:
+            if node.host_path in VHOST_NET:
+                continue  # these are what they are at their paths, whoever has them
+            if (now := owners.get(node.host_path)) is None or before.get(node.host_path, now) != now:
                 there = self._presence.owner_of(node.host_path)
-                now = ", ".join(sorted(paths)) or "nowhere"
+                own = [x for x, owner in owners.items() if owner == before.get(node.host_path, owner)]
                 raise DeviceNotReady(
                     f"{self.resource.name}: the container was given {node.host_path}, which is {there} now; its device"
-                    f" is at {now}; delete the pod to have it there, or set `cdi: true`, which follows the device"
+                    f" is at {', '.join(sorted(own)) or 'nowhere'}; delete the pod to have it there, or set"
+                    " `cdi: true`, which follows the device"
                 )
 
     async def _describe(self, devices: Sequence[Device]) -> None:
@@ -258,7 +268,7 @@ class Allocator:
             unit=unit_id,
             api=API,
             owner=owner_of(self.resource, unit_id),
-            exclusive=device.ids if device else self._taken_by(unit_id),
+            exclusive=device.ids if device else frozenset(),
             shared=frozenset(device.parents) if device else frozenset(),
             record=record,
             boot_id=self._ledger.boot_id,

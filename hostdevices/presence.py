@@ -5,7 +5,7 @@ any more (a group that the configuration does not have today) is there as long a
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -57,6 +57,10 @@ class Presence:
     def owner_of(self, path: str) -> str:
         """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
         return next((x.id for x in self._devices.values() if any(n.path == path for n in x.devnodes)), "nothing")
+
+    def at(self, paths: Collection[str]) -> frozenset[str]:
+        """Return the ids of the devices that have nodes at these paths."""
+        return frozenset(x.id for x in self._scanned.values() if any(n.path in paths for n in x.devnodes))
 
     def why_changed(self, device: Device) -> str:
         """Return what makes an offered or leased device another one than at the scan; empty when nothing does."""

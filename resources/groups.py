@@ -6,6 +6,7 @@ Devices that have nothing in common with others are handed out alone.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ from msgspec import Struct, structs
 
 from hostdevices.device import HEALTHY, PCI_BUS_ID, AttributeValue, Device, Devnode, Health
 from hostdevices.globs import path_pattern
-from hostdevices.identity import device_id
+from hostdevices.identity import MAX_LENGTH, device_id
 
 
 class Within(Struct, frozen=True, tag="within"):
@@ -104,6 +105,11 @@ def combine(resource: str, bundle: Bundle) -> Device:
         enumeration=",".join(dict.fromkeys(device.enumeration for device in bundle.devices if device.enumeration)),
         health=_worst(bundle.devices),
     )
+
+
+def is_group_id(text: str, resource: str) -> bool:
+    """Tell whether an id is that of a group of `resource`, today's or one of before; others begin with their kind."""
+    return text.startswith(re.sub(r"[^a-z0-9]+", "-", resource.lower())[: MAX_LENGTH // 2])
 
 
 def united_devnodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:

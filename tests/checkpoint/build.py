@@ -1,10 +1,11 @@
-"""Leases and ledgers for tests."""
+"""Leases, ledgers and reconcilers for tests."""
 
 from pathlib import Path
 from typing import Any
 
 from checkpoint import Lease, Ledger
 from checkpoint.lease import claim_owner, shares_owner, unit_owner
+from checkpoint.reconciler import Reconciler
 
 
 def lease(
@@ -69,3 +70,10 @@ async def opened(directory: Path, boot_id: str = "boot-1", **options: Any) -> Le
         await ledger.close()
         raise
     return ledger
+
+
+class Asked(Reconciler):
+    """Looks when it is asked to, and not when time has passed."""
+
+    def _until_next(self) -> float | None:
+        return 1e9

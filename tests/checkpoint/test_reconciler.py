@@ -9,7 +9,8 @@ import pytest
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable, ReleaseRefused
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
 from checkpoint.reconciler import Reconciler
-from tests.checkpoint.build import claimed, lease, opened
+from tests.checkpoint.build import Asked, claimed, lease, opened
+from tests.running import running, until
 
 UNIT = ("example.com/gpu", "gpu-0")
 OTHER = ("example.com/gpu", "gpu-9")
@@ -233,6 +234,23 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
         assert asyncio.get_running_loop().time() - began >= 0.1  # too young, then missed for the first time
     passes.cancel()
     await asyncio.wait([passes])
+    await ledger.close()
+
+
+@pytest.mark.parametrize("before", ["named", "missed"])
+async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_path: Path, before: str) -> None:
+    """The kubelet gives a unit out again: whatever was found out before, this pod is not recorded yet."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    witnesses = Scripted()
+    reconciler = Asked(ledger, witnesses, grace=0.02)
+    listed = Listed({UNIT: "pod/x/y/z"} if before == "named" else {}, knows_its_pods=True)
+    async with asyncio.timeout(30), running(reconciler.run()):
+        for witnesses.list in (listed, Listed(knows_its_pods=True)):
+            await ledger.grant([lease("gpu-0")])
+            await until(lambda: all(ledger.age(x) > 0.02 for x in ledger.leases()))
+            await reconciler.refresh()
+        assert ledger.leases()
     await ledger.close()
 
 

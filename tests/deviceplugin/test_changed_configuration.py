@@ -12,7 +12,7 @@ from deviceplugin import Paths
 from hostdevices.scan import scan
 from kubelet.node import Node
 from resources.assignment import assign
-from resources.groups import PathMember, PathSet
+from resources.groups import Group, PathMember, PathSet
 from resources.resource import Resource
 from resources.selector import Ids, Kinds
 from resources.selector import Paths as PathsSelector
@@ -253,6 +253,21 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
     await ends(node, side, ledger, "a")
     await offered(node, OTHER)
     assert described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm"]
+
+
+@pytest.mark.parametrize("group", [None, PathSet((PathMember("/dev/fuse"),))])
+async def test_members_of_a_former_group_are_known_by_the_nodes_that_its_pod_was_answered(
+    configure: Configure, node: Node, ledger: Ledger, group: Group | None
+) -> None:
+    """The kubelet names the group alone, and what stood in the ledger was lost."""
+    await configure(PAIR)
+    await offered(node, OTHER)
+    await node.admit(pod("a", OTHER))
+    await ledger.end(ledger.leases())
+    side = await configure(replace(PAIR, selector=PathsSelector(("/dev/fuse",)), group=group), resource("kvm"))
+    await looked_after(side, ledger, passes=3)
+    (lease,) = ledger.leases()
+    assert lease.exclusive == {lease.unit, "misc-fuse", "misc-kvm"}
 
 
 async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(

@@ -183,3 +183,21 @@ async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
     await node.remove("a")
     await until_ended(side, ledger, "/dev/fuse")
     await until_listed(node, {"/dev/fuse": "Healthy", "/dev/kvm": "Healthy"})
+
+
+async def test_a_lease_that_was_lost_is_of_the_device_that_the_answer_names(
+    start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
+) -> None:
+    """Another one may have its path by now, or none: the kubelet keeps the answer, and CDI names say what it was."""
+    side = await start([misc(ids="path")], grace=GRACE)
+    await offered(node, NAME, 2)
+    await node.admit(pod("a", NAME, 2))
+    fuse, kvm = made_up.devices().values()
+    for there in ((replace(fuse, devnodes=kvm.devnodes), replace(kvm, devnodes=fuse.devnodes)), (kvm,)):
+        side.update({NAME: there})
+        await ledger.end(ledger.leases())
+        await looked_after(side, ledger, passes=3)
+        assert {x.unit: x.exclusive for x in ledger.leases()} == {
+            "/dev/fuse": frozenset({"misc-fuse"}),
+            "/dev/kvm": frozenset({"misc-kvm"}),
+        }

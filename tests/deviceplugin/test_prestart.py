@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from checkpoint import Ledger
+from checkpoint.holdings import UnitEntry
 from deviceplugin import Paths
 from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -93,6 +94,57 @@ def swap_back(made_up: MadeUpHost) -> None:
         (folder / "dev").write_text(f"10:{minor}\n")
         (folder / "uevent").write_text(f"MAJOR=10\nMINOR={minor}\nDEVNAME={name}\n")
         made_up.renumber(name, minor)
+
+
+async def test_two_devices_of_one_container_that_have_each_others_nodes_start_nothing(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    """Both are its own, and what it calls the one is the other."""
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(selector=Kinds(("misc",)), container_path="/dev/at-{name}")])
+        await kubelet.lists.get()
+        await allocate(kubelet, "misc-fuse", "misc-kvm")
+        await pre_start(kubelet, "misc-fuse", "misc-kvm")
+        swap(made_up)
+        side.update()
+        assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(
+            kubelet, "misc-fuse", "misc-kvm"
+        )
+
+
+async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was_lost(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource(selector=Kinds(("misc",)))])
+        await kubelet.lists.get()
+        units = ("misc-fuse", "misc-kvm")
+        answer = await allocate(kubelet, *units)
+        await ledger.end(ledger.leases())
+        swap(made_up)
+        side.update()
+        entry = UnitEntry("uid", "c", answer.SerializeToString())
+        await ledger.grant([side.plugins.restore_unit("example.com/fuse", x, entry) for x in units])
+        assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(kubelet, *units)
+
+
+async def test_a_device_whose_lease_was_lost_is_described_where_its_container_has_it(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource()])
+        await kubelet.lists.get()
+        answer = await allocate(kubelet, "misc-fuse")
+        await ledger.end(ledger.leases())
+        (fuse, _) = made_up.devices().values()
+        side.update(
+            {"example.com/fuse": (replace(fuse, devnodes=(replace(fuse.devnodes[0], container_path="/dev/x"),)),)}
+        )
+        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/x"]})
+        entry = UnitEntry("uid", "c", answer.SerializeToString())
+        await ledger.grant([side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)])
+        ledger.complete()
+        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]})
 
 
 async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:

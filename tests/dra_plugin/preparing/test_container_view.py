@@ -6,6 +6,8 @@ from hostdevices import Device, Inventory
 from resources.assignment import assign
 from resources.resource import Resource
 from resources.selector import Kinds
+from tests.checkpoint.build import claimed
+from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import World, claim, config, resource, result, uid
 from tests.running import until
 
@@ -43,23 +45,36 @@ async def test_a_claims_container_sees_its_node_at_the_path_of_then(world: World
     )
 
 
+BY_PORT = Resource("example.com/coral", Kinds(("usb",)), api="dra", identity="port")
+
+
+def plug_in(world: World, name: str, node: str) -> None:
+    """Have a scan find this USB device at the port, with the node of a device that there is."""
+    nodes = world.made_up.devices()[node].devnodes
+    found = Inventory.of([Device(name, "usb", name, parents=("usb-port-2",), devnodes=nodes)])
+    assigned = assign(found, [BY_PORT]).devices
+    world.presence.update(found.devices, assigned[BY_PORT.name])
+    world.offer(assigned)
+
+
 async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(world: World) -> None:
-    by_port = Resource("example.com/coral", Kinds(("usb",)), api="dra", identity="port")
-    world.offers.configure([by_port])
-    nodes = {x.id: x.devnodes for x in world.made_up.devices().values()}
-
-    def plug_in(name: str, node: str) -> None:
-        found = Inventory.of([Device(name, "usb", name, parents=("usb-port-2",), devnodes=nodes[node])])
-        assigned = assign(found, [by_port]).devices
-        world.presence.update(found.devices, assigned[by_port.name])
-        world.offer(assigned)
-
-    plug_in("usb-1a6e-089a-2", "misc-fuse")
+    world.offers.configure([BY_PORT])
+    plug_in(world, "usb-1a6e-089a-2", "misc-fuse")
     devices = await world.prepare(claim(result("usb-port-2")))
-    plug_in("usb-18d1-9302-2", "misc-kvm")
+    plug_in(world, "usb-18d1-9302-2", "misc-kvm")
     await until(lambda: list(world.container(devices).nodes) == ["/dev/kvm"])
     assert await world.prepare(claim(result("usb-port-2"))) == devices
     assert "has given usb-port-2" in await world.refusal(claim(result("usb-port-2"), uid=uid(2)))
+
+
+async def test_the_scheduler_knows_who_has_a_port_whatever_is_there(node: Node) -> None:
+    """No taint says that somebody else has it."""
+    node.plugin.configure([BY_PORT])
+    plug_in(node, "usb-1a6e-089a-2", "misc-fuse")
+    await node.ledger.grant([claimed("usb-port-2", uid(1), BY_PORT.name, exclusive="usb-port-2 usb-1a6e-089a-2")])
+    assert [held for _, held in node.plugin.devices()] == [None]
+    plug_in(node, "usb-18d1-9302-2", "misc-kvm")
+    assert [(x.name, held) for x, held in node.plugin.devices()] == [("usb-port-2", None)]
 
 
 async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) -> None:

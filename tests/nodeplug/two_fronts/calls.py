@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deviceplugin.server import DevicePluginServicer
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
@@ -15,9 +15,10 @@ from tests.nodeplug.two_fronts import rules
 from tests.nodeplug.two_fronts.cluster import Claim, Cluster
 from tests.nodeplug.two_fronts.daemon import Daemon
 from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.host import LivingHost, device_of
+from tests.nodeplug.two_fronts.host import LivingHost
 from tests.nodeplug.two_fronts.kubelet import Container, Pod
-from tests.nodeplug.two_fronts.runtime import NotStarted, Runtime
+from tests.nodeplug.two_fronts.names import device_of
+from tests.nodeplug.two_fronts.runtime import NotStarted, Opened, Runtime
 
 _KINDS = {  # of refusals, by words that they have
     "held by another": ("has given",),
@@ -108,20 +109,21 @@ class Calls:
 
     async def allocate_these(self, name: str, containers: Sequence[tuple[str, Sequence[str], bool]]) -> None:
         """Start a pod whose containers (name, units, whether it is an init container) want these."""
-        pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, self._shares(name))
+        pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, *self._offer(name))
         mine = {(name, unit) for _, units, _ in containers for unit in units}
         self._in_flight |= mine
         try:
             for container, units, is_init in containers:
-                if self._shares(name) != pod.shares:
+                if self._offer(name) != (pod.shares, pod.ids):
                     raise RpcError(Status.UNAVAILABLE, "the configuration has changed")
                 assignment = self._daemon.assignment
                 answer = await self._allocate(name, units)
-                _is_well(assignment, f"{name} {units}", units)
+                _is_well(assignment, f"{name} {units}", map(self._host.named, units))
                 devices = frozenset[str]().union(*map(self._host.devices_of, units))
                 pre_start = self._needs_pre_start.get(name, False)
                 pod.containers.append(Container(container, tuple(units), answer, is_init, pre_start, devices))
                 pod.takes |= {unit: self._host.takes(unit, "device-plugin") for unit in units}
+                pod.devices |= {unit: frozenset(self._host.devices_of(unit)) for unit in units}
         except RpcError as refusal:
             self._refused(f"Allocate {name} {containers}", str(refusal))
             pod.is_over = True
@@ -163,16 +165,27 @@ class Calls:
             return
         self.figures["containers"] += 1
         container.opened = self._opened(pod.name, opened, container.devices)
+        container.paths = self._at_paths(pod.name, opened, container.devices, container.paths)
 
-    def _opened(self, who: str, opened: frozenset[str], devices: frozenset[str]) -> frozenset[str]:
+    def _opened(self, who: str, opened: Opened, devices: frozenset[str]) -> frozenset[str]:
         """Return which devices are opened, which must be among those that were given."""
         allowed = self._host.nodes_of(devices)
-        if not opened <= allowed:
+        if not opened.keys() <= allowed:
             raise rules.Broken(f"another device: {who} opens {set(opened)}, it was given {set(allowed)}")
         return self._host.behind(opened)
 
-    def _shares(self, name: str) -> int:
-        return next((x.shares for x in self._daemon.resources if x.name == name), 1)
+    def _at_paths(
+        self, who: str, opened: Opened, devices: frozenset[str], before: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return where a container has its devices: where it had them when it started first."""
+        paths = {device: path for numbers, path in opened.items() for device in self._host.behind([numbers]) & devices}
+        if before and not paths.items() <= before.items():
+            raise rules.Broken(f"another path: {who} had its devices at {before}, and now at {paths}")
+        return before or paths
+
+    def _offer(self, name: str) -> tuple[int, str]:
+        """How many shares each device of a resource has, and what names."""
+        return next(((x.shares, x.ids) for x in self._daemon.resources if x.name == name), (1, ""))
 
     async def _allocate(self, name: str, units: Sequence[str]) -> api.ContainerAllocateResponse:
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=units)])
@@ -197,6 +210,8 @@ class Calls:
             return
         for claim in claims:
             claim.asked = True
+            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # whether anybody hears of it or not
+                claim.paths = {}
         self._cluster.settle()  # the kubelet writes down what it asks for
         fresh, assignment = [x for x in claims if self._has_nothing(x)], self._daemon.assignment
         try:
@@ -216,7 +231,7 @@ class Calls:
             if claim.answer not in (None, outcome):
                 raise rules.Broken(f"{claim.name} was answered {claim.answer}, and now {outcome}")
             if claim in fresh:
-                _is_well(assignment, claim.name, [x.device for x in claim.results if not x.admin_access])
+                _is_well(assignment, claim.name, (device_of(x.device) for x in claim.results if not x.admin_access))
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
             if claim.answer is None or claim.disturbed or self._has_moved(claim):  # a group has its members of now
@@ -240,7 +255,7 @@ class Calls:
         )
 
     def _members(self, claim: Claim, unit: str) -> frozenset[str] | None:
-        name = device_of(unit)
+        name = self._host.named(unit)
         return claim.given[name] if self._host.is_group(name) else None
 
     def _has_nothing(self, claim: Claim) -> bool:
@@ -298,6 +313,7 @@ class Calls:
         self.figures["containers"] += 1
         own = [x.device for x in claim.results if not x.admin_access]  # an administrator looks at anybody's
         found = self._opened(claim.name, opened, claim.devices)
+        claim.paths = self._at_paths(claim.name, opened, claim.devices, claim.paths)
         claim.opened = found & frozenset[str]().union(*(claim.given[x] for x in own))
 
     # the wire
@@ -335,9 +351,9 @@ class Calls:
         return is_another or is_lost or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
 
 
-def _is_well(assignment: Assignment, what: str, names: Sequence[str]) -> None:
+def _is_well(assignment: Assignment, what: str, names: Iterable[str]) -> None:
     """Nobody is given what was known to be ill when it was asked for."""
-    wanted = {*map(device_of, names)}
+    wanted = {*names}
     for device in (x for offered in assignment.devices.values() for x in offered):
         if device.id in wanted and not device.health.healthy:
             raise rules.Broken(f"ill: {what} is given {device.id}")

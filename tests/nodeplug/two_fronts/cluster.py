@@ -40,6 +40,7 @@ class Claim(Struct, eq=False):
     takes: Mapping[str, Takes] = {}  # by unit, when it was answered
     given: Mapping[str, frozenset[str]] = {}  # the devices behind each result, when it was answered
     opened: frozenset[str] = frozenset()  # the devices that containers of its pod have open
+    paths: Mapping[str, str] = {}  # by device: where they have it; empty: where it is on the host
 
     @property
     def ref(self) -> ClaimRef:
@@ -57,13 +58,18 @@ class Claim(Struct, eq=False):
 
 
 class Holder(Struct, frozen=True):
-    """Somebody who has a unit. Units of one `party` are told apart by whoever gives them out."""
+    """Somebody who has a unit. Units of one `party` are told apart by whoever gives them out.
+
+    `devices` are behind the unit, `opened` what the containers have open, `parts` what they have not as a whole.
+    """
 
     party: str
     api: str
     lease: tuple[str, str]  # resource or claim's uid, unit
     takes: Takes
-    opened: frozenset[str]  # the devices that its containers have open
+    devices: frozenset[str]
+    opened: frozenset[str]
+    parts: frozenset[str] = frozenset()
 
 
 def unit(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
@@ -135,12 +141,14 @@ class Cluster:
         """Return who has what."""
         for pod in self.pods:
             for x in pod.units:
-                opened = pod.opened(x)
-                yield Holder(f"{pod.resource}/{pod.shares}", "device-plugin", (pod.resource, x), pod.takes[x], opened)
+                party = f"{pod.resource}/{pod.shares}/{pod.ids}"
+                yield Holder(party, "device-plugin", (pod.resource, x), pod.takes[x], pod.devices[x], pod.opened(x))
         for claim in self.claims:
             if claim.answer is not None or claim.running:
+                parts = frozenset[str]().union(*(x.part for x in claim.takes.values()))
                 for x, takes in claim.takes.items():
-                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, claim.opened)
+                    given = claim.given.get(x.partition("/")[0], frozenset())  # nothing of an administrator's
+                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, given, claim.opened, parts)
 
     def list_pods(self) -> podresources.ListPodResourcesResponse | None:
         """See `wire.Peers`."""

@@ -1,22 +1,32 @@
-"""The configurations of a life: an administrator may rename, remove, narrow, split, group and move what is offered."""
+"""The configurations of a life.
+
+An administrator may rename, remove, narrow, split, share, group and move what is offered, and say how devices are
+called and where containers have them.
+"""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from resources.groups import SameAttribute
-from resources.resource import Api, CdiPolicy, DraOptions, Partition, Resource
+from resources.resource import Api, CdiPolicy, DraOptions, Identity, Partition, Resource
+from resources.resource import Ids as Names
 from resources.selector import Ids
 from tests.nodeplug.two_fronts.host import CARDS, PHYSICAL, PORTS, UPLINK, VIRTUAL
+from tests.nodeplug.two_fronts.stick import FACES
 
 _HALVES = DraOptions(
     counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
 )
 _APIS: tuple[Api, ...] = ("device-plugin", "dra", "both", "both")
 _CDI: tuple[CdiPolicy, ...] = ("auto", "auto", True, False)
-_SHARES = (3, 3, 5, 1)
+_NODES: Sequence[Names] = ("identity", "identity", "path")
+_FUNCTIONS: Sequence[Names] = ("identity", "pciBusID")
+_PORTS: Sequence[Names] = ("identity", "path", "path", "pciBusID")
+_PATHS = ("", "", "/dev/mine", "/dev/at-{name}")
+_SHARES: Mapping[str, Sequence[int]] = {"shared": (3, 3, 5, 1), "ports": (1, 1, 2), "claimed": (1, 1, 1, 3)}
 
 
 def configuration(rng: random.Random) -> list[Resource]:
@@ -27,16 +37,29 @@ def configuration(rng: random.Random) -> list[Resource]:
     def resource(name: str, *devices: str, **options: Any) -> Resource:
         suffix = rng.choice(("", "", "", "-renamed"))
         kept = [x for x in devices if rng.random() < 0.9] or [devices[0]]
-        api = rng.choice(apis)
-        return Resource(f"example.com/{name}{suffix}", Ids(tuple(kept)), cdi=rng.choice(_CDI), api=api, **options)
+        found = Resource(
+            f"example.com/{name}{suffix}",
+            Ids(tuple(kept)),
+            cdi=rng.choice(_CDI),
+            api=rng.choice(apis),
+            shares=rng.choice(_SHARES.get(name, (1,))),
+            **options,
+        )
+        return replace(
+            found,
+            ids=rng.choice(_names(found)),
+            container_path=rng.choice(_paths(found)),
+            identity=rng.choice(_identities(found)),
+        )
 
     found = [
         resource("plain", "misc-one", "misc-two", group=SameAttribute("bus") if rng.random() < 0.2 else None),
         resource("plugin", "misc-three"),
         resource("claimed", "misc-four"),
-        resource("shared", "misc-many", shares=rng.choice(_SHARES)),
+        resource("shared", "misc-many"),
         resource("card", "misc-card", dra=_HALVES if rng.random() < 0.7 else DraOptions()),
         resource("ports", *PORTS),
+        resource("stick", *FACES),
         resource("cards", *sorted({*CARDS} | UPLINK)),
         resource("physical", PHYSICAL),
         resource("virtual", VIRTUAL[0][:-1] + "[12]"),
@@ -50,13 +73,17 @@ def changed(rng: random.Random, resources: Sequence[Resource], in_use: Collectio
     likely = [i for i, x in enumerate(found) if x.name in in_use and rng.random() < 0.8]
     number = rng.choice(likely or range(len(found)))
     before = found[number]
-    match rng.choice(("name", "api", "cdi", "removed", "split", "split", "split")):
+    match rng.choice(("name", "api", "cdi", "removed", "ids", "ids", "path", "split", "split", "split")):
         case "name":
             found[number] = replace(before, name=f"{before.name}-anew")
         case "api":
             found[number] = replace(before, api=rng.choice(_APIS))
         case "cdi":
             found[number] = replace(before, cdi=rng.choice(_CDI))
+        case "ids":
+            found[number] = replace(before, ids=rng.choice([x for x in _names(before) if x != before.ids]))
+        case "path":
+            found[number] = replace(before, container_path=rng.choice(_paths(before)))
         case "removed" if len(found) > 1:
             del found[number]
         case _:
@@ -66,10 +93,35 @@ def changed(rng: random.Random, resources: Sequence[Resource], in_use: Collectio
 
 def _split(rng: random.Random, resource: Resource) -> Resource:
     """Put together or take apart what a resource hands out, where it can be."""
-    if "plain" in resource.name:
-        return replace(resource, group=None if resource.group else SameAttribute("bus"))
-    if "shared" in resource.name:
-        return replace(resource, shares=rng.choice([x for x in _SHARES if x != resource.shares]))
-    if "card" in resource.name:
+    kind = _kind(resource)
+    if kind == "plain":
+        group = None if resource.group else SameAttribute("bus")
+        return replace(resource, group=group, ids="identity" if group else resource.ids, container_path="")
+    if shares := [x for x in _SHARES.get(kind, ()) if x != resource.shares]:
+        return replace(resource, shares=rng.choice(shares))
+    if kind == "stick":
+        return replace(resource, identity="device" if resource.identity == "port" else "port")
+    if kind == "card":
         return replace(resource, dra=DraOptions() if resource.dra.partitions else _HALVES)
     return resource
+
+
+def _names(resource: Resource) -> Sequence[Names]:
+    """What its devices can be called; a group may have several nodes."""
+    kind = _kind(resource)
+    if kind in ("cards", "physical", "virtual"):
+        return _FUNCTIONS
+    return _PORTS if kind == "ports" else _NODES
+
+
+def _paths(resource: Resource) -> Sequence[str]:
+    """Where containers can have a device's one node."""
+    return ("",) if resource.group is not None or _names(resource) is _FUNCTIONS else _PATHS
+
+
+def _identities(resource: Resource) -> Sequence[Identity]:
+    return ("device", "port", "port") if _kind(resource) == "stick" else ("device",)
+
+
+def _kind(resource: Resource) -> str:
+    return resource.name.partition("/")[2].partition("-")[0]

@@ -87,6 +87,11 @@ class Dra(DraPlugin):
         (pool,) = driver_resources(self._offers, NODE, DRIVER, self._leased()).pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
 
+    def shares(self, name: str) -> int:
+        """How many claims may have what is published under a name at once."""
+        offered = self._offers.find(name)
+        return offered.resource.shares if offered is not None else 1
+
     def write_as(self, quick: float) -> None:
         """Have files written in a thread, or on the loop, whatever the disk takes: the same in each run."""
         self._preparer._work = HostWork(quick)
@@ -129,11 +134,6 @@ class Daemon:
         self.assignment = Assignment({}, {}, ())
         self._folder, self._host, self._quick = folder, host, quick
         self._presence = Presence(host.host)
-
-    @property
-    def shares(self) -> int:
-        """How many may have misc-many at once."""
-        return next((x.shares for x in self.resources if x.shares > 1), 1)
 
     @property
     def is_ready(self) -> bool:
@@ -212,7 +212,7 @@ class Daemon:
             PluginPaths(device_plugins=folder.device_plugins, plugins_registry=folder.registry, cdi=folder.cdi),
             watcher,
             through_watcher=True,
-            renumbered=frozenset({"pci", "tty"}),
+            renumbered=frozenset({"pci", "tty", "usb"}),
         )
         if needs_dra(Config(tuple(self.resources)), self.ledger):
             self.dra = Dra(

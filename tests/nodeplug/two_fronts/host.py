@@ -5,6 +5,7 @@ misc-many                 the same, in shares
 misc-card                 a whole through the device plugin API, two halves through DRA
 pci-...-0, -1, -2         a physical function and its two virtual ones
 tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
+usb-...                   a stick that becomes another device at its port (stick.py)
 nic-...-07, -08           network cards, of which the first has the node's default route: nobody must get it
 """
 
@@ -21,10 +22,13 @@ from hostdevices.readers.misc import MISC
 from hostdevices.readers.net import NIC
 from hostdevices.readers.pci import PCI
 from hostdevices.readers.tty import TTY
+from hostdevices.readers.usb import USB
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.two_fronts.disk import Disk
+from tests.nodeplug.two_fronts.names import address_of, device_of, is_own, without_share
+from tests.nodeplug.two_fronts.stick import FACES, PORT, STICK, Stick
 
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
@@ -32,7 +36,8 @@ PORTS = ("tty-0000-05-00-0", "tty-0000-06-00-0")
 CARDS = ("nic-0000-07-00-0", "nic-0000-08-00-0")
 UPLINK = frozenset((CARDS[0], CARDS[0].replace("nic", "pci")))
 FIXED = frozenset((*PORTS, *CARDS))
-PLUGGABLE = (PHYSICAL, *(f"misc-{x}" for x in MISC_NAMES))
+PLUGGABLE = (PHYSICAL, PORT, *(f"misc-{x}" for x in MISC_NAMES))
+_ADDRESSES = {address_of(x): x for x in (PHYSICAL, *VIRTUAL, *PORTS, *CARDS)}
 _PCI = Path("sys/devices/pci0000:00")
 _CARD = {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}
 _CGROUPS = Path("sys/fs/cgroup")
@@ -54,11 +59,6 @@ class Takes(Struct, frozen=True):
         return Takes(self.whole | other.whole, self.part | other.part)
 
 
-def device_of(name: str) -> str:
-    """The device that a unit's or a published device's name is of."""
-    return name.partition("@")[0].partition("/")[0].partition(".")[0].partition("-half")[0]
-
-
 class LivingHost:
     """The host's tree, and what is wrong with its devices."""
 
@@ -73,7 +73,8 @@ class LivingHost:
         self.has_cgroups = has_cgroups
         self._minor = 300  # minors of before have meanings
         self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
-        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY))
+        self._stick, self._is_known_by_port = Stick(root), False
+        self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY, USB))
         self._inventory = Inventory()
         self._tree: object = None  # what it was like when it was scanned
         cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
@@ -82,12 +83,13 @@ class LivingHost:
         if has_cgroups:
             (root / _CGROUPS / "cgroup.controllers").touch()
         for port, name in zip(PORTS, ("ttyS4", "ttyS5"), strict=True):
-            self._add_function(_address(port), {"vendor": "0x9710", "class": "0x070002"})
+            self._add_function(address_of(port), {"vendor": "0x9710", "class": "0x070002"})
             self._add_port(port, name)
         for card, name in zip(CARDS, ("eno1", "eno2"), strict=True):
             self._add_card(card, name)
         self.move_daemon("the node's")
         self.plug(PHYSICAL)
+        self.plug(PORT)
 
     # what it has
 
@@ -98,16 +100,35 @@ class LivingHost:
             self._inventory, self._tree = self._scanner.scan(), tree
         devices = {i: self._judged(x) for i, x in self._inventory.devices.items()}
         found = assign(replace(self._inventory, devices=devices), resources)
-        self._groups.update((x.id, x.children) for offered in found.devices.values() for x in offered if x.children)
+        self._is_known_by_port = PORT in found.owners
+        self._groups.update(
+            (x.id, x.children) for offered in found.devices.values() for x in offered if x.kind == "group"
+        )
         return devices, found
 
     def state(self) -> object:
         """What a scan would find, to compare."""
         return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
 
+    def named(self, name: str) -> str:
+        """The device or group that a unit's or a published device's name is of, now."""
+        if is_own(name):
+            return device_of(name)
+        plain = without_share(name)
+        at_path = {f"/dev/{self._port_name(port)}": port for port in PORTS}
+        at_path[self._stick.path] = PORT if self._is_known_by_port else self._stick.face
+        return at_path.get(plain) or _ADDRESSES.get(plain) or f"misc-{plain.removeprefix('/dev/')}"
+
+    def leased(self, unit: str, ids: Iterable[str]) -> str:
+        """The device or group that the lease of a unit is of, which has these ids: its name may be another's by now."""
+        if is_own(unit):
+            return device_of(unit)
+        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES})  # a port before what is there
+        return next((min(found) for each in known if (found := each & {*ids})), "")
+
     def devices_of(self, name: str) -> tuple[str, ...]:
         """The devices of the host that there are to a unit, a published device or a group."""
-        device = device_of(name)
+        device = self.named(name)
         return self._groups.get(device, (device,))
 
     def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
@@ -120,13 +141,17 @@ class LivingHost:
             return Takes()
         if "-half" in name:
             return Takes(frozenset({name}), frozenset({device_of(name)}))
-        found, group = Takes(), device_of(name)
+        found, group = Takes(), self.named(name)
         members = self.devices_of(name) if devices is None else devices
         for device in (group, *members) if self.is_group(group) else members:
             if device == PHYSICAL:
                 found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
             elif device in VIRTUAL:
                 found |= Takes(frozenset({device}), frozenset({PHYSICAL}))
+            elif device == PORT:
+                found |= Takes(frozenset(STICK))
+            elif device in FACES:
+                found |= Takes(frozenset({device}), frozenset({PORT}))
             elif api == "dra" and (is_shared or "/" in name):
                 found |= Takes(part=frozenset({device}))
             else:
@@ -135,23 +160,28 @@ class LivingHost:
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None of what is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED}) if self.is_group(name) else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}) if self.is_group(name) else None
 
     def is_group(self, name: str) -> bool:
         """Whether a unit or a published device is, or was, several devices that are offered as one."""
-        return device_of(name) in self._groups
+        return self.named(name) in self._groups
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
         """Where devices are, to compare."""
         return {x: (self.moves.get(x, 0), self.is_plugged([x])) for x in devices}
 
+    @property
+    def there(self) -> frozenset[str]:
+        """All devices that are there."""
+        return FIXED | self.plugged | ({self._stick.face} if self._stick.is_there else set())
+
     def is_plugged(self, devices: Iterable[str]) -> bool:
         """Whether all of them are there."""
-        return self.plugged | FIXED >= {*devices}
+        return self.there >= {*devices}
 
     def is_well(self, name: str) -> bool:
         """Whether all that there is to a unit or a published device is there, and well."""
-        return all(x in self.plugged | FIXED and x not in self.ill for x in self.devices_of(name))
+        return all(x in self.there and _ill(x) not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The numbers that open devices, now."""
@@ -160,7 +190,7 @@ class LivingHost:
 
     def behind(self, numbers: Iterable[str]) -> frozenset[str]:
         """The devices that are opened by these numbers, now."""
-        return frozenset(x for x in self.plugged | {*PORTS} if self._numbers(x) in {*numbers})
+        return frozenset(x for x in self.there if self._numbers(x) in {*numbers} - {""})
 
     def opens(self, path: str) -> str:
         """The numbers of the node at a path; empty where there is none."""
@@ -175,6 +205,10 @@ class LivingHost:
         """Take a device away; a physical function takes its virtual ones with it."""
         if device in VIRTUAL:
             return
+        if device == PORT:
+            self.plugged.discard(device)
+            self._stick.go()
+            return
         if device != PHYSICAL:
             self.plugged.discard(device)
             self._made_up.remove_node(device.removeprefix("misc-"))
@@ -185,6 +219,10 @@ class LivingHost:
     def plug(self, device: str) -> None:
         """Bring a device back, under another number."""
         self.plugged.add(device)
+        if device == PORT:
+            self._stick.come()
+            self._moved(device)
+            return
         if device != PHYSICAL:
             self._minor += 1
             name = device.removeprefix("misc-")
@@ -192,7 +230,7 @@ class LivingHost:
             self._made_up.renumber(name, self._minor)
             self._moved(device)
             return
-        self._add_function(_address(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
+        self._add_function(address_of(PHYSICAL), {**_CARD, "sriov_totalvfs": "2"})
         self.change_functions()
 
     def change_functions(self) -> bool:
@@ -203,14 +241,21 @@ class LivingHost:
         elif PHYSICAL in self.plugged:
             self.plugged.update(VIRTUAL)
             for each in VIRTUAL:
-                self._add_function(_address(each), _CARD, {"physfn": f"../{_address(PHYSICAL)}"})
+                self._add_function(address_of(each), _CARD, {"physfn": f"../{address_of(PHYSICAL)}"})
         return not self.plugged.isdisjoint(VIRTUAL)
+
+    def become_another(self) -> bool:
+        """Let the stick, where it is there, be another device at its port; tell whether it is."""
+        if self._stick.is_there:
+            self._stick.become_another()
+            self._moved(PORT)
+        return self._stick.is_there
 
     def swap_ports(self) -> None:
         """Have the two ports change places, as after a replug: each has the node of the other."""
         names = [self._port_name(port) for port in PORTS]
         for port, name in zip(PORTS, names, strict=True):
-            shutil.rmtree(self._root / _PCI / _address(port) / "tty")
+            shutil.rmtree(self._root / _PCI / address_of(port) / "tty")
             (self._root / "sys/class/tty" / name).unlink()
         for port, name in zip(PORTS, reversed(names), strict=True):
             self._add_port(port, name)
@@ -244,12 +289,15 @@ class LivingHost:
         return self._root / _CGROUPS / f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
 
     def _judged(self, device: Device) -> Device:
-        return replace(device, health=Health(False, "it is ill")) if device.id in self.ill else device
+        return replace(device, health=Health(False, "it is ill")) if _ill(device.id) in self.ill else device
 
     def _moved(self, device: str) -> None:
-        self.moves[device] = self.moves.get(device, 0) + 1
+        for each in STICK if device == PORT else (device,):
+            self.moves[each] = self.moves.get(each, 0) + 1
 
     def _numbers(self, device: str) -> str:
+        if device in (PORT, self._stick.face):
+            return self._stick.numbers
         if device in PORTS:
             name = self._port_name(device)
             return f"c {(self._root / 'sys/class/tty' / name / 'dev').read_text().strip()}"
@@ -259,12 +307,12 @@ class LivingHost:
         return f"c {(self._root / f'sys/devices/virtual/misc/{name}/dev').read_text().strip()}"
 
     def _port_name(self, port: str) -> str:
-        (found,) = (self._root / _PCI / _address(port) / "tty").iterdir()
+        (found,) = (self._root / _PCI / address_of(port) / "tty").iterdir()
         return found.name
 
     def _add_port(self, port: str, name: str) -> None:
         numbers = f"4:{60 + int(name.removeprefix('ttyS'))}"
-        syspath = f"{_PCI}/{_address(port)}/tty/{name}".removeprefix("sys/")
+        syspath = f"{_PCI}/{address_of(port)}/tty/{name}".removeprefix("sys/")
         folder = self._root / "sys" / syspath
         folder.mkdir(parents=True)
         for file, text in {"dev": numbers, "type": "4", "uevent": f"DEVNAME={name}"}.items():
@@ -277,11 +325,11 @@ class LivingHost:
 
     def _remove_function(self, device: str) -> None:
         self.plugged.discard(device)
-        (self._root / "sys/bus/pci/devices" / _address(device)).unlink()
-        shutil.rmtree(self._root / _PCI / _address(device))
+        (self._root / "sys/bus/pci/devices" / address_of(device)).unlink()
+        shutil.rmtree(self._root / _PCI / address_of(device))
 
     def _add_card(self, card: str, name: str) -> None:
-        address = _address(card)
+        address = address_of(card)
         facts, links = {"vendor": "0x8086", "class": "0x020000"}, {"driver": "../../../bus/pci/drivers/ice"}
         self._add_function(address, facts, links)
         folder = self._root / _PCI / address / "net" / name
@@ -307,6 +355,6 @@ class LivingHost:
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
 
 
-def _address(device: str) -> str:
-    _, domain, bus, slot, function = device.split("-")
-    return f"{domain}:{bus}:{slot}.{function}"
+def _ill(device: str) -> str:
+    """What is ill with a device: a stick is, whatever it is called."""
+    return PORT if device in FACES else device

@@ -6,7 +6,7 @@ when it looks, and on disk with the next thing that it writes. Plain init contai
 Source: device manager specification 4, 7, 9; DRA specification 4.4.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -34,10 +34,11 @@ class Container(Struct, eq=False):
     needs_pre_start: bool = False
     devices: frozenset[str] = frozenset()  # that it was given
     opened: frozenset[str] = frozenset()  # that it has open
+    paths: Mapping[str, str] = {}  # by device: where it has it, when it started first; empty: where it is on the host
 
 
 class Pod(Struct, eq=False):
-    """A pod that got units of a resource, of which every device had so many shares.
+    """A pod that got units of a resource, of which every device had so many shares, and names of that sort.
 
     `is_recorded` once the kubelet has written down the answer, `is_over` once no container of it runs.
     """
@@ -46,8 +47,10 @@ class Pod(Struct, eq=False):
     uid: str
     resource: str
     shares: int
+    ids: str
     containers: list[Container] = []
     takes: dict[str, Takes] = {}  # by unit, what it was given
+    devices: dict[str, frozenset[str]] = {}  # by unit, what is behind it
     is_recorded: bool = False
     is_over: bool = False
 

@@ -94,9 +94,13 @@ class Life(Steps):
         if self.disk.fails and rng.random() < 0.7:
             self.disk.recover()
         if self._daemon is None and rng.random() < 0.9:
+            if rng.random() < 0.15:
+                await self._swap(rng)  # while nobody looks
             if rng.random() < 0.3:
                 self.disk.will_be_the_end(int(rng.expovariate(0.3)))  # in the middle of repairs
             await self._start()
+            if rng.random() < 0.2:
+                await self._as_a_process(self._restart_container(rng))
         if step.kind == "reboot":
             await self._as_a_process(self._start_pods())
         if step.kind == "configure" and self._calls is not None and self._kubelet.is_up:  # what was pending comes
@@ -188,7 +192,8 @@ class Life(Steps):
         assert calls is not None
         published = sorted(daemon.dra.published()) if daemon.dra is not None else []
         for name in self._loop.random.sample(published, min(3, len(published))):
-            share = self.cluster.uid() if name == "misc-many" and daemon.shares > 1 else None
+            assert daemon.dra is not None
+            share = self.cluster.uid() if daemon.dra.published()[name].allow_multiple_allocations else None
             number = self.cluster.number()
             claim = self.cluster.add_claim(f"last-{number}", f"{number:08x}-0000", [result("r", name, share_id=share)])
             await calls.prepare_these([claim])

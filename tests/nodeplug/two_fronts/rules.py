@@ -9,15 +9,14 @@ import cdi
 from checkpoint import Lease
 from deviceplugin.units import owner_of, units_of
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster
+from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster, Holder
 from tests.nodeplug.two_fronts.daemon import Daemon, Folder
-from tests.nodeplug.two_fronts.host import PHYSICAL, UPLINK, VIRTUAL, LivingHost, Takes, device_of
+from tests.nodeplug.two_fronts.host import PHYSICAL, UPLINK, VIRTUAL, LivingHost, Takes
+from tests.nodeplug.two_fronts.names import device_of, without_share
 from tests.nodeplug.two_fronts.runtime import Runtime
+from tests.nodeplug.two_fronts.stick import PORT
 
 _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
-
-
-_HAVE_PARTS = {"misc-many", "misc-card"}  # that several may have open
 
 
 class Broken(AssertionError):
@@ -28,12 +27,17 @@ def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
     """Nobody has what somebody else has: not whole, not in part."""
     for one, other in itertools.combinations(cluster.holders(), 2):
         if one.api == other.api == "device-plugin":
-            units = one.lease[1], other.lease[1]
-            are_shares = one.party == other.party and units[0] != units[1] and all("." in x for x in units)
-            clash = one.takes.excludes(other.takes) and not are_shares and not _are_functions(*units)
+            clash = (
+                one.takes.excludes(other.takes)
+                and not _are_shares(one, other)
+                and not _are_functions(*(min(x.devices, default="") for x in (one, other)))
+            )
         else:  # a claim may have what it has twice
             clash = one.party != other.party and one.takes.excludes(other.takes)
-        if clash or (one.party != other.party and (one.opened & other.opened) - _HAVE_PARTS):
+        opened = (
+            (one.opened & other.opened) - (one.parts & other.parts) - {PORT}
+        )  # through which one has another device
+        if clash or (one.party != other.party and opened):
             raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
 
 
@@ -46,10 +50,15 @@ def nobody_has_the_uplink(cluster: Cluster) -> None:
 
 def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
     """Every yes that nobody has undone is on record; once that was lost, nobody can say what an administrator sees."""
-    known = {(x.api, x.resource if x.api == "device-plugin" else _uid(x), x.unit) for x in leases}
+    known: dict[tuple[str, str, str], Lease]
+    known = {(x.api, x.resource if x.api == "device-plugin" else _uid(x), x.unit): x for x in leases}
     for holder in cluster.holders():
-        if (holder.api, *holder.lease) not in known and not (was_lost and "@" in holder.lease[1]):
+        lease = known.get((holder.api, *holder.lease))
+        if lease is None and not (was_lost and "@" in holder.lease[1]):
             raise Broken(f"lost: {holder.party} ({holder.api}) was given {holder.lease}, and there is no lease of it")
+        if lease is not None and not holder.devices <= lease.devices:
+            what = f"{holder.lease} of {set(holder.devices)}"
+            raise Broken(f"other: {holder.party} ({holder.api}) has {what}, which is leased as {set(lease.devices)}")
 
 
 def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
@@ -106,15 +115,22 @@ def listed_as_it_is(
         units = units_of(resource, daemon.assignment.devices[resource.name])
         for unit, is_healthy in lists[resource.name].items():
             holders = [x for x in leases if x.api == "dra" or x.owner != owner_of(resource, unit)]
-            has = host.takes(unit, "device-plugin")
+            name = units[unit].device.id if unit in units else unit
+            has = host.takes(name, "device-plugin")
             is_taken = any(
-                has.excludes(_takes(host, x)) and not (x.api != "dra" and _are_functions(x.unit, unit)) for x in holders
+                has.excludes(_takes(host, x)) and not (x.api != "dra" and _are_functions(_device(host, x), name))
+                for x in holders
             )
-            mine = (x for x in leases if (x.api, x.resource, x.unit) == ("device-plugin", resource.name, unit))
+            mine = [x for x in leases if (x.api, x.resource) == ("device-plugin", resource.name)]
+            own = [x for x in mine if x.unit in units and units[x.unit].device.id == name]
             # a name stays what it was for the pod that has it, so nobody else can be given it
-            is_older = resource.cdi is True and any(_had_others(host, x) for x in mine)
-            expected = unit in units and host.is_well(unit) and not is_taken and not is_older
-            if is_healthy != expected and (is_whole or resource.cdi is not True):
+            is_older = any(name not in x.exclusive for x in own) or (
+                resource.cdi is True and any(_had_others(host, x) for x in own)
+            )
+            expected = unit in units and host.is_well(name) and not is_taken and not is_older
+            # or a runtime finds it where the pod has it that has it already, which may be at another path
+            is_elsewhere = resource.cdi is True and any(name in x.exclusive for x in mine)
+            if is_healthy != expected and (is_whole or resource.cdi is not True) and not (expected and is_elsewhere):
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
 
 
@@ -156,7 +172,7 @@ def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHos
             described = found.get(cdi.qualified_name(cdi.kind_of(resource.name), device.id))
             paths = [x.host_path or x.path for x in described.container_edits.device_nodes] if described else []
             leases = daemon.ledger.of_resource(resource.name, "device-plugin")
-            held = [host.members(x.unit, x.exclusive) for x in leases if device_of(x.unit) == device.id]
+            held = [host.members(device.id, x.exclusive) for x in leases if _device(host, x) == device.id]
             allowed = [host.nodes_of(x) for x in (host.devices_of(device.id), *held) if x is not None]
             if {host.opens(x) for x in paths} not in allowed:  # without what has come to a group that somebody has
                 raise Broken(f"CDI: {resource.name} describes {device.id} as {paths}")
@@ -168,8 +184,8 @@ def listed(encoded: bytes) -> dict[str, bool]:
 
 
 def _can_be_found(claim: Claim, host: LivingHost) -> bool:
-    """Whether the devices of a claim are there; a group that is not offered today is found only where it was."""
-    has_groups = any(host.devices_of(x) != (device_of(x),) for x in claim.takes)
+    """Whether the devices of a claim are there; a group or port that is not offered is found only where it was."""
+    has_groups = any(host.is_group(x) or device_of(x) == PORT for x in claim.takes)
     return (
         bool(claim.devices)
         and host.is_plugged(claim.devices)
@@ -194,13 +210,20 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
 
 def _takes(host: LivingHost, lease: Lease) -> Takes:
     """What a lease is about; of a group, those that were in it then."""
-    return host.takes(lease.unit, lease.api, devices=host.members(lease.unit, lease.exclusive))
+    name = lease.unit if lease.api == "dra" else _device(host, lease)
+    return host.takes(name, lease.api, devices=host.members(name, lease.exclusive))
+
+
+def _device(host: LivingHost, lease: Lease) -> str:
+    """The device or the group that a lease is of, whatever has its unit's name by now."""
+    return host.leased(lease.unit, lease.exclusive)
 
 
 def _had_others(host: LivingHost, lease: Lease) -> bool:
     """Whether a group has other members than those that are left of when it was leased."""
-    members = host.members(lease.unit, lease.exclusive)
-    return members is not None and {x for x in members if host.is_plugged([x])} != {*host.devices_of(lease.unit)}
+    name = _device(host, lease)
+    members = host.members(name, lease.exclusive)
+    return members is not None and {x for x in members if host.is_plugged([x])} != {*host.devices_of(name)}
 
 
 def _uid(lease: Lease) -> str:
@@ -210,6 +233,13 @@ def _uid(lease: Lease) -> str:
 def _are_functions(one: str, other: str) -> bool:
     """Whether these are two functions of one card: only DRA keeps them apart, and what goes across."""
     return one != other and {PHYSICAL, *VIRTUAL} >= {one, other}
+
+
+def _are_shares(one: Holder, other: Holder) -> bool:
+    """Whether two of one resource have different shares of a device, which are counted under one name."""
+    units = one.lease[1], other.lease[1]
+    names = {*map(without_share, units)}
+    return one.party == other.party and units[0] != units[1] and len(names) == 1 and names.isdisjoint(units)
 
 
 def _uids_with_specs(folder: Folder) -> list[str]:

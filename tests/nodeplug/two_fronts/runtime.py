@@ -5,12 +5,16 @@ path in the container; a name that no file has keeps the container from starting
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import cdi
 from dra_plugin.driver import PreparedDevice
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.nodeplug.two_fronts.daemon import Folder
 from tests.nodeplug.two_fronts.host import LivingHost
+
+Opened: TypeAlias = Mapping[str, str]
+"""The numbers of the nodes that a container gets, and where it has each: empty where it is on the host."""
 
 
 class NotStarted(Exception):
@@ -24,15 +28,15 @@ class Runtime:
         self.has_cdi = has_cdi
         self._folder, self._host = folder, host
 
-    def start(self, answer: api.ContainerAllocateResponse) -> frozenset[str]:
-        """The numbers of the nodes that a container of a pod gets. Raises `NotStarted`."""
+    def start(self, answer: api.ContainerAllocateResponse) -> Opened:
+        """What a container of a pod gets. Raises `NotStarted`."""
         nodes = {x.container_path: x.host_path for x in answer.devices}
         if self.has_cdi:
             nodes |= self._named(x.name for x in answer.cdi_devices)
         return self._open(nodes)
 
-    def start_claimed(self, devices: Iterable[PreparedDevice]) -> frozenset[str]:
-        """The numbers of the nodes that a container gets that uses a claim. Raises `NotStarted`."""
+    def start_claimed(self, devices: Iterable[PreparedDevice]) -> Opened:
+        """What a container gets that uses a claim. Raises `NotStarted`."""
         return self._open(self._named(i for x in devices for i in x.cdi_device_ids))
 
     def finds(self, names: Iterable[str]) -> frozenset[str]:
@@ -55,8 +59,8 @@ class Runtime:
             nodes.update((x.path, x.host_path or x.path) for x in found[name].container_edits.device_nodes)
         return nodes
 
-    def _open(self, nodes: Mapping[str, str]) -> frozenset[str]:
-        opened = {path: self._host.opens(path) for path in nodes.values()}
-        if missing := [path for path, numbers in opened.items() if not numbers]:
+    def _open(self, nodes: Mapping[str, str]) -> Opened:
+        opened = {inside: (self._host.opens(path), path == inside) for inside, path in nodes.items()}
+        if missing := [nodes[inside] for inside, (numbers, _) in opened.items() if not numbers]:
             raise NotStarted(f"no such file: {missing}")
-        return frozenset(opened.values())
+        return {numbers: "" if is_same else inside for inside, (numbers, is_same) in opened.items()}

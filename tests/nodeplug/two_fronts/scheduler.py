@@ -1,7 +1,7 @@
 """The scheduler of a life: it gives claims what is published as free, and at times what is not."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from resourceapi.objects import v1
 from tests.nodeplug.two_fronts.cluster import Cluster, result
@@ -11,9 +11,13 @@ _WRONG = 0.2
 
 
 def schedule(
-    rng: random.Random, cluster: Cluster, host: LivingHost, published: Mapping[str, v1.Device], shares: int
+    rng: random.Random,
+    cluster: Cluster,
+    host: LivingHost,
+    published: Mapping[str, v1.Device],
+    shares: Callable[[str], int],
 ) -> Sequence[v1.DeviceRequestAllocationResult]:
-    """Choose one device or two of those that are published; of a device with `shares` so many may be had at once."""
+    """Choose one device or two of those that are published; of a device in shares so many may be had at once."""
     wrong = rng.random() < _WRONG
     chosen: list[v1.DeviceRequestAllocationResult] = []
     for request in ("first", "second")[: rng.choice((1, 1, 2))]:
@@ -23,7 +27,7 @@ def schedule(
         device = rng.choice(names)
         if rng.random() < 0.1:
             chosen.append(result(request, device, admin_access=True))
-        elif device == "misc-many" and shares > 1:
+        elif published[device].allow_multiple_allocations:
             chosen.append(result(request, device, share_id=cluster.uid()))
         else:
             chosen.append(result(request, device))
@@ -36,12 +40,12 @@ def _is_free(
     cluster: Cluster,
     host: LivingHost,
     chosen: Sequence[v1.DeviceRequestAllocationResult],
-    shares: int,
+    shares: Callable[[str], int],
 ) -> bool:
     if any(taint.effect in (v1.NO_SCHEDULE, v1.NO_EXECUTE) for taint in device.taints):
         return False
     given = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
     taken = [x.device for x in given if not x.admin_access]
-    if name == "misc-many" and shares > 1:
-        return taken.count(name) < shares
+    if device.allow_multiple_allocations:
+        return taken.count(name) < shares(name)
     return not any(host.takes(name, "dra").excludes(host.takes(x, "dra")) for x in taken)

@@ -3,16 +3,18 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import get_args
 
 from resourceapi.objects import v1
+from resources.resource import Resource
 from tests.nodeplug.two_fronts.configuration import changed, configuration
-from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace, device_of
-from tests.nodeplug.two_fronts.kubelet import Lie
+from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace
+from tests.nodeplug.two_fronts.kubelet import Container, Lie, Pod
 from tests.nodeplug.two_fronts.node import Node
 from tests.nodeplug.two_fronts.process import turns
 from tests.nodeplug.two_fronts.scheduler import schedule
+from tests.nodeplug.two_fronts.stick import FACES
 
 
 class Steps(Node):
@@ -101,7 +103,7 @@ class Steps(Node):
     def _choice(self, rng: random.Random) -> Sequence[v1.DeviceRequestAllocationResult]:
         if self._daemon is None or self._daemon.dra is None:
             return ()
-        return schedule(rng, self.cluster, self._host, self._daemon.dra.published(), self._daemon.shares)
+        return schedule(rng, self.cluster, self._host, self._daemon.dra.published(), self._daemon.dra.shares)
 
     async def _restart_container(self, rng: random.Random) -> None:
         """A container has ended and starts again, with what the kubelet was answered long ago."""
@@ -182,8 +184,20 @@ class Steps(Node):
         self.tell(f"the virtual functions are {'made' if made else 'gone'}")
         await self._rescan(rng, 0.8)
 
+    async def _become(self, rng: random.Random) -> None:
+        """A firmware is loaded into the stick, or it is reset: it is another device at its port."""
+        with self.disk.unwatched():
+            is_another = self._host.become_another()
+        if is_another:
+            self.tell("the stick is another device")
+            await self._rescan(rng, 0.7)
+            if rng.random() < 0.5:
+                await self._restart_container(rng)
+
     async def _swap(self, rng: random.Random) -> None:
-        """The ports change places."""
+        """The ports change places, but not while nothing else says which of them somebody has."""
+        if self._is_lost and any(not x.answer.cdi_devices for pod in self.cluster.pods for x in pod.containers):
+            return
         with self.disk.unwatched():
             self._host.swap_ports()
         self.tell("the ports have changed places")
@@ -231,7 +245,7 @@ class Steps(Node):
             with self.disk.unwatched():
                 self._host.move_daemon(namespace)
             self.tell(f"the network namespace is {namespace}")
-        self.tell(f"configured: {[(x.name.partition('/')[2], x.api, x.shares, x.cdi) for x in self._resources]}")
+        self.tell(f"configured: {[_shown(x) for x in self._resources]}")
 
     async def _lie(self, rng: random.Random) -> None:
         """One of those who know says nothing, or something that is not true."""
@@ -250,9 +264,8 @@ class Steps(Node):
         published = daemon.dra.there() if daemon.dra is not None else set()
         offered = {x.id for each in daemon.assignment.devices.values() for x in each}
         await self._stop(rng)
-        units = {device_of(x) for pod in self.cluster.pods for x in pod.units}
-        if any(self._host.devices_of(x) != (x,) for x in units - offered):
-            return  # the kubelet names a group that is not offered any more: nobody knows its members
+        if any(self._is_unknown(pod, x, offered) for pod in self.cluster.pods for x in pod.containers):
+            return
         running = [x for x in self.cluster.claims if x.running]
         if not all((x.resource, x.shares) in named for x in self.cluster.pods) or not all(
             x.in_api and all(y.device in published for y in x.results) for x in running
@@ -264,10 +277,26 @@ class Steps(Node):
         self._kubelet.write_claims()
         for claim in self.cluster.claims:
             claim.answer = claim.answer if claim.running else None
+            claim.paths = {}  # what the configuration said of them then
+        for container in (x for pod in self.cluster.pods for x in pod.containers):
+            container.paths = container.paths if container.answer.devices else {}  # names do not say it either
         with self.disk.unwatched():
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
+        self.figures["lost states"] += 1
         self.tell("the state is lost")
+
+    def _is_unknown(self, pod: Pod, container: Container, offered: Collection[str]) -> bool:
+        """Whether nobody can say what a container has, by what the kubelet keeps of it."""
+        for unit in container.units:
+            name = self._host.named(unit)
+            if self._host.is_group(unit) and name not in offered and not container.answer.devices:
+                return True  # its members stood in what is lost alone
+            if pod.devices[unit] <= {*FACES} - self._host.there:
+                return True  # and of the port that it was at
+            if pod.devices[unit].isdisjoint(self._host.devices_of(unit)) and not container.answer.cdi_devices:
+                return True  # it had the name of today's device
+        return False
 
     async def _restart_kubelet(self, rng: random.Random) -> None:
         """The kubelet stops, or is back and asks again for what it has."""
@@ -349,3 +378,16 @@ class Steps(Node):
                 self._plug_in(device)
         for claim in self.cluster.claims:
             claim.disturbed = True
+
+
+def _shown(resource: Resource) -> str:
+    parts = (
+        resource.name.partition("/")[2],
+        resource.api,
+        resource.shares,
+        resource.cdi,
+        resource.ids,
+        resource.identity,
+        resource.container_path,
+    )
+    return " ".join(map(str, parts)).strip()

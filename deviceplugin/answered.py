@@ -1,0 +1,53 @@
+"""What an answer to Allocate says of its devices: the kubelet keeps it, and our record may be lost."""
+
+from google.protobuf.message import DecodeError
+from msgspec.structs import replace
+
+from cdi import split_qualified_name
+from deviceplugin.response import env_name
+from deviceplugin.units import name_in
+from hostdevices import Device, Devnode
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+
+def decode(response: bytes | None) -> api.ContainerAllocateResponse:
+    """Return the answer; an empty one where the kubelet kept none, or what nobody can read."""
+    try:
+        return api.ContainerAllocateResponse.FromString(response or b"")
+    except DecodeError:  # what the kubelet keeps is its own; without it the lease is one all the same
+        return api.ContainerAllocateResponse()
+
+
+def device_of(answered: api.ContainerAllocateResponse, resource_name: str, unit_id: str) -> str:
+    """Return the id of the device that a unit was then; empty where the answer does not say it.
+
+    CDI names have our own ids, one for each device, in the order of the units in our variable. What is called like the
+    unit today may be another device.
+    """
+    names = dict.fromkeys(map(name_in, answered.envs.get(env_name(resource_name), "").split(",")))
+    ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
+    return dict(zip(names, ids, strict=True)).get(name_in(unit_id), "") if len(names) == len(ids) else ""
+
+
+def owners(answered: api.ContainerAllocateResponse) -> dict[str, str]:
+    """Return the ids of the devices that had the nodes then, by path; nothing where the answer does not say it.
+
+    Nodes and CDI names are in the order of the devices: where there are as many, each device has one.
+    """
+    ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
+    paths = [node.host_path for node in answered.devices]
+    return dict(zip(paths, ids, strict=True)) if len(paths) == len(ids) else {}
+
+
+def as_given(answered: api.ContainerAllocateResponse, device: Device) -> Device:
+    """Return a device with its nodes where the container has them, which CDI names alone do not say."""
+    inside = {node.host_path: node.container_path for node in answered.devices}
+    before = [path for path, owner in owners(answered).items() if owner == device.id]
+    if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
+        inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
+
+    def at(node: Devnode) -> Devnode:
+        path = inside.get(node.path, node.container_path)
+        return replace(node, container_path="" if path == node.path else path)
+
+    return replace(device, devnodes=tuple(map(at, device.devnodes)))

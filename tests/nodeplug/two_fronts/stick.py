@@ -1,0 +1,62 @@
+"""A USB stick that becomes another device at its port, as one does into which a firmware is loaded.
+
+What a resource knows by itself is either of the two faces; what it knows by its port is the port, whatever is there.
+"""
+
+import shutil
+from pathlib import Path
+
+PORT = "usb-port-0000-00-14-0-0-2"
+FACES = ("usb-1a6e-089a-0000-00-14-0-0-2", "usb-18d1-9302-0000-00-14-0-0-2")
+STICK = (PORT, *FACES)
+_HUB = Path("sys/devices/pci0000:00/0000:00:14.0/usb1")
+
+
+class Stick:
+    """The stick's files below a host's root; the kernel counts it up each time that it comes."""
+
+    def __init__(self, root: Path) -> None:
+        self.face = FACES[0]
+        self.is_there = False
+        self._root, self._number = root, 1
+        for folder in ("sys/bus/usb/devices", "dev/bus/usb/001", "sys/dev/char", str(_HUB)):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / "sys/bus/usb/devices/usb1").symlink_to(f"../../../../{_HUB}")
+
+    @property
+    def path(self) -> str:
+        """Where its node is, as long as it is there."""
+        return f"/dev/bus/usb/001/{self._number:03}"
+
+    @property
+    def numbers(self) -> str:
+        """What opens it, as long as it is there."""
+        return f"c 189:{self._number - 1}" if self.is_there else ""
+
+    def come(self) -> None:
+        """Be plugged in."""
+        self._number, self.is_there = self._number + 1, True
+        folder = self._root / _HUB / "1-2"
+        folder.mkdir()
+        _, vendor, product, *_ = self.face.split("-")
+        name, numbers = self.path.removeprefix("/dev/"), self.numbers.removeprefix("c ")
+        files = {"idVendor": vendor, "idProduct": product, "busnum": "1", "devnum": str(self._number), "dev": numbers}
+        for file, text in {**files, "uevent": f"DEVNAME={name}"}.items():
+            (folder / file).write_text(f"{text}\n")
+        (self._root / "dev" / name).write_text(f"{self.numbers}\n")
+        (self._root / "sys/bus/usb/devices/1-2").symlink_to(f"../../../../{_HUB}/1-2")
+        (self._root / "sys/dev/char" / numbers).symlink_to(f"../../../{_HUB}/1-2")
+
+    def go(self) -> None:
+        """Be unplugged."""
+        (self._root / self.path.removeprefix("/")).unlink()
+        (self._root / "sys/dev/char" / self.numbers.removeprefix("c ")).unlink()
+        (self._root / "sys/bus/usb/devices/1-2").unlink()
+        shutil.rmtree(self._root / _HUB / "1-2")
+        self.is_there = False
+
+    def become_another(self) -> None:
+        """Go, and come back with the other face."""
+        self.go()
+        self.face = FACES[self.face == FACES[0]]
+        self.come()
