@@ -6,6 +6,7 @@ have restored them.
 """
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
 from controlplane.apiserver import write_kubeconfig
 from tests.controlplane.scheduler.kit import claim, request
@@ -23,7 +25,7 @@ from tests.nodeplug.cluster import ClusterStand, using
 from tests.nodeplug.machine import Machine
 
 FUSE, KVM = "fuse.example.com", "kvm.example.com"
-_SECONDS = 40.0  # for a step of a life, real time
+_SECONDS = 100.0  # for a step of a life, real time
 _LASTING = (
     4.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
 )
@@ -73,7 +75,8 @@ class Life:
                 self._wrong.append(f"{self._step}: not reached within {_SECONDS:g} s")
             finally:
                 supervisor.cancel()
-                await asyncio.gather(supervisor, return_exceptions=True)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await supervisor
         return Outcome(self._wrong, self._starts, "".join(self._logs))
 
     async def _supervise(self) -> None:
@@ -96,8 +99,12 @@ class Life:
                 self._wrong.append(f"crash loop in {self._step}: exit {process.returncode}")
 
     def _look_for_promises(self, when: str) -> None:
-        book = Database(self._machine.state).peek()
-        found = {(lease.api, lease.unit) for lease in book}
+        found: set[tuple[str, str]] = set()
+        try:
+            found = {(lease.api, lease.unit) for lease in Database(self._machine.state).peek()}
+        except LedgerUnavailable as error:  # half made, for example
+            if self._promised:
+                self._wrong.append(f"{when}: {error}")
         for api, unit in sorted(self._promised - found):
             self._wrong.append(f"{when}: the lease of {unit} ({api}) is lost")
 
