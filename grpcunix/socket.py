@@ -16,6 +16,7 @@ other loss (`is_in_place`).
 import contextlib
 import errno
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from grpcunix.channel import Transport, is_live
 from grpcunix.service import Handler
 
 MAX_PATH: Final = 107  # bytes; sun_path without its final NUL
+_HIDDEN: Final = re.compile(r"\.[0-9a-f]{8}\.tmp")  # see `_hidden`
 _TRIES: Final = 10  # to take a name at which dead sockets turn up again and again
 
 
@@ -138,12 +140,15 @@ class UnixServer:
 def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
     """Remove sockets whose names are ours and at which nobody listens, as a killed process leaves them.
 
+    With them go those that were killed before they had their name. One of a process that binds in this very moment may
+    be among them: it fails to take its name and tries again, as it does when its folder has gone.
     A missing folder has none. Raises OSError where they cannot be removed.
     """
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        if is_ours(path.name) and path.is_socket() and not is_live(path):
+        ours = is_ours(path.name) or _HIDDEN.fullmatch(path.name)
+        if ours and path.is_socket() and not is_live(path):
             _remove_if_dead(path)
 
 

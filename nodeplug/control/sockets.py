@@ -26,8 +26,11 @@ def opened(directory: Path) -> Iterator[int]:
 def bound(folder: int) -> socket.socket:
     """Return a socket that is bound in an open folder, in the place of one of before; nobody listens at it yet.
 
-    Only who runs as we do can connect to it. Raises OSError.
+    Only who runs as we do can connect to it. What a process left that was killed here goes. Raises OSError.
     """
+    for name in os.listdir(f"/proc/self/fd/{folder}"):
+        if name.startswith(f".{SOCKET_NAME}.") and name.endswith(".tmp"):
+            os.unlink(name, dir_fd=folder)
     made = socket.socket(socket.AF_UNIX)
     temporary = f".{SOCKET_NAME}.{os.urandom(4).hex()}.tmp"
     try:

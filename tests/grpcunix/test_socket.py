@@ -86,6 +86,14 @@ async def test_a_lock_on_the_folder_keeps_nobody_from_serving(tmp_path: Path, se
         os.close(folder)
 
 
+def test_what_was_killed_before_it_had_its_name_goes_with_the_dead(tmp_path: Path) -> None:
+    for name in (".0123abcd.tmp", ".grpc.tmp", "ours.sock"):
+        leave_dead_socket(tmp_path / name)
+    (tmp_path / ".89abcdef.tmp").touch()  # somebody's file
+    remove_dead_sockets(tmp_path, lambda name: name == "ours.sock")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".89abcdef.tmp", ".grpc.tmp"]
+
+
 async def test_what_cannot_be_made_is_an_error_of_ours_or_of_the_system(serving: Transport) -> None:
     with pytest.raises((GrpcUnixError, OSError), match=r"/proc/self|No such file"):
         await server_at(Path("/proc/self/p.sock"), serving).start()

@@ -161,6 +161,7 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
     with socket.socket(socket.AF_UNIX) as dead:
         os.chdir(asked.state)
         dead.bind(SOCKET_NAME)
+    (asked.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # of one that was killed before it had its name
     result = await asked.run("status")
     assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nobody listens at {left}")
     await asked.start(FUSE)

@@ -1,0 +1,1 @@
+"""Faults at every system call by which the daemon changes something: `python -m tests.faults`."""

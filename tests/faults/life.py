@@ -1,0 +1,247 @@
+"""A daemon's life under a supervisor, with a fault in it, and what must be true afterwards.
+
+The life: start, Allocate, prepare, unprepare, prepare, reload, an upgrade beside it, stop. What dies is started again,
+without the fault. Leases that were acknowledged are looked for as soon as the process is dead, before a witness can
+have restored them.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct
+
+from checkpoint import LedgerUnavailable
+from checkpoint.database import Database
+from controlplane.apiserver import write_kubeconfig
+from tests.controlplane.scheduler.kit import claim, request
+from tests.deviceplugin.host import MadeUpHost
+from tests.faults.shim import Fault, cut_power, environment
+from tests.nodeplug.cluster import ClusterStand, using
+from tests.nodeplug.machine import Machine
+
+FUSE, KVM = "fuse.example.com", "kvm.example.com"
+_SECONDS = 100.0  # for a step of a life, real time
+_LASTING = (
+    4.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
+)
+_STARTS = 3  # of one life before it counts as a crash loop: the fault's, and one after it
+
+
+class Outcome(Struct):
+    """What a life showed: what was wrong at its end, how often its process was started, what it wrote to its log."""
+
+    wrong: list[str]
+    starts: int
+    log: str
+
+
+class Life:
+    """One machine, one fault."""
+
+    def __init__(self, folder: Path, fault: Fault | None = None, *, loses_power: bool = False) -> None:
+        self.calls = folder / "calls"
+        self._synced = folder / "synced"
+        self._synced.mkdir()
+        self._folder = folder / "n"
+        self._folder.mkdir()
+        self._fault = fault
+        self._lasts = fault is not None and fault.kind.endswith("+")
+        self._loses_power = loses_power
+        self._promised: set[tuple[str, str]] = set()  # API and unit of leases that were acknowledged
+        self._wrong: list[str] = []
+        self._logs: list[str] = []
+        self._starts = 0
+        self._step = "start"
+
+    async def live(self) -> Outcome:
+        async with AsyncExitStack() as stack:
+            kubelet = self._folder / "k"
+            kubelet.mkdir()
+            self._stand = stand = await stack.enter_async_context(ClusterStand(kubelet))
+            host = MadeUpHost(self._folder.parent / "host", "fuse", "kvm")
+            self._machine = machine = Machine(self._folder, stand, host, kubelet)
+            write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
+            stack.push_async_callback(machine.end)
+            await machine.classes()
+            supervisor = asyncio.create_task(self._supervise())
+            try:
+                await self._all_steps()
+            except TimeoutError:
+                self._wrong.append(f"{self._step}: not reached within {_SECONDS:g} s")
+            finally:
+                supervisor.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await supervisor
+        return Outcome(self._wrong, self._starts, "".join(self._logs))
+
+    async def _supervise(self) -> None:
+        while True:
+            fault = self._fault if self._starts == 0 else None
+            self._starts += 1
+            process = await self._machine.start(
+                environment(self._folder, self.calls, self._synced, fault) | {"POD_UID": "one"}
+            )
+            self._process = process
+            _, errors = await process.communicate()
+            self._logs.append(errors.decode(errors="replace"))
+            if self._loses_power and self._starts == 1 and self._step != "stop":
+                cut_power(self._machine.state, self._synced)
+                shutil.rmtree(self._machine.cdi, ignore_errors=True)
+            if self._step == "stop":
+                return
+            self._look_for_promises(f"after exit {process.returncode} in {self._step}")
+            if self._starts == _STARTS:
+                self._wrong.append(f"crash loop in {self._step}: exit {process.returncode}")
+
+    def _look_for_promises(self, when: str) -> None:
+        found: set[tuple[str, str]] = set()
+        try:
+            found = {(lease.api, lease.unit) for lease in Database(self._machine.state).peek()}
+        except LedgerUnavailable as error:  # half made, for example
+            if self._promised:
+                self._wrong.append(f"{when}: {error}")
+        for api, unit in sorted(self._promised - found):
+            self._wrong.append(f"{when}: the lease of {unit} ({api}) is lost")
+
+    async def _all_steps(self) -> None:
+        stand, machine = self._stand, self._machine
+
+        async def offered() -> bool:
+            return len(await machine.published()) == 2 and bool(stand.node.allocatable().get("example.com/fuse"))
+
+        await self._until("start", offered)
+        await self._until("Allocate", self._plugin_pod())
+        self._promised.add(("device-plugin", "misc-fuse"))
+        await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+        await self._until("prepare", self._runs("p"))
+        await stand.delete("Pod", "p")
+        await self._until("unprepare", self._is_gone("Pod", "p"))
+        await stand.delete("ResourceClaim", "c")
+        await self._until("unprepare", self._is_gone("ResourceClaim", "c"))
+        await stand.create(claim("d", request(deviceClassName=KVM)), using("q", ["mine"], claims={"mine": "d"}))
+        await self._until("prepare again", self._runs("q"))
+        self._promised.add(("dra", "misc-kvm"))
+        await self._reload()
+        await self._upgrade()
+        await self._end_state()
+
+    def _plugin_pod(self) -> Callable[[], Awaitable[bool]]:
+        names: list[str] = []
+
+        async def runs() -> bool:
+            """A kubelet fails a pod whose Allocate fails; whoever made the pod makes another."""
+            phase = (await self._stand.get("Pod", names[-1])).get("status", {}).get("phase") if names else "Failed"
+            if phase == "Failed":
+                if names:
+                    await self._stand.delete("Pod", names[-1])
+                names.append(f"a{len(names)}")
+                made = using(names[-1])
+                made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
+                await self._stand.create(made)
+            return bool(phase == "Running")
+
+        return runs
+
+    async def _reload(self) -> None:
+        path = self._folder / f"config{self._starts - 1}.yaml"
+        path.write_text(path.read_text().replace("0600", "0660"))
+
+        async def reloaded() -> bool:
+            nodes = [n for s in self._machine.specs() for d in s["devices"] for n in d["containerEdits"]["deviceNodes"]]
+            return len(nodes) == 1
+
+        await self._until("reload", reloaded)
+
+    async def _upgrade(self) -> None:
+        self._step = "stop"
+        second = await self._machine.start({"POD_UID": "two"})
+        registry = self._stand.node.plugins_registry
+
+        async def beside() -> bool:
+            return len(list(registry.glob("*.sock"))) == 2
+
+        if self._process.returncode is None:
+            await self._until("stop", beside)
+            if self._process.returncode is None:
+                self._process.terminate()
+            await self._process.wait()
+        self._second = second
+
+    async def _end_state(self) -> None:
+        stand, machine = self._stand, self._machine
+        uid = (await stand.get("ResourceClaim", "d"))["metadata"]["uid"]
+        expected = {("device-plugin", "misc-fuse"), ("dra", "misc-kvm")}
+
+        async def as_it_should_be() -> bool:
+            return not await differences()
+
+        async def differences() -> list[str]:
+            found = []
+            leases = machine.leases() if (machine.state / "ledger.sqlite3").exists() else []
+            if {(api, unit) for api, unit, _ in leases} != expected or len(leases) != 2:
+                found.append(f"leases {leases}")
+            specs = sorted(path.name for path in machine.cdi.iterdir()) if machine.cdi.exists() else []
+            if [name for name in specs if "claim" in name] != [f"nodeplug-dra~nodeplug.dev~claim~{uid}.json"]:
+                found.append(f"CDI files {specs}")
+            # what is half written in the folder of a claim goes with the claim
+            half = [str(x) for x in self._folder.rglob(".*.tmp") if "default_d" not in x.parts]
+            if half:
+                found.append(f"left behind {half}")
+            sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock"))
+            if len(sockets) != 1:
+                found.append(f"registration sockets {sockets}")
+            plugin_sockets = sorted(x.name for x in stand.node.device_plugins.glob("*nodeplug*"))
+            if len(plugin_sockets) != 1:
+                found.append(f"device plugin sockets {plugin_sockets}")
+            if stand.node.allocatable().get("example.com/fuse") != 1:
+                found.append(f"allocatable {stand.node.allocatable()}")
+            if len(await machine.published()) != 2:
+                found.append(f"published {list(await machine.published())}")
+            if self._second.returncode is not None:
+                found.append(f"the second instance ended with {self._second.returncode}")
+            return found
+
+        try:
+            await self._until("stop", as_it_should_be)
+        except TimeoutError:
+            self._wrong += await differences()
+
+    def _runs(self, pod: str) -> Callable[[], Awaitable[bool]]:
+        async def runs() -> bool:
+            return bool((await self._stand.get("Pod", pod)).get("status", {}).get("phase") == "Running")
+
+        return runs
+
+    def _is_gone(self, kind: str, name: str) -> Callable[[], Awaitable[bool]]:
+        async def is_gone() -> bool:
+            return not await self._stand.get(kind, name)
+
+        return is_gone
+
+    async def _until(self, step: str, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Let the kubelet's time pass until it is so."""
+        self._step = step
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(_SECONDS):
+            while not await holds():
+                waited = asyncio.get_running_loop().time() - began
+                if self._lasts and waited > _LASTING and self._starts == 1 and self._process.returncode is None:
+                    self._lasts = False
+                    self._process.terminate()
+                await self._stand.clock.advance(0.5)
+                await asyncio.sleep(0.01)  # the daemon is another process
+
+
+async def live(fault: Fault | None = None, *, loses_power: bool = False, calls: Path | None = None) -> Outcome:
+    """Live one life in a folder of its own; `calls` is where the calls of its processes are written."""
+    with tempfile.TemporaryDirectory(prefix="f") as folder:
+        life = Life(Path(folder), fault, loses_power=loses_power)
+        outcome = await life.live()
+        if calls is not None and life.calls.exists():
+            calls.write_text(life.calls.read_text())
+        return outcome

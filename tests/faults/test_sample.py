@@ -1,0 +1,13 @@
+"""One fault of the many, so that the command which tries them all keeps working."""
+
+import pytest
+
+from tests.faults.life import live
+from tests.faults.shim import Fault, library
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler")
+async def test_a_power_cut_in_the_middle_of_a_write_loses_no_lease() -> None:
+    outcome = await live(Fault("write", "killed-after", 60, "state/ledger.sqlite3-wal"), loses_power=True)
+    assert not outcome.wrong
+    assert outcome.starts == 2
