@@ -76,7 +76,7 @@ class Application:
         self._rest = rest
         self._registry, self._store = rest.registry, rest.store
         self._token = token
-        self._openapi = OpenApi(rest.registry)
+        self._openapi = OpenApi(rest.registry, rest.release)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -109,7 +109,7 @@ class Application:
         if first in _HEALTH:
             return Response("ok", media_type="text/plain")
         if steps == ["version"]:
-            return Response(written(discovery.VERSION, Form(pretty=True)), media_type=JSON)
+            return Response(written(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON)
         if first == "openapi":
             return self._openapi.answer(request, steps[1:])
         if first == "api":

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.kinds import Decoded, Plain, Schema
+from controlplane.apiserver.kinds import Asked, Decoded, Plain, Schema
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -78,18 +78,19 @@ class OpenRules:
         """See `kinds.Rules`."""
         return self._named(version) | self._blank
 
-    def create(self, obj: Plain) -> Plain:
+    def create(self, obj: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         if self._status and "status" not in self._blank:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
-        metadata_on_create(errors, from_dict(ObjectMeta, obj["metadata"]), namespaced=self._namespaced)
+        metadata = from_dict(ObjectMeta, obj["metadata"])
+        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced)
         self._refuse(errors, obj, None)
         return obj
 
-    def update(self, new: Plain, old: Plain) -> Plain:
+    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         if self._status:
             new = {name: item for name, item in new.items() if name != "status"}
@@ -99,9 +100,9 @@ class OpenRules:
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
-        return self._checked_update(new, old)
+        return self._checked_update(new, old, asked)
 
-    def update_status(self, new: Plain, old: Plain) -> Plain:
+    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         metadata = {**old["metadata"]}
         for name in ("managedFields", "resourceVersion"):
@@ -112,16 +113,17 @@ class OpenRules:
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old)
+        return self._checked_update(result, old, asked)
 
     def warnings(self, obj: Plain) -> list[str]:
         """See `kinds.Rules`."""
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain) -> Plain:
+    def _checked_update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         errors = ErrorList()
-        metadata_on_update(errors, from_dict(ObjectMeta, new["metadata"]), from_dict(ObjectMeta, old["metadata"]))
+        after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
+        metadata_on_update(errors, after, before, asked.release)
         self._refuse(errors, new, old)
         return new
 

@@ -15,7 +15,7 @@ import msgspec
 from controlplane.apiserver.apply import apply
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry
+from controlplane.apiserver.kinds import Asked, Decoded, Key, Kind, Plain, Registry
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
@@ -41,6 +41,7 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import go_text, strategic_merge
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.release import Release
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -83,10 +84,16 @@ class Rest:
     """See the module."""
 
     def __init__(
-        self, store: Store, registry: Registry, clock: Callable[[], datetime], definitions: Definitions
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Callable[[], datetime],
+        definitions: Definitions,
+        release: Release,
     ) -> None:
         self.store, self.registry, self.clock = store, registry, clock
         self._definitions = definitions
+        self.release = release
 
     def get(self, target: Target, resource_version: str = "") -> Plain:
         """An object. `resource_version` is one that the server must have reached."""
@@ -217,7 +224,7 @@ class Rest:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self.clock())}
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
-        new = kind.rules.create({**obj, "metadata": metadata})
+        new = kind.rules.create({**obj, "metadata": metadata}, self._asked(target))
         name = new["metadata"]["name"]
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
@@ -251,7 +258,8 @@ class Rest:
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         self._check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
-        saved = (kind.rules.update_status if target.subresource else kind.rules.update)(new, old)
+        change = kind.rules.update_status if target.subresource else kind.rules.update
+        saved = change(new, old, self._asked(target))
         told = (*problems, *kind.rules.warnings(saved))
         if _is_same(saved, old):
             return Outcome(old, told)
@@ -301,6 +309,9 @@ class Rest:
             ignored=_ignored(target),
         )
         return with_managed(new, managers)
+
+    def _asked(self, target: Target) -> Asked:
+        return Asked(target.version, self.release)
 
     def _decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
         kind = target.kind

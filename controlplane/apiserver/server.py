@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from controlplane.apiserver.app import Application
-from controlplane.apiserver.builtin import RELEASE, Release, install
+from controlplane.apiserver.builtin import install
 from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
@@ -23,6 +23,7 @@ from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.tls import Certificate, TlsError, make_certificate
 from resourceapi.objects import v1
+from resourceapi.objects.release import LATEST, Release
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 MANAGER = "kube-apiserver"
@@ -38,7 +39,8 @@ class Server:
     `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
     besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
     makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none. With `tls` it
-    has a certificate of an authority of its own, whose certificate `ca` is once it runs.
+    has a certificate of an authority of its own, whose certificate `ca` is once it runs. It answers as the
+    API server of the `release` does.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """
@@ -53,7 +55,7 @@ class Server:
         definitions: Iterable[Plain] = (),
         collect_after: float | None = 0.5,
         tls: bool = False,
-        release: Release = RELEASE,
+        release: Release = LATEST,
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
@@ -65,7 +67,7 @@ class Server:
         for definition in definitions:
             self.registry.add(kind_of(definition))
         stored = Definitions(self.store, self.registry, _now)
-        self.rest = Rest(self.store, self.registry, _now, stored)
+        self.rest = Rest(self.store, self.registry, _now, stored, release)
         self.application = Application(self.rest, self.token)
         if self._journal is not None:
             self.store.load(self._journal.version(), self._journal.objects())

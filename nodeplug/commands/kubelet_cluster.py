@@ -13,6 +13,7 @@ from kubelet import DEFAULT_VERSION, Version
 from nodeplug.commands.apiserver import load_manifests
 from resourceapi.client import Client, Credentials, from_kubeconfig
 from resourceapi.client.credentials import Source
+from resourceapi.objects.release import RELEASES
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
@@ -61,7 +62,7 @@ async def brought_along(
         yield None
         return
     try:
-        server = Server(port=port, tls=tls, release="1.37" if kubernetes == "1.37" else "1.36")
+        server = Server(port=port, tls=tls, release=RELEASES[kubernetes])
         load_manifests(server, load)
         async with server, scheduled(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
