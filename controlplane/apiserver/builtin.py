@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver import columns
-from controlplane.apiserver.auxiliary import auxiliary_kinds
+from controlplane.apiserver.authorization import Authorizer
+from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
@@ -52,17 +53,18 @@ def install(
     clock: Callable[[], datetime],
     has_admin_access: Callable[[str], bool],
     release: Release,
+    authorizer: Authorizer,
 ) -> None:
     """Add the built-in kinds as a release has them.
 
-    `has_admin_access` says whether a namespace may have claims with admin access.
+    `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(), *auxiliary_kinds()):
+    for kind in (*_core(), *auxiliary_kinds(), *policy_kinds()):
         registry.add(kind)
     registry.add(definition_kind())
 
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
-        rules = TypedRules(form, clock, has_admin_access)
+        rules = TypedRules(form, clock, has_admin_access, authorizer)
         versions = ["v1", "v1beta2", "v1beta1"] if beta1 else _taint_rule_versions(release)
         served = tuple(
             Served(

@@ -7,14 +7,12 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver.kinds import Kind, Plain, Registry
+from controlplane.apiserver.reviews import REVIEWS
 from resourceapi.objects.release import Release
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _VERBS_OF_GENERIC = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 STATUS_VERBS = ["get", "patch", "update"]
-_REVIEWS = {
-    "authorization.k8s.io": {"v1": [("selfsubjectaccessreviews", "SelfSubjectAccessReview")]},
-}
 
 
 def version_info(release: Release) -> Plain:
@@ -62,7 +60,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
     for kind in sorted(registry, key=lambda kind: kind.plural):
         if kind.group == name and kind.served(version):
             resources.extend(_resources(kind))
-    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+    for plural, one in REVIEWS.get(name, {}).get(version, ()):
         resources.append(
             {"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]}
         )
@@ -101,7 +99,7 @@ def is_served(registry: Registry, name: str, version: str = "") -> bool:
 
 
 def _groups(registry: Registry) -> dict[str, tuple[str, ...]]:
-    return registry.groups() | {name: tuple(versions) for name, versions in _REVIEWS.items()}
+    return registry.groups() | {name: tuple(versions) for name, versions in REVIEWS.items()}
 
 
 def _group_entry(name: str, versions: tuple[str, ...]) -> Plain:
@@ -164,7 +162,7 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
         if subresources:
             resource["subresources"] = subresources
         resources.append(resource)
-    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+    for plural, one in REVIEWS.get(name, {}).get(version, ()):
         response = {"group": name, "version": version, "kind": one}
         resources.append(
             {

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from controlplane.apiserver.identity import SERVER, Caller
 from resourceapi.objects.release import Release
 
 Plain = dict[str, Any]
@@ -37,10 +38,11 @@ class Decoded(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """How an object is written: in which version, to a server of which release."""
+    """How an object is written: in which version, to a server of which release, by whom."""
 
     version: str
     release: Release
+    caller: Caller = SERVER
 
 
 class Rules(Protocol):

@@ -27,7 +27,7 @@ class OpenRules:
     """See the module.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
-    defaults to; `check` adds rules of the kind's own.
+    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class OpenRules:
         blank: Plain | None = None,
         fill: Callable[[Plain], Plain] = lambda obj: obj,
         check: Check | None = None,
+        name_rule: Callable[[str], list[str]] | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas = schemas
@@ -53,7 +54,7 @@ class OpenRules:
         self._is_validated = is_validated
         self._blank = blank or {}
         self._fill = fill
-        self._check = check
+        self._check, self._name_rule = check, name_rule
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """See `kinds.Rules`."""
@@ -86,7 +87,7 @@ class OpenRules:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
-        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced)
+        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced, name_rule=self._name_rule)
         self._refuse(errors, obj, None)
         return obj
 

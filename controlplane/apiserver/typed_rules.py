@@ -4,10 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from controlplane.apiserver.authorization import Authorizer
+from controlplane.apiserver.claim_writers import check_status_writer
 from controlplane.apiserver.kinds import Asked, Decoded, Plain
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import (
+    ErrorList,
     KubernetesObject,
     Record,
     prepare_create,
@@ -29,18 +32,24 @@ from resourceapi.objects.meta import WrittenEmpty
 
 
 class TypedRules:
-    """The rules of one typed kind. `has_admin_access` says whether a namespace carries the label that allows it."""
+    """The rules of one typed kind.
+
+    `has_admin_access` says whether a namespace carries the label that allows it, `authorizer`, who may change what of
+    a claim's status.
+    """
 
     def __init__(
         self,
         form: type[KubernetesObject],
         clock: Callable[[], datetime],
         has_admin_access: Callable[[str], bool],
+        authorizer: Authorizer,
     ) -> None:
         self._kind = form.KIND
         self._hub = form.API_VERSION
         self._clock = clock
         self._has_admin_access = has_admin_access
+        self._authorizer = authorizer
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """See `kinds.Rules`."""
@@ -90,8 +99,10 @@ class TypedRules:
         """See `kinds.Rules`."""
         before = read_object(old)
         after = prepare_status_update(without_disabled(read_object(new), before, asked.release), before)
-        allowed = self._admin_access(after)
-        errors = validate_status_update(
+        allowed, errors = self._admin_access(after), ErrorList()
+        if asked.release.checks_claim_writers and isinstance(after, v1.ResourceClaim):
+            check_status_writer(errors, self._authorizer, asked.caller, self._written(after), old)
+        errors += validate_status_update(
             after, before, admin_access_allowed=allowed, release=asked.release, version=asked.version
         )
         self._refuse(after, errors)

@@ -14,6 +14,7 @@ from resourceapi.objects.release import DEFAULT_VERSION, RELEASES, Version
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
+    from controlplane.apiserver.authorization import AuthorizationMode
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -36,6 +37,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Answer as the API server of this release.",
 )
+@click.option(
+    "--authorization-mode",
+    type=click.Choice(["AlwaysAllow", "RBAC"], case_sensitive=False),
+    default="AlwaysAllow",
+    show_default=True,
+    help="Who may do what: whoever is let in everything, or what the stored roles allow.",
+)
 @click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
 @click.option("--no-collector", is_flag=True, help="Delete no dependents: what a cluster without controllers does.")
@@ -47,6 +55,7 @@ def apiserver(
     host: str,
     port: int,
     kubernetes: Version,
+    authorization_mode: "AuthorizationMode",
     tls: bool,
     no_token: bool,
     no_collector: bool,
@@ -71,6 +80,7 @@ def apiserver(
             collect_after=None if no_collector else 0.5,
             tls=tls,
             release=RELEASES[kubernetes],
+            authorization=authorization_mode,
         )
         asyncio.run(serve(server, kubeconfig, load))
     except (JournalError, ServerError, OSError) as error:

@@ -1,6 +1,7 @@
 """Rules for metadata, on create and on update (allocator.md 4.5, "Object metadata")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from resourceapi.objects import names
@@ -25,23 +26,24 @@ def metadata_on_create(
     *,
     namespaced: bool,
     newer: bool = False,
+    name_rule: Callable[[str], list[str]] | None = None,
     path: str = "metadata",
 ) -> None:
     """A new object's metadata; its name has been generated already where that was wanted.
 
-    `newer` is how the reference checks the kinds that it has moved to newer code: device classes.
+    `newer` is how the reference checks the kinds that it has moved to newer code: device classes. `name_rule` is for
+    kinds whose names are no subdomains.
     """
+    rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
         masked = meta.generate_name
         if len(masked) > 1 and masked.endswith("-"):
             masked = masked[:-2] + "a"  # something will follow the dash
-        complaints(errors, f"{path}.generateName", meta.generate_name, names.dns_subdomain(masked))
+        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked))
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        complaints(
-            errors, f"{path}.name", meta.name, names.dns_subdomain(meta.name, "bytes" if newer else "characters")
-        )
+        complaints(errors, f"{path}.name", meta.name, rule(meta.name))
     if not namespaced:
         if meta.namespace:
             errors.forbidden(f"{path}.namespace", "not allowed on this type")

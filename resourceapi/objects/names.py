@@ -74,6 +74,13 @@ def dns_subdomain_in_any_case(name: str) -> list[str]:
     return complaints
 
 
+def path_segment(name: str) -> list[str]:
+    """Complaints about a name that may be anything that a path has room for: those of roles."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
 def label_key(key: str) -> list[str]:
     """Complaints about a label's key (`name` or `domain/name`); also for taints, finalizers, condition types."""
     complaints = []

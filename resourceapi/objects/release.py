@@ -40,6 +40,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """Slices can be selected by `spec.pool.name`."""
     has_taint_rules_in_v1beta2: bool
     """DeviceTaintRule is served as v1beta2, beside v1alpha3."""
+    checks_claim_writers: bool
+    """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -61,6 +63,7 @@ _1_37 = Release(
     has_taint_rules_in_v1=True,
     selects_by_pool=True,
     has_taint_rules_in_v1beta2=True,
+    checks_claim_writers=True,
     has_all_fields=True,
 )
 
@@ -79,7 +82,14 @@ _1_36 = replace(
     selects_by_pool=False,
 )
 
-_1_34 = replace(_1_36, version="1.34", patch=4, has_taint_rules_in_v1beta2=False, has_all_fields=False)
+_1_34 = replace(
+    _1_36,
+    version="1.34",
+    patch=4,
+    has_taint_rules_in_v1beta2=False,
+    checks_claim_writers=False,
+    has_all_fields=False,
+)
 
 RELEASES: Mapping[str, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_36, _1_37)})
 DEFAULT_VERSION: Version = "1.37"
