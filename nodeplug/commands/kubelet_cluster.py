@@ -75,7 +75,7 @@ async def brought_along(
 
 
 @contextlib.asynccontextmanager
-async def alone(node: str) -> AsyncIterator[tuple[Client, Path]]:
+async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
     """An API server that has nothing but a node, and nobody who works there: a client, and a kubeconfig.
 
     Raises ClusterUnavailable.
@@ -87,7 +87,7 @@ async def alone(node: str) -> AsyncIterator[tuple[Client, Path]]:
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         kubeconfig = Path(folder) / KUBECONFIG
         try:
-            async with Server() as server:
+            async with Server(release=RELEASES[kubernetes]) as server:
                 write_kubeconfig(kubeconfig, server.url, server.token)
                 server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
                 with _client(from_kubeconfig(kubeconfig)) as client:
