@@ -340,7 +340,7 @@ class Application:
             include = request.query_params.get("includeObject", "")
             tables.check_include(include)
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version)
+            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version, self._rest.clock())
         elif form.view:
             value = tables.partial(obj, form.view_version)
         else:
@@ -351,7 +351,7 @@ class Application:
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
         kind = target.kind
         if form.view == "Table":
-            return tables.table(kind, objects, metadata, include, form.view_version, target.version)
+            return tables.table(kind, objects, metadata, include, form.view_version, target.version, self._rest.clock())
         if form.view:
             return tables.partial_list(objects, metadata, form.view_version)
         items = [kind.rules.encode(obj, target.version) for obj in objects]
@@ -382,7 +382,14 @@ class Application:
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             rows = [] if change.type == "BOOKMARK" else [obj]
             shown = tables.table(
-                kind, rows, metadata, include, form.view_version, target.version, with_columns=is_first
+                kind,
+                rows,
+                metadata,
+                include,
+                form.view_version,
+                target.version,
+                self._rest.clock(),
+                with_columns=is_first,
             )
         elif form.view:
             shown = tables.partial(obj, form.view_version)
