@@ -3,16 +3,13 @@
 Nothing is decided here that the modules behind it could decide.
 """
 
-import asyncio
-import base64
 import contextlib
-import hmac
 import itertools
 import logging
 import unicodedata
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,11 +17,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from controlplane.apiserver import discovery, listing, tables
+from controlplane.apiserver.authentication import Authenticator
+from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
+from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
+from controlplane.apiserver.identity import Caller, User
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
     JSON,
-    MAX_BODY,
     PROTOBUF,
     VIEWS,
     Form,
@@ -39,24 +39,22 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.pods import bind, review
+from controlplane.apiserver.pods import bind
 from controlplane.apiserver.rest import Outcome, Rest, Target
+from controlplane.apiserver.reviews import access_review, kind_of_review, subject_review, token_review
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
     bad_request,
     internal,
-    invalid,
     method_not_allowed,
     no_such_resource,
     success,
-    too_large,
-    unauthorized,
     unsupported_media_type,
 )
+from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
 from resourceapi.manifests import read_yaml
-from resourceapi.objects import ErrorList
 
 _DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
@@ -70,13 +68,13 @@ log = logging.getLogger(__name__)
 
 
 class Application:
-    """The ASGI application. Without a token everybody may do everything."""
+    """The ASGI application."""
 
-    def __init__(self, rest: Rest, token: str = "") -> None:
+    def __init__(self, rest: Rest, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._rest = rest
         self._registry, self._store = rest.registry, rest.store
-        self._token = token
-        self._openapi = OpenApi(rest.registry)
+        self._authenticator, self._authorizer = authenticator, authorizer
+        self._openapi = OpenApi(rest.registry, rest.release)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -94,7 +92,7 @@ class Application:
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = _refusal(request, internal("Internal error occurred: see the log of the server"))
-        await _read_to_its_end(request)
+        await read_to_its_end(request)
         deprecation = getattr(request.state, "deprecation", "")
         if deprecation:
             _warned(response, (deprecation,))
@@ -105,11 +103,11 @@ class Application:
         steps = [step for step in request.url.path.split("/") if step]
         first = steps[0] if steps else ""
         if first not in _OPEN_TO_ALL:
-            self._authenticate(request)
+            self._let_in(request, steps)
         if first in _HEALTH:
             return Response("ok", media_type="text/plain")
         if steps == ["version"]:
-            return Response(written(discovery.VERSION, Form(pretty=True)), media_type=JSON)
+            return Response(written(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON)
         if first == "openapi":
             return self._openapi.answer(request, steps[1:])
         if first == "api":
@@ -126,9 +124,14 @@ class Application:
             return self._discover(request, group, rest)
         return await self._resource(request, group, rest[0], rest[1:])
 
-    def _authenticate(self, request: Request) -> None:
-        if self._token and not hmac.compare_digest(_credential(request), self._token.encode()):
-            raise unauthorized()
+    def _let_in(self, request: Request, steps: list[str]) -> None:
+        """Note who asks, and for what. Raises ApiError for who may not."""
+        user = self._authenticator.user(request)
+        wanted = attributes_of(request.method, steps, request.query_params)
+        decision = self._authorizer.decide(user, wanted)
+        if not decision.is_allowed:
+            raise refusal(user, wanted, decision.reason)
+        request.state.caller = Caller(user, wanted.verb)
 
     def _discover_groups(self, request: Request, *, core: bool) -> Response:
         if request.method != "GET":
@@ -161,8 +164,9 @@ class Application:
         return _answered(request, document)
 
     async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
-        if steps == ["selfsubjectaccessreviews"] and group == "authorization.k8s.io":
-            return await self._review(request)
+        review = kind_of_review(group, version, steps[0]) if len(steps) == 1 else ""
+        if review:
+            return await self._review(request, review, f"{group}/{version}")
         is_watch, namespace = False, ""
         if steps[0] == "watch" and len(steps) > 1:
             is_watch, steps = True, steps[1:]
@@ -173,7 +177,8 @@ class Application:
             if group and all(each.generic for each in self._registry if each.group == group):
                 raise PlainNotFound
             raise no_such_resource()
-        target = Target(kind, version, namespace, *steps[1:])
+        name, subresource = (*steps[1:], "", "")[:2]
+        target = Target(kind, version, namespace, name, subresource, request.state.caller)
         served = kind.served(version)
         request.state.deprecation = served.deprecation if served else ""
         if target.name and kind.namespaced and not namespace:
@@ -224,10 +229,12 @@ class Application:
                 raise method_not_allowed()
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
-            body = read_body(await self._data(request), request.headers.get("Content-Type", ""), "Binding")
+            body = read_body(await body_of(request), request.headers.get("Content-Type", ""), "Binding")
             bind(self._rest, target, body, options)
             await self._store.settle()
             return Response(written(success(), form), 201, media_type=form.media_type)
+        if target.kind.id == ACCOUNTS and target.subresource == "token":
+            return await self._token(request, target)
         if target.subresource != "status" or not target.kind.status:
             raise no_such_resource()
         if request.method not in ("GET", "PUT", "PATCH"):
@@ -265,9 +272,9 @@ class Application:
             raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
         is_apply = patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
-        data = await self._data(request)
+        data = await body_of(request)
         try:
-            patch = await _apart(len(data), read_yaml if is_apply else read_json, data)
+            patch = await apart(len(data), read_yaml if is_apply else read_json, data)
         except ValueError as error:
             if is_apply:
                 raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {error}") from None
@@ -302,12 +309,28 @@ class Application:
         value = self._list_value(form, target, page.objects, page.metadata, "")
         return Response(written(value, form), media_type=form.media_type)
 
-    async def _review(self, request: Request) -> Response:
+    async def _review(self, request: Request, kind: str, api_version: str) -> Response:
         if request.method != "POST":
             raise method_not_allowed()
-        data, kind = await self._data(request), "SelfSubjectAccessReview"
-        question = read_body(data, request.headers.get("Content-Type", ""), kind, "authorization.k8s.io/v1")
-        return _answered(request, review(question), 201)
+        user: User = request.state.caller.user
+        question = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
+        if kind == "SelfSubjectReview":
+            answer = subject_review(user)
+        elif kind == "TokenReview":
+            token = (question.get("spec") or {}).get("token")
+            found = self._authenticator.tokens.user(token) if isinstance(token, str) else None
+            answer = token_review(question, found, AUDIENCE)
+        else:
+            answer = access_review(kind, question, user, self._authorizer)
+        return _answered(request, answer, 201)
+
+    async def _token(self, request: Request, target: Target) -> Response:
+        """A token for a service account."""
+        if request.method != "POST":
+            raise method_not_allowed()
+        media_type, data = request.headers.get("Content-Type", ""), await body_of(request)
+        asked = read_body(data, media_type, "TokenRequest", "authentication.k8s.io/v1")
+        return _answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
@@ -317,7 +340,7 @@ class Application:
             include = request.query_params.get("includeObject", "")
             tables.check_include(include)
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version)
+            value = tables.table(kind, [obj], metadata, include, form.view_version, target.version, self._rest.clock())
         elif form.view:
             value = tables.partial(obj, form.view_version)
         else:
@@ -328,7 +351,7 @@ class Application:
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
         kind = target.kind
         if form.view == "Table":
-            return tables.table(kind, objects, metadata, include, form.view_version, target.version)
+            return tables.table(kind, objects, metadata, include, form.view_version, target.version, self._rest.clock())
         if form.view:
             return tables.partial_list(objects, metadata, form.view_version)
         items = [kind.rules.encode(obj, target.version) for obj in objects]
@@ -359,7 +382,14 @@ class Application:
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             rows = [] if change.type == "BOOKMARK" else [obj]
             shown = tables.table(
-                kind, rows, metadata, include, form.view_version, target.version, with_columns=is_first
+                kind,
+                rows,
+                metadata,
+                include,
+                form.view_version,
+                target.version,
+                self._rest.clock(),
+                with_columns=is_first,
             )
         elif form.view:
             shown = tables.partial(obj, form.view_version)
@@ -375,89 +405,16 @@ class Application:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
 
     async def _body(self, request: Request, target: Target) -> Plain:
-        data, kind = await self._data(request), target.kind
+        data, kind = await body_of(request), target.kind
         content_type = request.headers.get("Content-Type", "")
         read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.generic)
-        value = await _apart(len(data), read)
+        value = await apart(len(data), read)
         return kind_checked(value, data, target, self._registry)
 
     async def _delete_body(self, request: Request) -> Plain | None:
-        data = await self._data(request)
+        data = await body_of(request)
         content_type = request.headers.get("Content-Type", "")
-        return await _apart(len(data), read_delete_options, data, content_type) if data else None
-
-    async def _data(self, request: Request) -> bytes:
-        pieces, size = [], 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > MAX_BODY:
-                raise too_large(f"limit is {MAX_BODY}")
-            pieces.append(piece)
-        return b"".join(pieces)
-
-
-async def _apart(size: int, read: Callable[..., T], *values: Any) -> T:
-    """What `read` makes of a body; of a long one in a thread, so that others are answered meanwhile."""
-    if size < _LONG:
-        return read(*values)
-    return await asyncio.to_thread(read, *values)
-
-
-def kind_checked(value: Plain, data: bytes, target: Target, registry: Any) -> Plain:
-    """A body that says what it is, as the path says; raises ApiError 400."""
-    kind, expected = target.kind, target.api_version
-    api_version, name = value.get("apiVersion"), value.get("kind")
-    for text in (api_version, name):
-        if text is not None and not isinstance(text, str):
-            raise bad_request(
-                f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind"
-            )
-    if kind.generic:
-        shown = data.decode("utf-8", "replace")
-        for text, member in ((name, "Kind"), (api_version, "apiVersion")):
-            if not text:
-                text = f"Object '{member}' is missing in '{shown}' ({shown})"
-                raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
-    api_version, name = api_version or expected, name or kind.kind
-    if name == kind.kind and api_version != expected:
-        group, _, other = api_version.rpartition("/")
-        if group == kind.group and kind.served(other):
-            text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
-            raise bad_request(text)
-    if kind.generic and api_version == expected and name != kind.kind:
-        errors = ErrorList()
-        errors.invalid("kind", name, f"must be {kind.kind}")
-        metadata = value.get("metadata")
-        raise invalid(kind.group, name, str(metadata.get("name") or "") if isinstance(metadata, dict) else "", errors)
-    if (api_version, name) != (expected, kind.kind):
-        found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
-        if registry.by_kind(api_version, name):
-            short = api_version.rpartition("/")[2]
-            group = (kind.group or "core").partition(".")[0]
-            raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
-        where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(f'{found}: no kind "{name}" is registered {where}')
-    value["apiVersion"], value["kind"] = api_version, name
-    return value
-
-
-async def _read_to_its_end(request: Request) -> None:
-    """Read what nobody wanted of a body, or the connection would be closed under the client's next request."""
-    size = 0
-    with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: it has been read
-        async for piece in request.stream():
-            size += len(piece)
-            if size > MAX_BODY:
-                return
-
-
-def _credential(request: Request) -> bytes:
-    """The bearer token, or the password."""
-    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        with contextlib.suppress(ValueError):
-            return base64.b64decode(text, validate=True).partition(b":")[2]
-    return text.strip().encode() if scheme.lower() == "bearer" else b""
+        return await apart(len(data), read_delete_options, data, content_type) if data else None
 
 
 def _typed_first(obj: Plain) -> Plain:

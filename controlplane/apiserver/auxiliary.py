@@ -1,16 +1,20 @@
 """Kinds that components and manifests ask for, and of which the server itself knows nothing: stored and returned.
 
 kube-scheduler's informers, a kubelet's and a controller manager's start only when each of their lists is answered;
-charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment, and
-whoever has the token may do what no role allows. Source: the requests of these components, k8s.io/api.
+charts of drivers bring accounts, roles and DaemonSets. Nothing acts on them: no pod is made from a Deployment. Roles
+count where the server is asked to (`authorization`), policies always (`admission`). Source: the requests of these
+components, k8s.io/api.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from controlplane.apiserver import columns
+from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.kinds import Kind
 from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.policies import check_policy
+from resourceapi.objects.names import path_segment
 
 
 class _Row(NamedTuple):
@@ -97,6 +101,26 @@ def auxiliary_kinds() -> Iterator[Kind]:
             status=row.status,
             counts_generations=row.counts_generations,
             deletes=row.deletes or row.group == "storage.k8s.io",
+            name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
+        )
+
+
+def policy_kinds() -> Iterator[Kind]:
+    """Admission policies, whose expressions are compiled when they are written, and their bindings."""
+    for kind, description, check in (
+        ("ValidatingAdmissionPolicy", "What writes must be.", check_policy),
+        ("ValidatingAdmissionPolicyBinding", "Where a policy counts.", None),
+    ):
+        yield open_kind(
+            kind,
+            _plural(kind),
+            open_schema(description),
+            columns.ONLY_AGE,
+            group=GROUP,
+            namespaced=False,
+            status=check is not None,
+            counts_generations=check is not None,
+            check=check,
         )
 
 

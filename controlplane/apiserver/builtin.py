@@ -6,10 +6,11 @@ An explicit table; `install` fills a registry with it.
 import base64
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from controlplane.apiserver import columns
-from controlplane.apiserver.auxiliary import auxiliary_kinds
+from controlplane.apiserver.authorization import Authorizer
+from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
@@ -23,16 +24,13 @@ from controlplane.apiserver.schemas import (
 )
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
+from resourceapi.objects.release import Release
 
 _DEPRECATED = {
     "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
     "v1beta2": "resource.k8s.io/v1beta2 {} is deprecated in v1.36+, unavailable in v1.39+",
 }
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
-Release: TypeAlias = Literal["1.36", "1.37"]
-RELEASE: Release = "1.36"
-"""Whose kinds are served unless somebody wants others."""
-
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONTAINER: Plain = {
@@ -54,21 +52,20 @@ def install(
     registry: Registry,
     clock: Callable[[], datetime],
     has_admin_access: Callable[[str], bool],
-    release: Release = RELEASE,
+    release: Release,
+    authorizer: Authorizer,
 ) -> None:
     """Add the built-in kinds as a release has them.
 
-    `has_admin_access` says whether a namespace may have claims with admin access.
+    `has_admin_access` says whether a namespace may have claims with admin access; `authorizer`, who may write claims.
     """
-    for kind in (*_core(), *auxiliary_kinds()):
+    for kind in (*_core(), *auxiliary_kinds(), *policy_kinds()):
         registry.add(kind)
     registry.add(definition_kind())
 
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
-        rules = TypedRules(form, clock, has_admin_access)
-        versions = ["v1", "v1beta2", "v1beta1"] if beta1 else ["v1beta2", "v1alpha3"]
-        if form.KIND in _NEW and release == "1.37":
-            versions.insert(0, "v1")
+        rules = TypedRules(form, clock, has_admin_access, authorizer)
+        versions = ["v1", "v1beta2", "v1beta1"] if beta1 else _taint_rule_versions(release)
         served = tuple(
             Served(
                 version,
@@ -117,7 +114,7 @@ def install(
         columns=columns.ONLY_AGE,
     )
     fields = {"spec.nodeName": columns.at("spec", "nodeName"), "spec.driver": columns.at("spec", "driver")}
-    if release == "1.37":
+    if release.selects_by_pool:
         fields["spec.pool.name"] = columns.at("spec", "pool", "name")
     typed(
         v1.ResourceSlice,
@@ -128,6 +125,11 @@ def install(
         fields=fields,
         counts_generations=True,
     )
+
+
+def _taint_rule_versions(release: Release) -> list[str]:
+    beta2 = ["v1beta2"] if release.has_taint_rules_in_v1beta2 else []
+    return [*(["v1"] if release.has_taint_rules_in_v1 else []), *beta2, "v1alpha3"]
 
 
 def _core() -> list[Kind]:

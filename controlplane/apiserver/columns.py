@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.apiserver.kinds import Column, Plain
 
@@ -34,7 +34,13 @@ def age_text(seconds: float) -> str:
     return f"{total // _YEAR}y"
 
 
-def age_since(text: str | None) -> str:
+class Since(NamedTuple):
+    """What an age's cell holds: the time from which it counts. Who shows it has the clock."""
+
+    time: str | None
+
+
+def age_since(text: str | None, now: datetime) -> str:
     """How long ago a time was."""
     if not text:
         return "<unknown>"
@@ -44,7 +50,7 @@ def age_since(text: str | None) -> str:
         return "<unknown>"
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return age_text((datetime.now(UTC) - moment).total_seconds())
+    return age_text((now - moment).total_seconds())
 
 
 def at(*path: str | int) -> Callable[[Plain], Any]:
@@ -62,9 +68,9 @@ def at(*path: str | int) -> Callable[[Plain], Any]:
     return cell
 
 
-def age(obj: Plain) -> str:
+def age(obj: Plain) -> Since:
     """The cell of the column Age."""
-    return age_since(obj["metadata"].get("creationTimestamp"))
+    return Since(obj["metadata"].get("creationTimestamp"))
 
 
 AGE = Column("Age", age)
@@ -140,8 +146,8 @@ def _data(obj: Plain) -> int:
     return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
 
 
-def _last_seen(obj: Plain) -> str:
-    return age_since(obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"].get("creationTimestamp"))
+def _last_seen(obj: Plain) -> Since:
+    return Since(obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"].get("creationTimestamp"))
 
 
 def _event_object(obj: Plain) -> str:

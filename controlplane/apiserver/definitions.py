@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.columns import AGE, age_since
+from controlplane.apiserver.columns import AGE, Since
 from controlplane.apiserver.definition_rules import check_schema, shaped
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import OpenRules
@@ -320,7 +320,7 @@ def _cell(path: str, kind: str) -> Callable[[Plain], Any]:
             return None
         value = found[0]
         if kind == "date":
-            return age_since(value) if isinstance(value, str) else "<unknown>"
+            return Since(value if isinstance(value, str) else None)
         if kind == "integer":
             return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         if kind in ("number", "boolean"):

@@ -7,29 +7,31 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver.kinds import Kind, Plain, Registry
+from controlplane.apiserver.reviews import REVIEWS
+from resourceapi.objects.release import Release
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _VERBS_OF_GENERIC = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 STATUS_VERBS = ["get", "patch", "update"]
-VERSION: Plain = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.3",
-    "gitCommit": "0000000000000000000000000000000000000000",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "go1.26.8",
-    "compiler": "gc",
-    "platform": "linux/amd64",
-}
-"""What the server says it is: clients choose their behaviour by it."""
-_REVIEWS = {
-    "authorization.k8s.io": {"v1": [("selfsubjectaccessreviews", "SelfSubjectAccessReview")]},
-}
+
+
+def version_info(release: Release) -> Plain:
+    """What the server says it is: clients choose their behaviour by it."""
+    return {
+        "major": "1",
+        "minor": str(release.minor),
+        "emulationMajor": "1",
+        "emulationMinor": str(release.minor),
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(release.minor - 1),
+        "gitVersion": f"v{release.version}.{release.patch}",
+        "gitCommit": "0000000000000000000000000000000000000000",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "go1.26.8",
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    }
 
 
 def api_versions(address: str) -> Plain:
@@ -58,7 +60,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
     for kind in sorted(registry, key=lambda kind: kind.plural):
         if kind.group == name and kind.served(version):
             resources.extend(_resources(kind))
-    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+    for plural, one in REVIEWS.get(name, {}).get(version, ()):
         resources.append(
             {"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]}
         )
@@ -97,7 +99,7 @@ def is_served(registry: Registry, name: str, version: str = "") -> bool:
 
 
 def _groups(registry: Registry) -> dict[str, tuple[str, ...]]:
-    return registry.groups() | {name: tuple(versions) for name, versions in _REVIEWS.items()}
+    return registry.groups() | {name: tuple(versions) for name, versions in REVIEWS.items()}
 
 
 def _group_entry(name: str, versions: tuple[str, ...]) -> Plain:
@@ -160,7 +162,7 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
         if subresources:
             resource["subresources"] = subresources
         resources.append(resource)
-    for plural, one in _REVIEWS.get(name, {}).get(version, ()):
+    for plural, one in REVIEWS.get(name, {}).get(version, ()):
         response = {"group": name, "version": version, "kind": one}
         resources.append(
             {

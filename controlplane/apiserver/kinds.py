@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from controlplane.apiserver.identity import SERVER, Caller
+from resourceapi.objects.release import Release
+
 Plain = dict[str, Any]
 """A JSON object."""
 Schema = Mapping[str, Any]
@@ -34,6 +37,14 @@ class Decoded(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
+class Asked(NamedTuple):
+    """How an object is written: in which version, to a server of which release, by whom."""
+
+    version: str
+    release: Release
+    caller: Caller = SERVER
+
+
 class Rules(Protocol):
     """What a kind's objects must be. Objects are in the stored version; a refusal is an ApiError."""
 
@@ -49,13 +60,13 @@ class Rules(Protocol):
     def empty(self, version: str) -> Plain:
         """What an object without any value is written as."""
 
-    def create(self, obj: Plain) -> Plain:
+    def create(self, obj: Plain, asked: Asked) -> Plain:
         """A new object as it will be stored."""
 
-    def update(self, new: Plain, old: Plain) -> Plain:
+    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """A changed object as it will be stored."""
 
-    def update_status(self, new: Plain, old: Plain) -> Plain:
+    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """An object with a changed status as it will be stored."""
 
     def warnings(self, obj: Plain) -> list[str]:

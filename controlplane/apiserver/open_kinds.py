@@ -5,7 +5,7 @@ from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served
-from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.schemas import TYPE_FIELDS, metadata_schema
 
 
@@ -32,6 +32,8 @@ def open_kind(
     fill: Callable[[Plain], Plain] = lambda obj: obj,
     fields: Mapping[str, Callable[[Plain], Any]] | None = None,
     hides_name: bool = False,
+    check: Check | None = None,
+    name_rule: Callable[[str], list[str]] | None = None,
 ) -> Kind:
     """A kind of version v1; see `Kind` and `OpenRules` for the members. `deletes`: a delete answers with the object."""
     rules = OpenRules(
@@ -44,6 +46,8 @@ def open_kind(
         counts_generations=counts_generations,
         blank=blank,
         fill=fill,
+        check=check,
+        name_rule=name_rule,
     )
     return Kind(
         group=group,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.kinds import Decoded, Plain, Schema
+from controlplane.apiserver.kinds import Asked, Decoded, Plain, Schema
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -27,7 +27,7 @@ class OpenRules:
     """See the module.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
-    defaults to; `check` adds rules of the kind's own.
+    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class OpenRules:
         blank: Plain | None = None,
         fill: Callable[[Plain], Plain] = lambda obj: obj,
         check: Check | None = None,
+        name_rule: Callable[[str], list[str]] | None = None,
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas = schemas
@@ -53,7 +54,7 @@ class OpenRules:
         self._is_validated = is_validated
         self._blank = blank or {}
         self._fill = fill
-        self._check = check
+        self._check, self._name_rule = check, name_rule
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """See `kinds.Rules`."""
@@ -78,18 +79,19 @@ class OpenRules:
         """See `kinds.Rules`."""
         return self._named(version) | self._blank
 
-    def create(self, obj: Plain) -> Plain:
+    def create(self, obj: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         if self._status and "status" not in self._blank:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
-        metadata_on_create(errors, from_dict(ObjectMeta, obj["metadata"]), namespaced=self._namespaced)
+        metadata = from_dict(ObjectMeta, obj["metadata"])
+        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced, name_rule=self._name_rule)
         self._refuse(errors, obj, None)
         return obj
 
-    def update(self, new: Plain, old: Plain) -> Plain:
+    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         if self._status:
             new = {name: item for name, item in new.items() if name != "status"}
@@ -99,9 +101,9 @@ class OpenRules:
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
-        return self._checked_update(new, old)
+        return self._checked_update(new, old, asked)
 
-    def update_status(self, new: Plain, old: Plain) -> Plain:
+    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         metadata = {**old["metadata"]}
         for name in ("managedFields", "resourceVersion"):
@@ -112,16 +114,17 @@ class OpenRules:
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old)
+        return self._checked_update(result, old, asked)
 
     def warnings(self, obj: Plain) -> list[str]:
         """See `kinds.Rules`."""
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain) -> Plain:
+    def _checked_update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         errors = ErrorList()
-        metadata_on_update(errors, from_dict(ObjectMeta, new["metadata"]), from_dict(ObjectMeta, old["metadata"]))
+        after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
+        metadata_on_update(errors, after, before, asked.release)
         self._refuse(errors, new, old)
         return new
 

@@ -11,13 +11,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from controlplane.apiserver.discovery import VERSION
+from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from controlplane.apiserver.schemas import metadata_schema
 from controlplane.apiserver.status import method_not_allowed, no_such_resource
+from resourceapi.objects.release import Release
 
-_INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 _STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _LIST_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
@@ -72,19 +72,20 @@ _DELETE = (
 class OpenApi:
     """Answers of /openapi."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, release: Release) -> None:
         self._registry = registry
+        self._info = {"title": "Kubernetes", "version": version_info(release)["gitVersion"]}
 
     def answer(self, request: Request, steps: list[str]) -> Response:
         """The document that a path below /openapi means."""
         if request.method != "GET":
             raise method_not_allowed()
         if steps == ["v2"]:
-            return _tagged(request, document_v2(self._registry))
+            return _tagged(request, document_v2(self._registry) | {"info": self._info})
         if steps == ["v3"]:
             return _tagged(request, self._index())
         if steps[:1] == ["v3"] and (name := "/".join(steps[1:])) in dict(self._versions()):
-            document = document_v3(self._registry, *dict(self._versions())[name])
+            document = self._document(*dict(self._versions())[name])
             wanted, found = request.query_params.get("hash"), _hash(document)
             if wanted and wanted != found:
                 return RedirectResponse(f"/openapi/v3/{name}?hash={found}", 301)
@@ -96,16 +97,19 @@ class OpenApi:
             for version in versions:
                 yield (f"apis/{group}/{version}" if group else f"api/{version}"), (group, version)
 
+    def _document(self, group: str, version: str) -> Plain:
+        return document_v3(self._registry, group, version) | {"info": self._info}
+
     def _index(self) -> Plain:
         paths = {}
         for name, (group, version) in self._versions():
-            tag = _hash(document_v3(self._registry, group, version))
+            tag = _hash(self._document(group, version))
             paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={tag}"}
         return {"paths": paths}
 
 
 def document_v3(registry: Registry, group: str, version: str) -> Plain:
-    """The OpenAPI v3 document of a group's version."""
+    """The OpenAPI v3 document of a group's version, without the server's own."""
     paths: Plain = {}
     schemas = dict(_SHARED)
     for kind in registry:
@@ -116,7 +120,7 @@ def document_v3(registry: Registry, group: str, version: str) -> Plain:
         schemas[name] = _with_type(kind, version, served.schema)
         schemas[f"{name}List"] = _list_schema(kind, version, f"#/components/schemas/{name}", "#/components/schemas/")
         paths |= _paths(kind, served)
-    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "paths": paths, "components": {"schemas": schemas}}
 
 
 def document_v2(registry: Registry) -> Plain:
@@ -129,7 +133,7 @@ def document_v2(registry: Registry) -> Plain:
             definitions[name] = _with_type(kind, served.name, served.schema)
             definitions[f"{name}List"] = _list_schema(kind, served.name, f"#/definitions/{name}", "#/definitions/")
             paths |= {path: _without_bodies(item) for path, item in _paths(kind, served).items()}
-    return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": definitions}
+    return {"swagger": "2.0", "paths": paths, "definitions": definitions}
 
 
 def schema_name(kind: Kind, version: str) -> str:

@@ -1,4 +1,4 @@
-"""What is not an object of its own: binding a pod to a node, and the question what one may do."""
+"""Binding a pod to a node."""
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import WriteOptions
@@ -41,9 +41,3 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": format_time(rest.clock())}
     told = {**bound, "status": {**status, "conditions": [*others, scheduled]}}
     rest.update(target._replace(subresource="status"), told, WriteOptions(), "binding")
-
-
-def review(question: Plain) -> Plain:
-    """The answer to a SelfSubjectAccessReview: whoever has the token may do everything."""
-    answer = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-    return answer | {"spec": question.get("spec") or {}, "status": {"allowed": True}}

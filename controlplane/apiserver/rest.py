@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry
+from controlplane.apiserver.identity import SERVER, Caller
+from controlplane.apiserver.kinds import Asked, Decoded, Key, Kind, Plain, Registry
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
@@ -41,6 +43,7 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import go_text, strategic_merge
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.release import Release
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
@@ -58,6 +61,7 @@ class Target(NamedTuple):
     namespace: str
     name: str = ""
     subresource: str = ""
+    caller: Caller = SERVER
 
     @property
     def key(self) -> Key:
@@ -83,10 +87,17 @@ class Rest:
     """See the module."""
 
     def __init__(
-        self, store: Store, registry: Registry, clock: Callable[[], datetime], definitions: Definitions
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Callable[[], datetime],
+        definitions: Definitions,
+        release: Release,
+        admission: Admission,
     ) -> None:
         self.store, self.registry, self.clock = store, registry, clock
         self._definitions = definitions
+        self.release, self._admission = release, admission
 
     def get(self, target: Target, resource_version: str = "") -> Plain:
         """An object. `resource_version` is one that the server must have reached."""
@@ -144,12 +155,13 @@ class Rest:
         """Delete an object, or mark it if finalizers hold it."""
         old = self.get(target)
         self._check_preconditions(target, old, options)
+        told = self._admit(target, None, old, is_dry_run=options.dry_run)
         finalizers = _finalizers_for(old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         if not finalizers and not is_namespace:
             if options.dry_run:
-                return Outcome(old)
-            return Outcome(self.remove(target.kind, target.key))
+                return Outcome(old, told)
+            return Outcome(self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
         if not metadata.get("deletionTimestamp"):
             metadata["deletionTimestamp"] = format_time(self.clock())
@@ -161,7 +173,7 @@ class Rest:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
-        return Outcome(marked, is_gone=False)
+        return Outcome(marked, told, is_gone=False)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         if not isinstance(config, dict):
@@ -217,14 +229,14 @@ class Rest:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self.clock())}
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
-        new = kind.rules.create({**obj, "metadata": metadata})
+        new = kind.rules.create({**obj, "metadata": metadata}, self._asked(target))
         name = new["metadata"]["name"]
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
         key = (target.namespace, name)
+        told = (*problems, *kind.rules.warnings(new), *self._admit(target, new, None, is_dry_run=options.dry_run))
         if self.store.get(kind.table, key) is not None:
             raise already_exists(kind.group, kind.plural, name)
-        told = (*problems, *kind.rules.warnings(new))
         if options.dry_run:
             return Outcome(new, told, is_new=True)
         return Outcome(self._put(kind, key, new), told, is_new=True)
@@ -251,8 +263,9 @@ class Rest:
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         self._check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
-        saved = (kind.rules.update_status if target.subresource else kind.rules.update)(new, old)
-        told = (*problems, *kind.rules.warnings(saved))
+        change = kind.rules.update_status if target.subresource else kind.rules.update
+        saved = change(new, old, self._asked(target))
+        told = (*problems, *kind.rules.warnings(saved), *self._admit(target, saved, old, is_dry_run=options.dry_run))
         if _is_same(saved, old):
             return Outcome(old, told)
         if options.dry_run:
@@ -301,6 +314,18 @@ class Rest:
             ignored=_ignored(target),
         )
         return with_managed(new, managers)
+
+    def _asked(self, target: Target) -> Asked:
+        return Asked(target.version, self.release, target.caller)
+
+    def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
+        """What policies warn of; raises ApiError for what they refuse."""
+        operation = "DELETE" if new is None else "UPDATE" if old is not None else "CREATE"
+        name = target.name or ((new or {}).get("metadata") or {}).get("name", "")
+        where, user = (target.namespace, name, target.subresource), target.caller.user
+        return self._admission.check(
+            Write(operation, target.kind, target.version, *where, user, new, old, is_dry_run=is_dry_run)
+        )
 
     def _decode(self, target: Target, value: Plain, options: WriteOptions) -> Decoded:
         kind = target.kind

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import uvicorn
 
+from controlplane.apiserver.admission import Admission
 from controlplane.apiserver.app import Application
-from controlplane.apiserver.builtin import RELEASE, Release, install
+from controlplane.apiserver.authentication import Authenticator
+from controlplane.apiserver.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
+from controlplane.apiserver.builtin import install
 from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
@@ -22,7 +25,9 @@ from controlplane.apiserver.rest import NAMESPACES, Rest, Target
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.tls import Certificate, TlsError, make_certificate
+from controlplane.apiserver.tokens import Tokens
 from resourceapi.objects import v1
+from resourceapi.objects.release import LATEST, Release
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 MANAGER = "kube-apiserver"
@@ -38,7 +43,9 @@ class Server:
     `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
     besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
     makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none. With `tls` it
-    has a certificate of an authority of its own, whose certificate `ca` is once it runs.
+    has a certificate of an authority of its own, whose certificate `ca` is once it runs. It answers as the
+    API server of the `release` does. With `authorization` RBAC the stored roles say who may do what; else
+    everybody who is let in may do everything.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """
@@ -53,7 +60,8 @@ class Server:
         definitions: Iterable[Plain] = (),
         collect_after: float | None = 0.5,
         tls: bool = False,
-        release: Release = RELEASE,
+        release: Release = LATEST,
+        authorization: AuthorizationMode = "AlwaysAllow",
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
@@ -61,17 +69,22 @@ class Server:
         self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
         self.registry = Registry()
-        install(self.registry, _now, self._has_admin_access, release)
+        authorizer = Rbac(self.store) if authorization == "RBAC" else AlwaysAllow()
+        install(self.registry, _now, self._has_admin_access, release, authorizer)
         for definition in definitions:
             self.registry.add(kind_of(definition))
         stored = Definitions(self.store, self.registry, _now)
-        self.rest = Rest(self.store, self.registry, _now, stored)
-        self.application = Application(self.rest, self.token)
+        admission = Admission(self.store, self.registry)
+        self.rest = Rest(self.store, self.registry, _now, stored, release, admission)
+        self.tokens = Tokens(self.store, _now)
+        self.application = Application(self.rest, Authenticator(self.token, self.tokens), authorizer)
         if self._journal is not None:
             self.store.load(self._journal.version(), self._journal.objects())
         stored.load()
         for name in FIRST_NAMESPACES:
             self._make_namespace(name)
+        for role in first_roles() if authorization == "RBAC" else ():
+            self.write(role)
         self._collector = Collector(self.rest, collect_after) if collect_after is not None else None
         self._tasks: list[asyncio.Task[None]] = []
         self._http: uvicorn.Server | None = None

@@ -1,8 +1,10 @@
 """Views of objects: tables for kubectl, and objects without their content (allocator.md 5.13)."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
+from controlplane.apiserver.columns import Since, age_since
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.status import bad_request
 from resourceapi.objects import ObjectMeta, from_dict, quoted_text, to_dict
@@ -28,11 +30,12 @@ def table(
     include: str,
     view_version: str,
     version: str,
+    now: datetime,
     *,
     with_columns: bool = True,
 ) -> Plain:
-    """The Table of stored objects. Without columns it is one that follows another in a watch."""
-    rows = [_row(kind, obj, include, view_version, version) for obj in objects]
+    """The Table of stored objects as of `now`. Without columns it is one that follows another in a watch."""
+    rows = [_row(kind, obj, include, view_version, version, now) for obj in objects]
     definitions: list[Plain] | None = None
     if with_columns:
         definitions = [] if kind.hides_name else [_column("Name", "string", "name", _NAME, 0)]
@@ -68,9 +71,11 @@ def _column(name: str, kind: str, form: str, description: str, priority: int) ->
     return {"name": name, "type": kind, "format": form, "description": description, "priority": priority}
 
 
-def _row(kind: Kind, obj: Plain, include: str, view_version: str, version: str) -> Plain:
+def _row(kind: Kind, obj: Plain, include: str, view_version: str, version: str, now: datetime) -> Plain:
     cells: list[Any] = [] if kind.hides_name else [obj["metadata"]["name"]]
-    cells.extend(column.cell(obj) for column in kind.columns)
+    for column in kind.columns:
+        cell = column.cell(obj)
+        cells.append(age_since(cell.time, now) if isinstance(cell, Since) else cell)
     shown: Plain | None = None
     if include in ("", "Metadata"):
         shown = partial(obj, view_version)

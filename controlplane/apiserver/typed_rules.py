@@ -4,10 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.kinds import Decoded, Plain
+from controlplane.apiserver.authorization import Authorizer
+from controlplane.apiserver.claim_writers import check_status_writer
+from controlplane.apiserver.kinds import Asked, Decoded, Plain
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import (
+    ErrorList,
     KubernetesObject,
     Record,
     prepare_create,
@@ -24,22 +27,29 @@ from resourceapi.objects import (
     write_object,
 )
 from resourceapi.objects.codec import json_fields
+from resourceapi.objects.disabled_fields import without_disabled
 from resourceapi.objects.meta import WrittenEmpty
 
 
 class TypedRules:
-    """The rules of one typed kind. `has_admin_access` says whether a namespace carries the label that allows it."""
+    """The rules of one typed kind.
+
+    `has_admin_access` says whether a namespace carries the label that allows it, `authorizer`, who may change what of
+    a claim's status.
+    """
 
     def __init__(
         self,
         form: type[KubernetesObject],
         clock: Callable[[], datetime],
         has_admin_access: Callable[[str], bool],
+        authorizer: Authorizer,
     ) -> None:
         self._kind = form.KIND
         self._hub = form.API_VERSION
         self._clock = clock
         self._has_admin_access = has_admin_access
+        self._authorizer = authorizer
 
     def decode(self, value: Plain, version: str) -> Decoded:
         """See `kinds.Rules`."""
@@ -60,26 +70,42 @@ class TypedRules:
         api_version = f"{v1.GROUP}/{version}"
         return write_object(read_object({"apiVersion": api_version, "kind": self._kind}), api_version)
 
-    def create(self, obj: Plain) -> Plain:
+    def create(self, obj: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
-        new = prepare_create(read_object(obj))
+        new = prepare_create(without_disabled(read_object(obj), None, asked.release))
         allowed = self._admin_access(new)
-        self._refuse(new, validate_create(new, check_selector=check_device_selector, admin_access_allowed=allowed))
+        errors = validate_create(
+            new,
+            check_selector=check_device_selector,
+            admin_access_allowed=allowed,
+            release=asked.release,
+            version=asked.version,
+        )
+        self._refuse(new, errors)
         return self._written(new)
 
-    def update(self, new: Plain, old: Plain) -> Plain:
+    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         before = read_object(old)
-        after = prepare_update(read_object(new), before, self._clock())
-        self._refuse(after, validate_update(after, before, check_selector=check_device_selector))
+        known = without_disabled(read_object(new), before, asked.release)
+        after = prepare_update(known, before, self._clock())
+        errors = validate_update(
+            after, before, check_selector=check_device_selector, release=asked.release, version=asked.version
+        )
+        self._refuse(after, errors)
         return self._written(after)
 
-    def update_status(self, new: Plain, old: Plain) -> Plain:
+    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
         """See `kinds.Rules`."""
         before = read_object(old)
-        after = prepare_status_update(read_object(new), before)
-        allowed = self._admin_access(after)
-        self._refuse(after, validate_status_update(after, before, admin_access_allowed=allowed))
+        after = prepare_status_update(without_disabled(read_object(new), before, asked.release), before)
+        allowed, errors = self._admin_access(after), ErrorList()
+        if asked.release.checks_claim_writers and isinstance(after, v1.ResourceClaim):
+            check_status_writer(errors, self._authorizer, asked.caller, self._written(after), old)
+        errors += validate_status_update(
+            after, before, admin_access_allowed=allowed, release=asked.release, version=asked.version
+        )
+        self._refuse(after, errors)
         return self._written(after)
 
     def warnings(self, obj: Plain) -> list[str]:

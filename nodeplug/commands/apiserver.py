@@ -4,15 +4,17 @@ import asyncio
 import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from nodeplug.commands.examples import examples
+from resourceapi.objects.release import DEFAULT_VERSION, RELEASES, Version
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
+    from controlplane.apiserver.authorization import AuthorizationMode
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -30,10 +32,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on.  [default: a free one]")
 @click.option(
     "--kubernetes",
-    type=click.Choice(["1.36", "1.37"]),
-    default="1.36",
+    type=click.Choice(sorted(RELEASES)),
+    default=DEFAULT_VERSION,
     show_default=True,
-    help="Serve the kinds and fields to select by of this release; the texts of refusals are 1.36's.",
+    help="Answer as the API server of this release.",
+)
+@click.option(
+    "--authorization-mode",
+    type=click.Choice(["AlwaysAllow", "RBAC"], case_sensitive=False),
+    default="AlwaysAllow",
+    show_default=True,
+    help="Who may do what: whoever is let in everything, or what the stored roles allow.",
 )
 @click.option("--tls", is_flag=True, help="Serve with TLS; the kubeconfig has the authority that is made for it.")
 @click.option("--no-token", is_flag=True, help="Let everybody in who can connect.")
@@ -45,7 +54,8 @@ def apiserver(
     load: tuple[Path, ...],
     host: str,
     port: int,
-    kubernetes: Literal["1.36", "1.37"],
+    kubernetes: Version,
+    authorization_mode: "AuthorizationMode",
     tls: bool,
     no_token: bool,
     no_collector: bool,
@@ -69,7 +79,8 @@ def apiserver(
             definitions=() if no_prototype else definitions(),
             collect_after=None if no_collector else 0.5,
             tls=tls,
-            release=kubernetes,
+            release=RELEASES[kubernetes],
+            authorization=authorization_mode,
         )
         asyncio.run(serve(server, kubeconfig, load))
     except (JournalError, ServerError, OSError) as error:

@@ -13,6 +13,7 @@ from kubelet import DEFAULT_VERSION, Version
 from nodeplug.commands.apiserver import load_manifests
 from resourceapi.client import Client, Credentials, from_kubeconfig
 from resourceapi.client.credentials import Source
+from resourceapi.objects.release import RELEASES
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
@@ -61,7 +62,7 @@ async def brought_along(
         yield None
         return
     try:
-        server = Server(port=port, tls=tls, release="1.37" if kubernetes == "1.37" else "1.36")
+        server = Server(port=port, tls=tls, release=RELEASES[kubernetes])
         load_manifests(server, load)
         async with server, scheduled(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ async def brought_along(
 
 
 @contextlib.asynccontextmanager
-async def alone(node: str) -> AsyncIterator[tuple[Client, Path]]:
+async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
     """An API server that has nothing but a node, and nobody who works there: a client, and a kubeconfig.
 
     Raises ClusterUnavailable.
@@ -86,7 +87,7 @@ async def alone(node: str) -> AsyncIterator[tuple[Client, Path]]:
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         kubeconfig = Path(folder) / KUBECONFIG
         try:
-            async with Server() as server:
+            async with Server(release=RELEASES[kubernetes]) as server:
                 write_kubeconfig(kubeconfig, server.url, server.token)
                 server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
                 with _client(from_kubeconfig(kubeconfig)) as client:

@@ -110,7 +110,7 @@ async def _verified(
             plugin = Conformance(command, seconds, tell, kubernetes)
             await plugin.run()
             return plugin
-        async with alone(NODE) as (client, kubeconfig):
+        async with alone(NODE, kubernetes) as (client, kubeconfig):
             driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes)
             await driver.run()
         return driver

@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"os"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	discoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +49,8 @@ var kinds = []struct {
 	{discoveryv2beta1.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
 	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Event", "Namespace", "Node", "PersistentVolume",
 		"PersistentVolumeClaim", "Pod", "ReplicationController", "Secret", "Service", "ServiceAccount"}},
+	{admissionregistrationv1.SchemeGroupVersion, []string{"ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding"}},
 	{appsv1.SchemeGroupVersion, []string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}},
 	{coordinationv1.SchemeGroupVersion, []string{"Lease"}},
 	{eventsv1.SchemeGroupVersion, []string{"Event"}},
@@ -56,7 +60,8 @@ var kinds = []struct {
 	{schedulingv1.SchemeGroupVersion, []string{"PriorityClass"}},
 	{storagev1.SchemeGroupVersion, []string{"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",
 		"VolumeAttachment"}},
-	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview"}},
+	{authenticationv1.SchemeGroupVersion, []string{"SelfSubjectReview", "TokenRequest", "TokenReview"}},
+	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview", "SubjectAccessReview"}},
 	{apiextensionsv1.SchemeGroupVersion, []string{"CustomResourceDefinition"}},
 	{resourcev1.SchemeGroupVersion, []string{"DeviceClass", "DeviceTaintRule", "ResourceClaim",
 		"ResourceClaimTemplate", "ResourceSlice"}},
@@ -71,7 +76,7 @@ var scheme = runtime.NewScheme()
 
 func init() {
 	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, nodev1.AddToScheme,
+		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, nodev1.AddToScheme,
 		policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
 		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,

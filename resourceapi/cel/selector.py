@@ -33,10 +33,11 @@ _SHALLOW = 80  # levels that fit into Python's default limit in any circumstance
 
 
 class Expression:
-    """A compiled expression; `source` is its text and `output_type` the name of its type."""
+    """A compiled expression; `source` is its text, `type` what it yields, and `output_type` that type's name."""
 
     def __init__(self, source: str, tree: Node, program: Program, depth: int) -> None:
         self.source = source
+        self.type = tree.type
         self.output_type = tree.type.declared
         self._tree = tree
         self._run = program.run

@@ -6,12 +6,15 @@ from resourceapi.objects import v1
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import each
 from resourceapi.objects.quantity import Quantity, QuantityError
+from resourceapi.objects.release import LATEST, Release
 
 MAX_VALID_VALUES = 10
-_MAX_BOUND = Quantity.of(2**63 - 1)  # since 1.37
+_MAX_BOUND = Quantity.of(2**63 - 1)
 
 
-def capacity_of_shared_device(errors: ErrorList, path: str, capacity: v1.DeviceCapacity) -> None:
+def capacity_of_shared_device(
+    errors: ErrorList, path: str, capacity: v1.DeviceCapacity, release: Release = LATEST
+) -> None:
     """The device can be allocated several times: requests may take a part, as the policy says."""
     policy = capacity.request_policy
     if policy is None:
@@ -29,7 +32,7 @@ def capacity_of_shared_device(errors: ErrorList, path: str, capacity: v1.DeviceC
         if policy.default is None:
             errors.required(f"{here}.default", "required when validRange is defined")
         else:
-            _valid_range(errors, f"{here}.validRange", policy.default, capacity.value, policy.valid_range)
+            _valid_range(errors, f"{here}.validRange", policy.default, capacity.value, policy.valid_range, release)
 
 
 def capacity_of_exclusive_device(errors: ErrorList, path: str, capacity: v1.DeviceCapacity) -> None:
@@ -55,45 +58,73 @@ def _valid_values(
 
 
 def _valid_range(
-    errors: ErrorList, path: str, default: Quantity, capacity: Quantity, valid: v1.CapacityRequestPolicyRange
+    errors: ErrorList,
+    path: str,
+    default: Quantity,
+    capacity: Quantity,
+    valid: v1.CapacityRequestPolicyRange,
+    release: Release,
 ) -> None:
-    low, high, step = valid.min, valid.max, valid.step
+    low, high = valid.min, valid.max
     if low is None:
         errors.required(f"{path}.min", "required when validRange is defined")
         return
-    for name, bound in (("min", low), ("max", high), ("step", step)):
-        if bound is not None and bound > _MAX_BOUND:
-            errors.invalid(f"{path}.{name}", bound, f"must not be larger than {_MAX_BOUND}")
     if low > capacity:
         errors.invalid(f"{path}.min", low, f"min is larger than capacity value: {capacity}")
     if default < low:
-        errors.invalid(f"{path}.min", default, f"default is less than min: {low}")
+        where = "default" if release.bounds_steps else "min"
+        errors.invalid(f"{path}.{where}", default, f"default is less than min: {low}")
     if high is not None:
         if low > high:
             errors.invalid(f"{path}.max", low, f"min is larger than max: {high}")
         if high > capacity:
             errors.invalid(f"{path}.max", high, f"max is larger than capacity value: {capacity}")
         if default > high:
-            errors.invalid(f"{path}.max", default, f"default is more than max: {high}")
-    if step is not None:
-        _step(errors, f"{path}.step", low, step, capacity, [default] if high is None else [default, high])
+            where = "default" if release.bounds_steps else "max"
+            errors.invalid(f"{path}.{where}", default, f"default is more than max: {high}")
+    if valid.step is not None:
+        _step(errors, path, default, low, high, valid.step, capacity, release)
 
 
 def _step(
-    errors: ErrorList, path: str, low: Quantity, step: Quantity, capacity: Quantity, reached: Sequence[Quantity]
+    errors: ErrorList,
+    path: str,
+    default: Quantity,
+    low: Quantity,
+    high: Quantity | None,
+    step: Quantity,
+    capacity: Quantity,
+    release: Release,
 ) -> None:
-    if step.sign <= 0:
-        errors.invalid(path, step, "must be greater than zero")
+    here = f"{path}.step"
+    # 1.36 fails on a step of 0, and takes a negative one
+    if step.sign == 0 or (step.sign < 0 and release.bounds_steps):
+        errors.invalid(here, step, "must be greater than zero")
         return
     try:
         first = low + step
     except QuantityError as error:
-        errors.invalid(path, step, str(error))
+        errors.invalid(here, step, str(error))
         return
     if first > capacity:
-        errors.invalid(path, step, f"one step {first} is larger than capacity value: {capacity}")
-    for value in reached:
+        errors.invalid(here, step, f"one step {first} is larger than capacity value: {capacity}")
+    if release.bounds_steps and not _are_bounded(errors, path, default, low, high, step):
+        return
+    for value in [default] if high is None else [default, high]:
         # In whole units and 64 bits, as the reference counts; a step that wraps to nothing fits nothing.
         size = step.value()
         if size == 0 or (value.value() - low.value()) % size != 0:
-            errors.invalid(path, value, f"value is not a multiple of a given step ({step}) from ({low})")
+            errors.invalid(here, value, f"value is not a multiple of a given step ({step}) from ({low})")
+
+
+def _are_bounded(
+    errors: ErrorList, path: str, default: Quantity, low: Quantity, high: Quantity | None, step: Quantity
+) -> bool:
+    """That each is within 64 bits, without which nobody can count in steps."""
+    before = len(errors)
+    for name, bound in (("default", default), ("min", low), ("max", high), ("step", step)):
+        if bound is not None and bound.sign < 0:
+            errors.invalid(f"{path}.{name}", bound, "must be greater than or equal to 0")
+        elif bound is not None and bound > _MAX_BOUND:
+            errors.invalid(f"{path}.{name}", bound, f"must not be larger than {_MAX_BOUND}")
+    return len(errors) == before

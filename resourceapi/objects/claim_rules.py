@@ -111,10 +111,11 @@ def _wanted(
     else:
         errors.not_supported(f"{path}.allocationMode", request.allocation_mode, [v1.ALL, v1.EXACT_COUNT])
     # The documented limit of 16 tolerations is not enforced by the reference, and so not here.
-    each(errors, f"{path}.tolerations", request.tolerations, None, _toleration)
+    each(errors, f"{path}.tolerations", request.tolerations, None, toleration)
 
 
-def _toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) -> None:
+def toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) -> None:
+    """Which taint is tolerated, by a request or an allocated device."""
     if toleration.key:
         label_name(errors, f"{path}.key", toleration.key)
     if toleration.operator == v1.EXISTS:

@@ -4,7 +4,13 @@ import ipaddress
 from typing import NamedTuple
 
 from resourceapi.objects import names, v1
-from resourceapi.objects.claim_rules import RequestNames, request_names, request_reference, request_references
+from resourceapi.objects.claim_rules import (
+    RequestNames,
+    request_names,
+    request_reference,
+    request_references,
+    toleration,
+)
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
@@ -20,6 +26,7 @@ from resourceapi.objects.field_rules import (
     skipped_operations,
 )
 from resourceapi.objects.metadata_rules import immutable
+from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.slice_rules import binding_conditions
 
 MAX_RESULTS = 32
@@ -40,11 +47,13 @@ class _AllocatedDevice(NamedTuple):
         return dict(zip(("Driver", "Pool", "Device", "ShareID"), self, strict=True))
 
 
-def claim_status(errors: ErrorList, path: str, new: v1.ResourceClaim, old: v1.ResourceClaim) -> None:
+def claim_status(
+    errors: ErrorList, path: str, new: v1.ResourceClaim, old: v1.ResourceClaim, release: Release = LATEST
+) -> None:
     """What a claim's status may become. An allocation is checked when it is new and cannot be changed, only removed."""
     status, before = new.status, old.status
     each(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: Token(user.uid))
-    _devices(errors, f"{path}.devices", status)
+    _devices(errors, f"{path}.devices", status, release)
     if status.reserved_for:
         if status.allocation is None:
             errors.forbidden(f"{path}.reservedFor", "may not be specified when `allocated` is not set")
@@ -57,7 +66,7 @@ def claim_status(errors: ErrorList, path: str, new: v1.ResourceClaim, old: v1.Re
         if before.allocation is not None:
             immutable(errors, f"{path}.allocation", status.allocation, before.allocation)
         else:
-            _allocation(errors, f"{path}.allocation", status.allocation, request_names(new.spec.devices))
+            _allocation(errors, f"{path}.allocation", status.allocation, request_names(new.spec.devices), release)
 
 
 def _user(errors: ErrorList, path: str, user: v1.ResourceClaimConsumerReference) -> None:
@@ -66,7 +75,9 @@ def _user(errors: ErrorList, path: str, user: v1.ResourceClaimConsumerReference)
             errors.required(f"{path}.{name}")
 
 
-def _allocation(errors: ErrorList, path: str, allocation: v1.AllocationResult, known: RequestNames) -> None:
+def _allocation(
+    errors: ErrorList, path: str, allocation: v1.AllocationResult, known: RequestNames, release: Release
+) -> None:
     def result(errors: ErrorList, path: str, result: v1.DeviceRequestAllocationResult) -> None:
         request_reference(errors, f"{path}.request", result.request, known)
         driver_name(errors, f"{path}.driver", result.driver)
@@ -75,6 +86,8 @@ def _allocation(errors: ErrorList, path: str, allocation: v1.AllocationResult, k
         binding_conditions(errors, path, result.binding_conditions, result.binding_failure_conditions)
         if result.share_id is not None:
             share_id(errors, f"{path}.shareID", result.share_id)
+        if release.checks_allocated_tolerations:
+            each(errors, f"{path}.tolerations", result.tolerations, None, toleration)
         skipped_operations(errors, f"{path}.skipNodeOperations", result.skip_node_operations)
 
     def config(errors: ErrorList, path: str, config: v1.DeviceAllocationConfiguration) -> None:
@@ -91,7 +104,7 @@ def _allocation(errors: ErrorList, path: str, allocation: v1.AllocationResult, k
         node_selector(errors, f"{path}.nodeSelector", allocation.node_selector)
 
 
-def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus) -> None:
+def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus, release: Release) -> None:
     results = status.allocation.devices.results if status.allocation else ()
     allocated = {_AllocatedDevice(x.driver, x.pool, x.device, x.share_id or "") for x in results}
 
@@ -105,7 +118,7 @@ def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus) -> No
             errors.invalid(path, _key(device).shown(), "must be an allocated device in the claim")
         if len(device.conditions) > MAX_CONDITIONS:
             errors.too_many(f"{path}.conditions", len(device.conditions), MAX_CONDITIONS)
-        conditions(errors, f"{path}.conditions", device.conditions)
+        conditions(errors, f"{path}.conditions", device.conditions, release)
         if device.data is not None:
             raw_object(errors, f"{path}.data", device.data, stored=False)
         if device.network_data is not None:

@@ -57,6 +57,12 @@ class Token(str):
     __slots__ = ()
 
 
+class WithAlpha(NamedTuple):
+    """A value that is shown with its fields of alpha features, even if they are empty."""
+
+    value: Any
+
+
 class ErrorList(list[FieldError]):
     """Field errors in the order in which they were found."""
 
@@ -81,9 +87,9 @@ class ErrorList(list[FieldError]):
         """A value is possible, but not here."""
         self._add(ErrorType.FORBIDDEN, path, None, detail)
 
-    def too_long(self, path: str, limit: int) -> None:
-        """A text has more bytes than the limit."""
-        self._add(ErrorType.TOO_LONG, path, None, f"may not be more than {limit} bytes")
+    def too_long(self, path: str, limit: int, unit: str = "bytes") -> None:
+        """A text has more bytes (or characters) than the limit."""
+        self._add(ErrorType.TOO_LONG, path, None, f"may not be more than {limit} {unit}")
 
     def too_many(self, path: str, count: int, limit: int) -> None:
         """A list or map has more items than the limit."""
@@ -156,13 +162,15 @@ def _shown(value: Any) -> str:
         return quoted_text(value)
     if isinstance(value, Quantity):
         return quoted_text(str(value))
-    if not isinstance(value, dict):  # those come with their members in the order to show
+    if isinstance(value, WithAlpha):
+        value = _internal_form(value.value, alpha=True)
+    elif not isinstance(value, dict):  # those come with their members in the order to show
         value = _internal_form(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.translate(_JSON_ESCAPES)
 
 
-def _internal_form(value: Any) -> Any:
+def _internal_form(value: Any, *, alpha: bool = False) -> Any:
     """A value as the API server's own structs print it: Go's field names, null for what is empty."""
     if isinstance(value, ObjectMeta | OwnerReference):
         return to_dict(value)  # the same struct inside and outside
@@ -173,24 +181,24 @@ def _internal_form(value: Any) -> Any:
                 continue
             item = getattr(value, info.name)
             plain, mark = _plain_and_mark(info.type)
-            if not item and "alpha" in mark:
+            if not item and "alpha" in mark and not alpha:
                 continue
             if plain is Any:
                 form[_go_name(info.name)] = item
             elif isinstance(item, ObjectMeta):
                 form.update(to_dict(item))  # embedded without a name
             else:
-                form[_go_name(info.name)] = _internal_form(item)
+                form[_go_name(info.name)] = _internal_form(item, alpha=alpha)
         return form
     if isinstance(value, Quantity):
         return str(value)
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, tuple | list):
-        shown = [_internal_form(item) for item in value]
+        shown = [_internal_form(item, alpha=alpha) for item in value]
         return shown if shown or isinstance(value, list | WrittenEmpty) else None
     if isinstance(value, Mapping):
-        return {key: _internal_form(value[key]) for key in sorted(value)} or None
+        return {key: _internal_form(value[key], alpha=alpha) for key in sorted(value)} or None
     return value
 
 

@@ -13,6 +13,7 @@ from resourceapi.objects import names
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.meta import Condition
+from resourceapi.objects.release import Release
 from resourceapi.objects.v1 import (
     ALL_NODE_OPERATIONS,
     NODE_PREPARE_RESOURCES,
@@ -259,16 +260,22 @@ def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
         complaints(errors, f"{path}.values[{index}]", value, names.dns_subdomain(value))
 
 
-def conditions(errors: ErrorList, path: str, found: Sequence[Condition]) -> None:
+def conditions(errors: ErrorList, path: str, found: Sequence[Condition], release: Release) -> None:
     """Conditions with distinct types, each complete."""
+    newer = release.has_newer_metadata_rules
     types = set()
     for index, condition in enumerate(found):
         here = f"{path}[{index}]"
         if condition.type in types:
-            errors.duplicate(f"{here}.type", condition.type)
+            errors.duplicate(here if newer else f"{here}.type", condition.type)
         types.add(condition.type)
-        label_name(errors, f"{here}.type", condition.type)
-        if condition.status not in ("True", "False", "Unknown"):
+        if newer and not condition.type:
+            errors.required(f"{here}.type", "is required")
+        else:
+            label_name(errors, f"{here}.type", condition.type)
+        if newer and not condition.status:
+            errors.required(f"{here}.status")
+        elif condition.status not in ("True", "False", "Unknown"):
             errors.not_supported(f"{here}.status", condition.status, ["False", "True", "Unknown"])
         if condition.observed_generation < 0:
             errors.invalid(

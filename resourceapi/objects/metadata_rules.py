@@ -1,13 +1,15 @@
 """Rules for metadata, on create and on update (allocator.md 4.5, "Object metadata")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from resourceapi.objects import names
 from resourceapi.objects.codec import to_dict, without_unknown
-from resourceapi.objects.errors import ErrorList, Token, quoted_text
+from resourceapi.objects.errors import ErrorList, Token, WithAlpha, quoted_text
 from resourceapi.objects.field_rules import complaints, label_name
 from resourceapi.objects.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference
+from resourceapi.objects.release import Release
 
 MAX_ANNOTATIONS = 256 * 1024
 MAX_MANAGER = 128
@@ -18,23 +20,30 @@ _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 
 def metadata_on_create(
-    errors: ErrorList, meta: ObjectMeta, *, namespaced: bool, newer: bool = False, path: str = "metadata"
+    errors: ErrorList,
+    meta: ObjectMeta,
+    release: Release,
+    *,
+    namespaced: bool,
+    newer: bool = False,
+    name_rule: Callable[[str], list[str]] | None = None,
+    path: str = "metadata",
 ) -> None:
     """A new object's metadata; its name has been generated already where that was wanted.
 
-    `newer` is how the reference checks the kinds that it has moved to newer code: device classes.
+    `newer` is how the reference checks the kinds that it has moved to newer code: device classes. `name_rule` is for
+    kinds whose names are no subdomains.
     """
+    rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
         masked = meta.generate_name
         if len(masked) > 1 and masked.endswith("-"):
             masked = masked[:-2] + "a"  # something will follow the dash
-        complaints(errors, f"{path}.generateName", meta.generate_name, names.dns_subdomain(masked))
+        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked))
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        complaints(
-            errors, f"{path}.name", meta.name, names.dns_subdomain(meta.name, "bytes" if newer else "characters")
-        )
+        complaints(errors, f"{path}.name", meta.name, rule(meta.name))
     if not namespaced:
         if meta.namespace:
             errors.forbidden(f"{path}.namespace", "not allowed on this type")
@@ -44,10 +53,12 @@ def metadata_on_create(
         complaints(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
     if meta.generation < 0:
         errors.invalid(f"{path}.generation", meta.generation, "must be greater than or equal to 0")
-    _common(errors, meta, path, finalizers=True)
+    _common(errors, meta, path, release, finalizers=True)
 
 
-def metadata_on_update(errors: ErrorList, new: ObjectMeta, old: ObjectMeta, path: str = "metadata") -> None:
+def metadata_on_update(
+    errors: ErrorList, new: ObjectMeta, old: ObjectMeta, release: Release, path: str = "metadata"
+) -> None:
     """What of an object's metadata can change."""
     if old.deletion_timestamp is not None:
         added = sorted(set(new.finalizers) - set(old.finalizers))
@@ -57,6 +68,8 @@ def metadata_on_update(errors: ErrorList, new: ObjectMeta, old: ObjectMeta, path
             errors.forbidden(f"{path}.finalizers", f"{text} []string{{{shown}}}")
     if not new.resource_version:
         errors.invalid(f"{path}.resourceVersion", "", "must be specified for an update")
+    if release.has_newer_metadata_rules and new.generation < 0:
+        errors.invalid(f"{path}.generation", new.generation, "must be greater than or equal to 0")
     if new.generation < old.generation:
         errors.invalid(f"{path}.generation", new.generation, "must not be decremented")
     for name, value, before in (
@@ -68,7 +81,7 @@ def metadata_on_update(errors: ErrorList, new: ObjectMeta, old: ObjectMeta, path
         ("deletionGracePeriodSeconds", new.deletion_grace_period_seconds, old.deletion_grace_period_seconds),
     ):
         immutable(errors, f"{path}.{name}", value, before)
-    _common(errors, new, path, finalizers=False)
+    _common(errors, new, path, release, finalizers=False)
 
 
 def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
@@ -80,23 +93,23 @@ def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
             errors.forbidden(f"{path}.{'uID' if name == 'uid' else name}", "cannot be set")  # the reference's spelling
 
 
-def immutable(errors: ErrorList, path: str, new: Any, old: Any) -> None:
+def immutable(errors: ErrorList, path: str, new: Any, old: Any, *, with_alpha: bool = False) -> None:
     """That a field did not change."""
     if new != old:
-        errors.invalid(path, new, IMMUTABLE)
+        errors.invalid(path, WithAlpha(new) if with_alpha else new, IMMUTABLE)
 
 
-def _common(errors: ErrorList, meta: ObjectMeta, path: str, *, finalizers: bool) -> None:
+def _common(errors: ErrorList, meta: ObjectMeta, path: str, release: Release, *, finalizers: bool) -> None:
     _labels(errors, f"{path}.labels", meta.labels)
     _annotations(errors, f"{path}.annotations", meta.annotations)
-    _owner_references(errors, f"{path}.ownerReferences", meta.owner_references)
+    _owner_references(errors, f"{path}.ownerReferences", meta.owner_references, release)
     if finalizers:
         for finalizer in meta.finalizers:
             label_name(errors, f"{path}.finalizers", finalizer)
         if _ORPHAN in meta.finalizers and _FOREGROUND in meta.finalizers:
             text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
             errors.invalid(f"{path}.finalizers", list(meta.finalizers), text)
-    _managed_fields(errors, f"{path}.managedFields", meta.managed_fields)
+    _managed_fields(errors, f"{path}.managedFields", meta.managed_fields, release)
 
 
 def _labels(errors: ErrorList, path: str, labels: Mapping[str, str]) -> None:
@@ -112,17 +125,23 @@ def _annotations(errors: ErrorList, path: str, annotations: Mapping[str, str]) -
         errors.too_long(path, MAX_ANNOTATIONS)
 
 
-def _owner_references(errors: ErrorList, path: str, references: Sequence[OwnerReference]) -> None:
-    controller = ""
-    for reference in references:
-        if not reference.api_version.rpartition("/")[2] or reference.api_version.count("/") > 1:
-            errors.invalid(f"{path}.apiVersion", reference.api_version, "version must not be empty")
+def _owner_references(errors: ErrorList, path: str, references: Sequence[OwnerReference], release: Release) -> None:
+    controller, newer = "", release.has_newer_metadata_rules
+    for index, reference in enumerate(references):
+        here = f"{path}[{index}]" if newer else path
+        if newer and not reference.api_version:
+            errors.required(f"{here}.apiVersion", "must not be empty")
+        elif not reference.api_version.rpartition("/")[2] or reference.api_version.count("/") > 1:
+            text = "must be <group>/<version> or <version>" if newer else "version must not be empty"
+            errors.invalid(f"{here}.apiVersion", reference.api_version, text)
         for name in ("kind", "name", "uid"):
-            if not getattr(reference, name):
-                errors.invalid(f"{path}.{name}", "", "must not be empty")
+            if not getattr(reference, name) and newer:
+                errors.required(f"{here}.{name}", "must not be empty")
+            elif not getattr(reference, name):
+                errors.invalid(f"{here}.{name}", "", "must not be empty")
         if (reference.api_version, reference.kind) == ("v1", "Event"):
             text = "/v1, Kind=Event is disallowed from being an owner"
-            errors.invalid(path, reference, text)
+            errors.invalid(here, reference, text)
         if reference.controller:
             this = f"{reference.kind}/{reference.name}"
             if controller:
@@ -132,10 +151,15 @@ def _owner_references(errors: ErrorList, path: str, references: Sequence[OwnerRe
                 controller = this
 
 
-def _managed_fields(errors: ErrorList, path: str, entries: Sequence[ManagedFieldsEntry]) -> None:
+def _managed_fields(errors: ErrorList, path: str, entries: Sequence[ManagedFieldsEntry], release: Release) -> None:
     for index, entry in enumerate(entries):
         here = f"{path}[{index}]"
-        if entry.operation not in ("Apply", "Update"):
+        if release.has_newer_metadata_rules and entry.operation not in ("Apply", "Update"):
+            if entry.operation:
+                errors.not_supported(f"{here}.operation", entry.operation, ["Apply", "Update"])
+            else:
+                errors.required(f"{here}.operation", "must not be empty")
+        elif entry.operation not in ("Apply", "Update"):
             errors.invalid(f"{here}.operation", Token(entry.operation), "must be `Apply` or `Update`")
         if entry.fields_type not in ("", "FieldsV1"):
             errors.invalid(f"{here}.fieldsType", entry.fields_type, "must be `FieldsV1`")

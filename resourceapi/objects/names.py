@@ -62,6 +62,25 @@ def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
     return complaints
 
 
+def dns_subdomain_in_any_case(name: str) -> list[str]:
+    """Complaints about an RFC 1123 subdomain that may have capitals: names of drivers, as 1.37 says it."""
+    complaints = _too_long(name, MAX_SUBDOMAIN, "bytes")
+    if not _is_subdomain(_lower(name)):
+        rule = (
+            "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.',"
+            " and must start and end with an alphanumeric character"
+        )
+        complaints.append(_told(rule, _SUBDOMAIN, "Example.com"))
+    return complaints
+
+
+def path_segment(name: str) -> list[str]:
+    """Complaints about a name that may be anything that a path has room for: those of roles."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
 def label_key(key: str) -> list[str]:
     """Complaints about a label's key (`name` or `domain/name`); also for taints, finalizers, condition types."""
     complaints = []
@@ -130,6 +149,10 @@ def is_native_resource(name: str) -> bool:
 def _is_subdomain(name: str) -> bool:
     # Label by label: the one expression for all of it backtracks without end on long hostile names.
     return all(_IS_LABEL.fullmatch(label) for label in name.split("."))
+
+
+def _lower(name: str) -> str:
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 def _too_long(text: str, limit: int, unit: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from resourceapi.objects import names, v1
 from resourceapi.objects.capacity_rules import capacity_of_exclusive_device, capacity_of_shared_device
@@ -21,6 +22,7 @@ from resourceapi.objects.field_rules import (
     unique,
 )
 from resourceapi.objects.metadata_rules import immutable
+from resourceapi.objects.release import LATEST, Release
 
 MAX_DEVICES = 128
 MAX_DEVICES_WITH_EXTRAS = 64
@@ -41,7 +43,13 @@ _SEMVER = re.compile(
 )
 
 
-def slice_spec(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec, old: v1.ResourceSliceSpec | None) -> None:
+def slice_spec(
+    errors: ErrorList,
+    path: str,
+    spec: v1.ResourceSliceSpec,
+    old: v1.ResourceSliceSpec | None,
+    release: Release = LATEST,
+) -> None:
     """A slice; pool, driver and node name cannot change."""
     driver_name(errors, f"{path}.driver", spec.driver)
     pool_name(errors, f"{path}.pool.name", spec.pool.name)
@@ -60,7 +68,8 @@ def slice_spec(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec, old: v1
     before = {device.name: device for device in old.devices} if old else {}
 
     def device(errors: ErrorList, path: str, device: v1.Device) -> None:
-        _device(errors, path, device, before.get(device.name), per_device=bool(spec.per_device_node_selection))
+        per_device = bool(spec.per_device_node_selection)
+        _device(errors, path, device, before.get(device.name), release, per_device=per_device)
 
     extras = any(_has_extras(device) for device in spec.devices)
     limit = MAX_DEVICES_WITH_EXTRAS if extras else MAX_DEVICES
@@ -144,7 +153,9 @@ def _has_extras(device: v1.Device) -> bool:
     )
 
 
-def _device(errors: ErrorList, path: str, device: v1.Device, old: v1.Device | None, *, per_device: bool) -> None:
+def _device(
+    errors: ErrorList, path: str, device: v1.Device, old: v1.Device | None, release: Release, *, per_device: bool
+) -> None:
     dns_label(errors, f"{path}.name", device.name)
     count = len(device.attributes) + len(device.capacity)
     if count > MAX_ATTRIBUTES_AND_CAPACITIES:
@@ -154,8 +165,11 @@ def _device(errors: ErrorList, path: str, device: v1.Device, old: v1.Device | No
     if values > MAX_ATTRIBUTE_VALUES:
         errors.invalid(path, values, f"the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}")
     each_entry(errors, f"{path}.attributes", device.attributes, None, qualified_name, _attribute)
-    capacity = capacity_of_shared_device if device.allow_multiple_allocations else capacity_of_exclusive_device
-    each_entry(errors, f"{path}.capacity", device.capacity, None, qualified_name, capacity)
+    if old is None or old.capacity != device.capacity or not release.trusts_stored:
+        capacity = capacity_of_exclusive_device
+        if device.allow_multiple_allocations:
+            capacity = partial(capacity_of_shared_device, release=release)
+        each_entry(errors, f"{path}.capacity", device.capacity, None, qualified_name, capacity)
     if old is None or old.taints != device.taints:
         each(errors, f"{path}.taints", device.taints, MAX_TAINTS, _taint)
     consumed = device.consumes_counters

@@ -1,26 +1,35 @@
 """Whether an object can be created or updated: one function per operation, for all kinds.
 
-The results are what kube-apiserver 1.36 answers, in its order (see `errors.invalid_status`). Objects are given as v1,
-with their defaults, and prepared (see `strategy`).
+The results are what kube-apiserver answers, in its order (see `errors.invalid_status`), as a `Release` has it. Objects
+are given as v1, with their defaults, and prepared (see `strategy`); `version` is the one of the request.
 """
 
 from resourceapi.objects import core, v1
 from resourceapi.objects.claim_rules import claim_spec
 from resourceapi.objects.claim_status_rules import claim_status
 from resourceapi.objects.class_rules import CheckSelector, accept_selector, class_spec
+from resourceapi.objects.declared_rules import declared_errors, replaced
+from resourceapi.objects.decode import write_object
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import conditions
 from resourceapi.objects.meta import KubernetesObject
 from resourceapi.objects.metadata_rules import immutable, metadata_on_create, metadata_on_update, template_metadata
+from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.slice_rules import slice_spec, taint_rule_spec
 
 MAX_TAINT_RULE_CONDITIONS = 8
 NAMESPACED = (v1.ResourceClaim, v1.ResourceClaimTemplate, core.Pod)
 """The kinds that live in a namespace."""
+_DECLARED = (v1.DeviceClass, v1.DeviceTaintRule, v1.ResourceClaim, v1.ResourceClaimTemplate, v1.ResourceSlice)
 
 
 def validate_create(
-    obj: KubernetesObject, *, check_selector: CheckSelector = accept_selector, admin_access_allowed: bool = True
+    obj: KubernetesObject,
+    *,
+    check_selector: CheckSelector = accept_selector,
+    admin_access_allowed: bool = True,
+    release: Release = LATEST,
+    version: str = "v1",
 ) -> ErrorList:
     """What is wrong with a new object.
 
@@ -33,7 +42,8 @@ def validate_create(
         _admin_request(errors, obj.spec)
     if isinstance(obj, v1.ResourceClaimTemplate) and not admin_access_allowed:
         _admin_request(errors, obj.spec.spec)
-    metadata_on_create(errors, obj.metadata, namespaced=namespaced, newer=isinstance(obj, v1.DeviceClass))
+    is_class = isinstance(obj, v1.DeviceClass)
+    metadata_on_create(errors, obj.metadata, release, namespaced=namespaced, newer=is_class)
     match obj:
         case v1.ResourceClaim():
             claim_spec(errors, "spec", obj.spec, check_selector)
@@ -41,57 +51,80 @@ def validate_create(
             template_metadata(errors, obj.spec.metadata, "spec.metadata")
             claim_spec(errors, "spec.spec", obj.spec.spec, check_selector)
         case v1.DeviceClass():
-            class_spec(errors, "spec", obj.spec, None, check_selector)
+            class_spec(errors, "spec", obj.spec, None, check_selector, release)
         case v1.ResourceSlice():
-            slice_spec(errors, "spec", obj.spec, None)
+            slice_spec(errors, "spec", obj.spec, None, release)
         case v1.DeviceTaintRule():
             taint_rule_spec(errors, "spec", obj.spec, None)
-    return errors
+    return _with_declared(errors, obj, None, release, version)
 
 
 def validate_update(
-    new: KubernetesObject, old: KubernetesObject, *, check_selector: CheckSelector = accept_selector
+    new: KubernetesObject,
+    old: KubernetesObject,
+    *,
+    check_selector: CheckSelector = accept_selector,
+    release: Release = LATEST,
+    version: str = "v1",
 ) -> ErrorList:
     """What is wrong with a changed object. Both are of the same kind."""
     errors = ErrorList()
-    metadata_on_update(errors, new.metadata, old.metadata)  # once for all kinds, and again with the kind's own rules
+    metadata_on_update(
+        errors, new.metadata, old.metadata, release
+    )  # once for all kinds, and again with the kind's own rules
     if isinstance(new, v1.ResourceClaim | v1.DeviceClass):
         namespaced = isinstance(new, NAMESPACED)
-        metadata_on_create(errors, new.metadata, namespaced=namespaced, newer=isinstance(new, v1.DeviceClass))
-    metadata_on_update(errors, new.metadata, old.metadata)
+        is_class = isinstance(new, v1.DeviceClass)
+        metadata_on_create(errors, new.metadata, release, namespaced=namespaced, newer=is_class)
+    metadata_on_update(errors, new.metadata, old.metadata, release)
     match new, old:
         case v1.ResourceClaim(), v1.ResourceClaim():
             immutable(errors, "spec", new.spec, old.spec)
         case v1.ResourceClaimTemplate(), v1.ResourceClaimTemplate():
-            immutable(errors, "spec", new.spec, old.spec)
+            immutable(errors, "spec", new.spec, old.spec, with_alpha=release.shows_alpha_fields)
         case v1.DeviceClass(), v1.DeviceClass():
-            class_spec(errors, "spec", new.spec, old.spec, check_selector)
+            class_spec(errors, "spec", new.spec, old.spec, check_selector, release)
         case v1.ResourceSlice(), v1.ResourceSlice():
-            slice_spec(errors, "spec", new.spec, old.spec)
+            slice_spec(errors, "spec", new.spec, old.spec, release)
         case v1.DeviceTaintRule(), v1.DeviceTaintRule():
             taint_rule_spec(errors, "spec", new.spec, old.spec)
-    return errors
+    return _with_declared(errors, new, old, release, version)
 
 
 def validate_status_update(
-    new: KubernetesObject, old: KubernetesObject, *, admin_access_allowed: bool = True
+    new: KubernetesObject,
+    old: KubernetesObject,
+    *,
+    admin_access_allowed: bool = True,
+    release: Release = LATEST,
+    version: str = "v1",
 ) -> ErrorList:
     """What is wrong with a changed status. Both are of the same kind."""
     errors = ErrorList()
-    metadata_on_update(errors, new.metadata, old.metadata)
+    metadata_on_update(errors, new.metadata, old.metadata, release)
     match new, old:
         case v1.ResourceClaim(), v1.ResourceClaim():
             if not admin_access_allowed:
                 _admin_result(errors, new.status, old.status)
-            metadata_on_update(errors, new.metadata, old.metadata)
-            claim_status(errors, "status", new, old)
+            metadata_on_update(errors, new.metadata, old.metadata, release)
+            claim_status(errors, "status", new, old, release)
         case v1.DeviceTaintRule(), v1.DeviceTaintRule():
-            metadata_on_update(errors, new.metadata, old.metadata)
+            metadata_on_update(errors, new.metadata, old.metadata, release)
             found = new.status.conditions
-            conditions(errors, "status.conditions", found)
+            conditions(errors, "status.conditions", found, release)
             if len(found) > MAX_TAINT_RULE_CONDITIONS:
                 errors.too_many("status.conditions", len(found), MAX_TAINT_RULE_CONDITIONS)
-    return errors
+    return _with_declared(errors, new, old, release, version)
+
+
+def _with_declared(
+    errors: ErrorList, new: KubernetesObject, old: KubernetesObject | None, release: Release, version: str
+) -> ErrorList:
+    if not release.has_declared_rules or not isinstance(new, _DECLARED):
+        return errors
+    api_version = f"{v1.GROUP}/{version}"
+    before = write_object(old, api_version) if old is not None else None
+    return replaced(errors, declared_errors(write_object(new, api_version), before))
 
 
 def _admin_request(errors: ErrorList, spec: v1.ResourceClaimSpec) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import Http, Plain, Running
 from tests.controlplane.scheduler.kit import device_class, node, slice_, template
-from tests.e2e.realnode import HOME, KUBERNETES
+from tests.e2e.realnode import HOME, KUBERNETES, RELEASE
 
 _PARTS = ("kube-scheduler", "kube-controller-manager")
 _MISSING = [each for each in _PARTS if not (HOME / "bin" / each).exists()]
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(bool(_MISSING), reason=f"not built: {', '.join(_MISSING)}; make node K8S={KUBERNETES}"),
 ]
-RELEASE = "1.37" if KUBERNETES == "1.37" else "1.36"  # its scheduler waits for v1 of taint rules
+SERVED = RELEASES[RELEASE.version]  # the real scheduler waits for v1 of taint rules
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -61,7 +62,7 @@ def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
         "metadata": {"name": "p"},
         "spec": {"containers": [container], "resourceClaims": references},
     }
-    with Running(tls=tls, definitions=(), release=RELEASE) as server, server.http() as api:
+    with Running(tls=tls, definitions=(), release=SERVED) as server, server.http() as api:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
         api.ok("POST", "/api/v1/nodes", node() | {"status": ready})
         api.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", device_class())

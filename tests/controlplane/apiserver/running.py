@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -75,9 +75,18 @@ class Running:
         """Make it as new: without objects, but for the first namespaces."""
         asyncio.run_coroutine_threadsafe(self._clear(), self._loop).result(30)
 
-    def http(self, token: str | None = None) -> "Http":
-        """A client."""
-        return Http(self.url, self.server.token if token is None else token, self.server.ca)
+    def load(self, *manifests: Plain) -> None:
+        """Create objects, as the server loads them at its start."""
+
+        async def load() -> None:
+            for manifest in manifests:
+                self.server.write(manifest)
+
+        asyncio.run_coroutine_threadsafe(load(), self._loop).result(30)
+
+    def http(self, token: str | None = None, sender: Mapping[str, str] | None = None) -> "Http":
+        """A client, with more headers that say who it is."""
+        return Http(self.url, self.server.token if token is None else token, self.server.ca, sender)
 
     def kubeconfig(self, path: Path) -> Path:
         """Writes a kubeconfig for the server."""
@@ -145,14 +154,14 @@ class Answer(NamedTuple):
 class Http:
     """Requests over one connection."""
 
-    def __init__(self, url: str, token: str, ca: str = "") -> None:
+    def __init__(self, url: str, token: str, ca: str = "", sender: Mapping[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=30)
         if ca:
             context = ssl.create_default_context(cadata=ca)
             self._connection = http.client.HTTPSConnection(
                 urllib.parse.urlsplit(url).netloc, timeout=30, context=context
             )
-        self._token = token
+        self._token, self._sender = token, dict(sender or {})
 
     def __enter__(self) -> "Http":
         return self
@@ -173,7 +182,7 @@ class Http:
         """One request; `body` is sent as it is if it is bytes, else as JSON."""
         if query:
             path += "?" + urllib.parse.urlencode(query)
-        headers = {"Accept": accept, "Content-Type": content}
+        headers = {"Accept": accept, "Content-Type": content, **self._sender}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from resourceapi.objects.release import RELEASES
 from tests.cases import recorded_at
 from tests.controlplane.apiserver.running import Kubectl, Running
 
@@ -44,7 +45,7 @@ def test_a_recorded_session(kubectl: str, tmp_path: Path) -> None:
     for name, text in session["files"].items():
         (tmp_path / name).write_text(text)
     wrong = []
-    with Running() as running:
+    with Running(release=RELEASES["1.36"]) as running:
         kube = Kubectl(kubectl, running.kubeconfig(tmp_path / "config"), tmp_path)
         for recorded in session["commands"]:
             done = kube.run(*recorded["command"].split(" "))

@@ -163,7 +163,8 @@ def test_discovery_and_reviews(api: Http) -> None:
     discovery = f"{MEDIA_TYPE};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     answer = api.send("GET", "/apis", accept=discovery)
     assert (type_of(answer), decode(answer.data, "", "")["kind"]) == (discovery, "APIGroupDiscoveryList")
-    question = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {}}
+    question: dict[str, Any] = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    question["spec"] = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
     answer = send(api, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", question)
     assert body_of(answer, code=201)["status"]["allowed"] is True
 

@@ -1,9 +1,11 @@
 """The pure parts by themselves: field sets, comparison, merging, schemas, ages, versions."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from controlplane.apiserver.auxiliary import auxiliary_kinds
 from controlplane.apiserver.columns import age_text
 from controlplane.apiserver.compare import compare
 from controlplane.apiserver.fieldsets import NotInSchema, field_set, from_fields_v1, shown, to_fields_v1
@@ -13,6 +15,7 @@ from controlplane.apiserver.patch import merge_patch
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import strategic_merge
 from controlplane.apiserver.structural import check, prune, with_defaults
+from controlplane.apiserver.tables import table
 from resourceapi.objects import ErrorList
 
 SCHEMA = {
@@ -166,6 +169,14 @@ def test_ages() -> None:
         9 * 365 * day: "9y",
     }
     assert {seconds: age_text(seconds) for seconds in expected} == expected
+
+
+def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
+    now = datetime(2101, 1, 1, 0, 3, tzinfo=UTC)
+    (kind,) = (each for each in auxiliary_kinds() if each.kind == "Lease")
+    made = {"metadata": {"name": "l", "creationTimestamp": "2101-01-01T00:00:00Z"}}
+    (row,) = table(kind, [made], {}, "None", "v1", "v1", now)["rows"]
+    assert row["cells"] == ["l", "3m"]
 
 
 def test_the_order_of_versions() -> None:

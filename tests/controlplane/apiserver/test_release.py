@@ -1,9 +1,10 @@
-"""What a server of 1.37 has that one of 1.36 has not."""
+"""What servers of the releases do otherwise; the shared one is of the newest."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from resourceapi.objects.release import RELEASES
 from tests.controlplane.apiserver.running import Http, Running
 from tests.controlplane.scheduler.kit import slice_
 
@@ -16,31 +17,67 @@ RULE = {
 
 
 @pytest.fixture(scope="module")
-def of_1_37() -> Iterator[Http]:
-    with Running(release="1.37") as server, server.http() as http:
+def of_1_36() -> Iterator[Http]:
+    with Running(release=RELEASES["1.36"]) as server, server.http() as http:
         yield http
 
 
-def test_taint_rules_are_in_v1(of_1_37: Http, api: Http) -> None:
-    made = of_1_37.ok("POST", RULES.format("v1"), RULE)
+@pytest.fixture(scope="module")
+def of_1_34() -> Iterator[Http]:
+    with Running(release=RELEASES["1.34"]) as server, server.http() as http:
+        yield http
+
+
+def test_taint_rules_are_in_v1(api: Http, of_1_36: Http) -> None:
+    made = api.ok("POST", RULES.format("v1"), RULE)
     assert made["apiVersion"] == "resource.k8s.io/v1"
-    older = of_1_37.ok("GET", f"{RULES.format('v1beta2')}/r")
+    older = api.ok("GET", f"{RULES.format('v1beta2')}/r")
     assert older["spec"] == made["spec"]
-    assert api.send("GET", RULES.format("v1")).status == 404
+    assert of_1_36.send("GET", RULES.format("v1")).status == 404
 
 
-def test_an_update_in_v1_says_of_which_version(of_1_37: Http) -> None:
+def test_an_update_in_v1_says_of_which_version(api: Http) -> None:
     named = {**RULE, "metadata": {"name": "u"}}
-    of_1_37.ok("POST", RULES.format("v1"), named)
-    refused = of_1_37.send("PUT", f"{RULES.format('v1')}/u", named)
+    api.ok("POST", RULES.format("v1"), named)
+    refused = api.send("PUT", f"{RULES.format('v1')}/u", named)
     assert refused.status == 422
     assert refused.message.endswith("metadata.resourceVersion: Invalid value: 0: must be specified for an update")
-    of_1_37.ok("PUT", f"{RULES.format('v1beta2')}/u", named)
+    api.ok("PUT", f"{RULES.format('v1beta2')}/u", named)
 
 
-def test_slices_are_selected_by_their_pool(of_1_37: Http, api: Http) -> None:
-    of_1_37.ok("POST", SLICES, slice_("n1", "gpu-0"))
+def test_slices_are_selected_by_their_pool(api: Http, of_1_36: Http) -> None:
+    api.ok("POST", SLICES, slice_("n1", "gpu-0"))
     pool = slice_("n1")["spec"]["pool"]["name"]
-    assert len(of_1_37.ok("GET", SLICES, fieldSelector=f"spec.pool.name={pool}")["items"]) == 1
-    assert of_1_37.ok("GET", SLICES, fieldSelector="spec.pool.name=other")["items"] == []
-    assert api.send("GET", SLICES, fieldSelector=f"spec.pool.name={pool}").status == 400
+    assert len(api.ok("GET", SLICES, fieldSelector=f"spec.pool.name={pool}")["items"]) == 1
+    assert api.ok("GET", SLICES, fieldSelector="spec.pool.name=other")["items"] == []
+    assert of_1_36.send("GET", SLICES, fieldSelector=f"spec.pool.name={pool}").status == 400
+
+
+def test_refusals_are_in_the_words_of_the_release_and_the_version(api: Http, of_1_36: Http) -> None:
+    request = {"name": "r", "deviceClassName": "c"}
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request, request]}}}
+    path = "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims"
+    assert of_1_36.send("POST", path, claim).message.endswith('requests[1]: Duplicate value: "r"')
+    shown = '{"name":"r","deviceClassName":"c","allocationMode":"ExactCount","count":1}'
+    assert api.send("POST", path, claim).message.endswith(f"requests[1]: Duplicate value: {shown}")
+
+
+def test_1_34_stores_nothing_of_the_features_that_it_has_switched_off(of_1_34: Http) -> None:
+    made = slice_("n1", "gpu-0")
+    made["spec"]["devices"][0]["taints"] = [{"key": "example.com/t", "effect": "NoSchedule"}]
+    stored = of_1_34.ok("POST", SLICES, made)
+    assert "taints" not in stored["spec"]["devices"][0]
+    patch = {"spec": {"devices": made["spec"]["devices"]}}
+    name = stored["metadata"]["name"]
+    again = of_1_34.ok("PATCH", f"{SLICES}/{name}", patch, content="application/merge-patch+json")
+    assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+    assert of_1_34.send("GET", RULES.format("v1beta2")).status == 404
+    assert of_1_34.ok("GET", RULES.format("v1alpha3"))["items"] == []
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_36: Http, api: Http) -> None:
+    server = {"1.34": of_1_34, "1.36": of_1_36, "1.37": api}[version]
+    told = server.ok("GET", "/version")
+    assert f"{told['major']}.{told['minor']}" == version
+    assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from resourceapi.objects.release import RELEASES
 from tests.cases import recorded_at
 from tests.controlplane.apiserver.running import Running
 
@@ -56,7 +57,7 @@ def without_prototype(replay: types.ModuleType) -> Iterator[Any]:
 
 @contextmanager
 def _served(replay: types.ModuleType, **options: Any) -> Iterator[Any]:
-    with Running(collect_after=None, **options) as running:
+    with Running(collect_after=None, release=RELEASES["1.36"], **options) as running:
         running.server.store.load(1_000_000, ())  # a version like "10" is taken for one wherever a scenario says 10
         server = replay.Server(running.url, running.server.token)
         yield server

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from msgspec.structs import replace
 
 from controlplane.apiserver import Server
+from controlplane.apiserver.authorization import AuthorizationMode
 from controlplane.apiserver.kinds import Kind
 from controlplane.scheduler import Scheduler
 from resourceapi.client import AsyncClient, Client, Credentials, Refused
@@ -60,8 +61,14 @@ class Stand:
     With a `version` the server has no other one of resource.k8s.io; `line` is what the scheduler's requests go over.
     """
 
-    def __init__(self, version: str = "", line: "Line | None" = None, **options: Any) -> None:
-        self.server = Server(token="t", collect_after=0.0)
+    def __init__(
+        self,
+        version: str = "",
+        line: "Line | None" = None,
+        authorization: AuthorizationMode = "AlwaysAllow",
+        **options: Any,
+    ) -> None:
+        self.server = Server(token="t", collect_after=0.0, authorization=authorization)
         if version:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)

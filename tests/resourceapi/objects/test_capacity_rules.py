@@ -86,14 +86,10 @@ RANGE = f"{AT}.capacity[memory].requestPolicy.validRange"
             {"default": "1", "validRange": {"min": "1", "step": "0"}},
             [f'{RANGE}.step: Invalid value: "0": must be greater than zero'],
         ),
-        (
-            {"default": "1", "validRange": {"min": "1", "step": "-1"}},
-            [f'{RANGE}.step: Invalid value: "-1": must be greater'],
-        ),
+        ({"default": "1", "validRange": {"min": "1", "step": "-1"}}, []),
         (
             {"default": "1", "validRange": {"min": "1", "step": "18446744073709551616"}},
             [
-                f'{RANGE}.step: Invalid value: "18446744073709551616": must not be larger than 9223372036854775807',
                 f'{RANGE}.step: Invalid value: "18446744073709551616": one step 18446744073709551617 is larger than',
                 f'{RANGE}.step: Invalid value: "1": value is not a multiple of a given step',
             ],
@@ -101,7 +97,6 @@ RANGE = f"{AT}.capacity[memory].requestPolicy.validRange"
         (
             {"default": "1", "validRange": {"min": "1", "step": "1e2000000"}},
             [
-                f'{RANGE}.step: Invalid value: "100e1999998": must not be larger than 9223372036854775807',
                 f'{RANGE}.step: Invalid value: "100e1999998": quantities 1 and 100e1999998 are too far apart',
             ],
         ),

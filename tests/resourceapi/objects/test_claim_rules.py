@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from resourceapi.objects.validate import validate_create
 from tests.resourceapi.objects import samples
+from tests.resourceapi.objects.samples import validate_create
 
 NAME_OF_A_REQUEST = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"

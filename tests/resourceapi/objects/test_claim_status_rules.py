@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from resourceapi.objects import v1
-from resourceapi.objects.validate import validate_status_update
 from tests.resourceapi.objects import samples
+from tests.resourceapi.objects.samples import validate_status_update
 
 NAME_OF_A_REQUEST = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from resourceapi.objects.validate import validate_update
 from tests.resourceapi.objects import samples
+from tests.resourceapi.objects.samples import validate_update
 
 CONFIG = {"opaque": {"driver": "d", "parameters": {}}}
 SELECTOR = {"cel": {"expression": "true"}}

@@ -10,6 +10,7 @@ from resourceapi.objects import from_dict
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update, template_metadata
+from resourceapi.objects.release import RELEASES, Version
 
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
 SUBDOMAIN = (
@@ -19,16 +20,18 @@ SUBDOMAIN = (
 )
 
 
-def created(**members: Any) -> list[str]:
+def created(release: Version = "1.36", **members: Any) -> list[str]:
     errors = ErrorList()
-    metadata_on_create(errors, from_dict(ObjectMeta, {"name": "x"} | members), namespaced=False)
+    metadata_on_create(errors, from_dict(ObjectMeta, {"name": "x"} | members), RELEASES[release], namespaced=False)
     return [str(error) for error in errors]
 
 
 def updated(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     errors = ErrorList()
     base = {"name": "x", "uid": "1", "resourceVersion": "1"}
-    metadata_on_update(errors, from_dict(ObjectMeta, base | after), from_dict(ObjectMeta, base | before))
+    metadata_on_update(
+        errors, from_dict(ObjectMeta, base | after), from_dict(ObjectMeta, base | before), RELEASES["1.36"]
+    )
     return [str(error) for error in errors]
 
 

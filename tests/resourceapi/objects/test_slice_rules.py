@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from resourceapi.objects.validate import validate_status_update, validate_update
 from tests.resourceapi.objects import samples
+from tests.resourceapi.objects.samples import validate_status_update, validate_update
 
 IDENTIFIER = "a valid C identifier must start with alphabetic character or '_'"
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must"

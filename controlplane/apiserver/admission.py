@@ -1,0 +1,233 @@
+"""Which policies a write meets, and what becomes of it: stored ValidatingAdmissionPolicies with their bindings.
+
+Source: kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.identity import User
+from controlplane.apiserver.kinds import Kind, Plain, Registry
+from controlplane.apiserver.policies import Denial, Policy
+from controlplane.apiserver.status import ApiError, forbidden
+from controlplane.apiserver.store import Store
+from resourceapi.cel import CelError
+from resourceapi.objects.selectors import LabelSelector, Requirement
+
+GROUP = "admissionregistration.k8s.io"
+POLICIES = f"validatingadmissionpolicies.{GROUP}"
+BINDINGS = f"validatingadmissionpolicybindings.{GROUP}"
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
+_OPERATORS = {"In": "In", "NotIn": "NotIn", "Exists": "Exists", "DoesNotExist": "DoesNotExist"}
+
+
+class Write(NamedTuple):
+    """A write as policies see it. Objects are in the stored version; None where there is none."""
+
+    operation: str  # CREATE, UPDATE or DELETE
+    kind: Kind
+    version: str
+    namespace: str
+    name: str
+    subresource: str
+    user: User
+    object: Plain | None
+    old: Plain | None
+    is_dry_run: bool
+
+
+class Admission:
+    """Judges writes by the policies that are in the store now; compiled ones are kept until they change."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store, self._registry = store, registry
+        self._compiled: dict[str, tuple[str, Policy | CelError]] = {}
+
+    def check(self, write: Write) -> tuple[str, ...]:
+        """The warnings for who writes. Raises ApiError for what a policy refuses."""
+        policies = list(self._store.objects(POLICIES))
+        if not policies or write.kind.group == GROUP:
+            return ()
+        names = {each["metadata"]["name"] for each in policies}
+        self._compiled = {name: found for name, found in self._compiled.items() if name in names}
+        warnings: list[str] = []
+        refused: tuple[str, Denial] | None = None
+        for policy in sorted(policies, key=lambda each: str(each["metadata"]["name"])):
+            for binding, denial in self._judge(policy, write):
+                name, by = policy["metadata"]["name"], binding["metadata"]["name"]
+                actions = (binding.get("spec") or {}).get("validationActions") or ()
+                if "Warn" in actions:
+                    about = f"Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{by}'"
+                    warnings.append(f"{about}: {denial.message}")
+                if "Deny" in actions and refused is None:
+                    about = f"ValidatingAdmissionPolicy '{name}' with binding '{by}' denied request"
+                    refused = (f"{about}: {denial.message}", denial)
+        if refused is not None:
+            raise _refusal(write, *refused)
+        return tuple(warnings)
+
+    def _judge(self, policy: Plain, write: Write) -> Iterator[tuple[Plain, Denial]]:
+        spec = policy.get("spec") or {}
+        version = self._matched_version(spec.get("matchConstraints") or {}, write)
+        if version is None:
+            return
+        for binding in sorted(self._store.objects(BINDINGS), key=lambda each: str(each["metadata"]["name"])):
+            bound = binding.get("spec") or {}
+            if bound.get("policyName") != policy["metadata"]["name"]:
+                continue
+            resources = bound.get("matchResources")
+            if resources and self._matched_version(resources, write, is_binding=True) is None:
+                continue
+            compiled = self._policy(policy)
+            if isinstance(compiled, CelError):
+                if spec.get("failurePolicy") != "Ignore":
+                    yield binding, Denial(str(compiled))
+                continue
+            for params in self._params(spec.get("paramKind"), bound.get("paramRef"), write.namespace):
+                if isinstance(params, Denial):
+                    if compiled.fails_closed:
+                        yield binding, params
+                    continue
+                for denial in compiled.denials(self._inputs(write, version, params)):
+                    yield binding, denial
+
+    def _policy(self, policy: Plain) -> Policy | CelError:
+        name, version = policy["metadata"]["name"], policy["metadata"]["resourceVersion"]
+        known = self._compiled.get(name)
+        if known is None or known[0] != version:
+            made: Policy | CelError
+            try:
+                made = Policy(policy.get("spec") or {})
+            except CelError as error:  # one of an older data file
+                made = error
+            known = self._compiled[name] = (version, made)
+        return known[1]
+
+    def _matched_version(self, wanted: Plain, write: Write, *, is_binding: bool = False) -> str | None:
+        """In which version a policy wants to see the object; None if the write is none of its business."""
+        if not self._selects(wanted, write):
+            return None
+        for rule in wanted.get("excludeResourceRules") or ():
+            if _version_of(rule, write, is_exact=wanted.get("matchPolicy") == "Exact") is not None:
+                return None
+        rules = wanted.get("resourceRules")
+        if not rules and is_binding:
+            return write.version
+        found = [_version_of(rule, write, is_exact=wanted.get("matchPolicy") == "Exact") for rule in rules or ()]
+        versions = [version for version in found if version is not None]
+        return write.version if write.version in versions else next(iter(versions), None)
+
+    def _selects(self, wanted: Plain, write: Write) -> bool:
+        objects = [each for each in (write.object, write.old) if each is not None]
+        selector = wanted.get("objectSelector")
+        if selector and not any(_matches(selector, each["metadata"].get("labels")) for each in objects):
+            return False
+        selector = wanted.get("namespaceSelector")
+        if not selector:
+            return True
+        if write.kind.id == "namespaces":
+            return any(_matches(selector, each["metadata"].get("labels")) for each in objects)
+        namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
+        return namespace is None or _matches(selector, namespace["metadata"].get("labels"))
+
+    def _params(self, kind: Any, reference: Any, namespace: str) -> Iterator[Any]:
+        """The parameters of a binding, one after the other; a Denial where there should be some."""
+        if not kind or not reference:
+            yield None
+            return
+        found = self._registry.by_kind(str(kind.get("apiVersion")), str(kind.get("kind")))
+        if found is None:
+            yield Denial(f"failed to configure binding: no matches for kind {kind.get('kind')}")
+            return
+        where = str(reference.get("namespace") or namespace) if found.namespaced else ""
+        named, selector = reference.get("name"), reference.get("selector")
+        objects = [
+            obj
+            for obj in self._store.objects(found.table)
+            if obj["metadata"].get("namespace", "") == where
+            and (obj["metadata"]["name"] == named if named else _matches(selector or {}, obj["metadata"].get("labels")))
+        ]
+        version = str(kind.get("apiVersion")).rpartition("/")[2]
+        yield from (found.rules.encode(obj, version) for obj in objects)
+        if not objects and reference.get("parameterNotFoundAction") == "Deny":
+            text = "no params found for policy binding with `Deny` parameterNotFoundAction"
+            yield Denial(f"failed to configure binding: {text}")
+
+    def _inputs(self, write: Write, version: str, params: Plain | None) -> Plain:
+        kind = write.kind
+        seen, old = (kind.rules.encode(obj, version) if obj is not None else None for obj in (write.object, write.old))
+        namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
+        inputs = {"object": seen, "oldObject": old, "request": _request(write, version), "namespaceObject": namespace}
+        return inputs if params is None else inputs | {"params": params}
+
+
+def _request(write: Write, version: str) -> Plain:
+    """`request` as expressions see it, without what is empty."""
+    kind = write.kind
+
+    def named(word: str, value: str, which: str) -> Plain:
+        return {name: text for name, text in (("group", kind.group), ("version", which), (word, value)) if text}
+
+    user = write.user
+    info: Plain = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    request: Plain = {
+        "kind": named("kind", kind.kind, version),
+        "resource": named("resource", kind.plural, version),
+        "subResource": write.subresource,
+        "requestKind": named("kind", kind.kind, write.version),
+        "requestResource": named("resource", kind.plural, write.version),
+        "requestSubResource": write.subresource,
+        "name": write.name,
+        "namespace": write.namespace,
+        "operation": write.operation,
+        "userInfo": {name: item for name, item in info.items() if item},
+    }
+    return {name: item for name, item in request.items() if item} | {"dryRun": write.is_dry_run}
+
+
+def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
+    """The version in which a rule means the write; another served one stands for it unless the rule is exact."""
+    kind = write.kind
+    scope = rule.get("scope") or "*"
+    if scope != "*" and (scope == "Namespaced") != kind.namespaced:
+        return None
+    if not _lists(rule, "apiGroups", kind.group) or not _lists(rule, "operations", write.operation):
+        return None
+    if rule.get("resourceNames") and write.name not in rule["resourceNames"]:
+        return None
+    meant = (f"{kind.plural}/{write.subresource}", f"{kind.plural}/*", f"*/{write.subresource}", "*/*")
+    if not write.subresource:
+        meant = (kind.plural, "*", "*/*", "*/*")
+    if not any(each in meant for each in rule.get("resources") or ()):
+        return None
+    if _lists(rule, "apiVersions", write.version):
+        return write.version
+    served = [each.name for each in kind.versions if each.name in (rule.get("apiVersions") or ())]
+    return None if is_exact or not served else served[0]
+
+
+def _lists(rule: Plain, member: str, value: str) -> bool:
+    found = rule.get(member) or ()
+    return "*" in found or value in found
+
+
+def _matches(selector: Plain, labels: Any) -> bool:
+    """Whether labels match a LabelSelector object."""
+    wanted = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        operator = _OPERATORS.get(each.get("operator"))
+        if operator is None:
+            return False
+        wanted.append(Requirement(str(each.get("key")), operator, tuple(each.get("values") or ())))
+    return LabelSelector(tuple(wanted)).matches(labels or {})
+
+
+def _refusal(write: Write, message: str, denial: Denial) -> ApiError:
+    """A refusal with the policy's reason, in the words of one that is forbidden, as upstream has it."""
+    error = forbidden(write.kind.group, write.kind.plural, write.name or "Unknown", message)
+    code = _CODES.get(denial.reason, 422)
+    body = error.body | {"reason": denial.reason, "code": code}
+    body["details"] = body["details"] | {"causes": [{"message": message}]}
+    error.code, error.body = code, body
+    return error

@@ -1,0 +1,66 @@
+"""Who a request is from: by the server's own token, by a service account's, and as whom it wants to count.
+
+Source: kubernetes.io "Authenticating", "User impersonation".
+"""
+
+import base64
+import contextlib
+import hmac
+import urllib.parse
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from controlplane.apiserver.identity import ADMIN, AUTHENTICATED, MASTERS, User
+from controlplane.apiserver.status import forbidden, unauthorized
+from controlplane.apiserver.tokens import Tokens
+
+_EXTRA = "impersonate-extra-"
+
+
+class Authenticator:
+    """Knows the server's token, if it has one, and those of service accounts. Without a token everybody is ADMIN."""
+
+    def __init__(self, token: str, tokens: Tokens) -> None:
+        self._token, self.tokens = token, tokens
+
+    def user(self, request: Request) -> User:
+        """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
+        return _impersonated(self._own(_credential(request)), request.headers)
+
+    def _own(self, credential: bytes) -> User:
+        found = self.tokens.user(credential.decode("latin-1")) if credential.count(b".") == 2 else None
+        if found is not None:
+            return found
+        if self._token and not hmac.compare_digest(credential, self._token.encode()):
+            raise unauthorized()
+        return ADMIN
+
+
+def _impersonated(user: User, headers: Headers) -> User:
+    """The user that the headers ask for; only an administrator may ask."""
+    name = headers.get("Impersonate-User", "")
+    if not name:
+        return user
+    if MASTERS not in user.groups:
+        why = f'User "{user.name}" cannot impersonate resource "users" in API group "" at the cluster scope'
+        raise forbidden("", "users", name, why)
+    extra: dict[str, list[str]] = {}
+    for header, value in headers.items():
+        if header.startswith(_EXTRA):
+            extra.setdefault(urllib.parse.unquote(header.removeprefix(_EXTRA)), []).append(value)
+    groups = [*headers.getlist("Impersonate-Group")]
+    parts = name.split(":")
+    if not groups and parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
+    told = {key: tuple(values) for key, values in extra.items()}
+    return User(name, (*groups, AUTHENTICATED), headers.get("Impersonate-Uid", ""), told)
+
+
+def _credential(request: Request) -> bytes:
+    """The bearer token, or the password."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(text, validate=True).partition(b":")[2]
+    return text.strip().encode() if scheme.lower() == "bearer" else b""

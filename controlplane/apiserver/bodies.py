@@ -1,0 +1,84 @@
+"""Bodies of requests: read within bounds, apart from the loop where they are long, of the kind that the path means."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from controlplane.apiserver.kinds import Plain, Registry
+from controlplane.apiserver.negotiation import MAX_BODY
+from controlplane.apiserver.rest import Target
+from controlplane.apiserver.status import bad_request, invalid, too_large
+from resourceapi.objects import ErrorList
+
+_LONG = 64 * 1024  # bytes of a body that takes a while to read
+
+T = TypeVar("T")
+
+
+async def body_of(request: Request) -> bytes:
+    """A request's body; raises ApiError 413 for one that is too long."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > MAX_BODY:
+            raise too_large(f"limit is {MAX_BODY}")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
+    """What `read` makes of a body; of a long one in a thread, so that others are answered meanwhile."""
+    if size < _LONG:
+        return read(*values)
+    return await asyncio.to_thread(read, *values)
+
+
+def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) -> Plain:
+    """A body that says what it is, as the path says; raises ApiError 400."""
+    kind, expected = target.kind, target.api_version
+    api_version, name = value.get("apiVersion"), value.get("kind")
+    for text in (api_version, name):
+        if text is not None and not isinstance(text, str):
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind"
+            )
+    if kind.generic:
+        shown = data.decode("utf-8", "replace")
+        for text, member in ((name, "Kind"), (api_version, "apiVersion")):
+            if not text:
+                text = f"Object '{member}' is missing in '{shown}' ({shown})"
+                raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
+    api_version, name = api_version or expected, name or kind.kind
+    if name == kind.kind and api_version != expected:
+        group, _, other = api_version.rpartition("/")
+        if group == kind.group and kind.served(other):
+            text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            raise bad_request(text)
+    if kind.generic and api_version == expected and name != kind.kind:
+        errors = ErrorList()
+        errors.invalid("kind", name, f"must be {kind.kind}")
+        metadata = value.get("metadata")
+        raise invalid(kind.group, name, str(metadata.get("name") or "") if isinstance(metadata, dict) else "", errors)
+    if (api_version, name) != (expected, kind.kind):
+        found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
+        if registry.by_kind(api_version, name):
+            short = api_version.rpartition("/")[2]
+            group = (kind.group or "core").partition(".")[0]
+            raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
+        where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'{found}: no kind "{name}" is registered {where}')
+    value["apiVersion"], value["kind"] = api_version, name
+    return value
+
+
+async def read_to_its_end(request: Request) -> None:
+    """Read what nobody wanted of a body, or the connection would be closed under the client's next request."""
+    size = 0
+    with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: it has been read
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MAX_BODY:
+                return

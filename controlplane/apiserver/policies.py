@@ -1,0 +1,226 @@
+"""A ValidatingAdmissionPolicy as a program: its expressions, compiled once, and what they say of one request.
+
+Source: KEP-3488, kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's. Expressions know no
+`authorizer` here; audit annotations are not evaluated.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from controlplane.apiserver.kinds import Plain
+from resourceapi.cel import CelCompileError, CelError, CelEvalError, Environment, Expression, compile_expression
+from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.macros import BINDINGS
+from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, list_of, map_of
+from resourceapi.objects import ErrorList
+
+MAX_MESSAGE = 5 * 1024
+"""Bytes that a message of a policy's own may have."""
+MAX_BUDGET = 10_000_000
+"""What all expressions of a policy may cost for one request."""
+
+_REQUEST = Type(Kind.STRUCT, "kubernetes.AdmissionRequest")
+_USER = Type(Kind.STRUCT, "kubernetes.UserInfo")
+_GVK = Type(Kind.STRUCT, "kubernetes.GroupVersionKind")
+_GVR = Type(Kind.STRUCT, "kubernetes.GroupVersionResource")
+_VARIABLES = Type(Kind.STRUCT, "kubernetes.variables")
+_FIELDS: Mapping[str, Mapping[str, Type]] = {
+    _GVK.name: {"group": STRING, "version": STRING, "kind": STRING},
+    _GVR.name: {"group": STRING, "version": STRING, "resource": STRING},
+    _USER.name: {
+        "username": STRING,
+        "uid": STRING,
+        "groups": list_of(STRING),
+        "extra": map_of(STRING, list_of(STRING)),
+    },
+    _REQUEST.name: {
+        "kind": _GVK,
+        "resource": _GVR,
+        "subResource": STRING,
+        "requestKind": _GVK,
+        "requestResource": _GVR,
+        "requestSubResource": STRING,
+        "name": STRING,
+        "namespace": STRING,
+        "operation": STRING,
+        "userInfo": _USER,
+        "dryRun": BOOL,
+        "options": DYN,
+    },
+}
+
+
+class Denial(NamedTuple):
+    """Why a request is refused; `reason` as in a Status."""
+
+    message: str
+    reason: str = "Invalid"
+
+
+class _Validation(NamedTuple):
+    source: str
+    expression: Expression
+    message: str
+    message_expression: Expression | None
+    reason: str
+
+
+class _Variables(dict[str, Any]):
+    """Variables of a policy by name, each computed when it is first read; an error is raised each time."""
+
+    def __init__(self, expressions: Mapping[str, Expression], evaluate: Callable[[Expression], Any]) -> None:
+        super().__init__(dict.fromkeys(expressions))
+        self._expressions, self._evaluate = expressions, evaluate
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            expression = self._expressions[name]
+            try:
+                self._known[name] = self._evaluate(expression)
+            except CelEvalError as error:
+                self._known[name] = error
+        value = self._known[name]
+        if isinstance(value, CelEvalError):
+            raise value
+        return value
+
+
+class Policy:
+    """A compiled policy. Raises CelError for expressions that do not compile."""
+
+    def __init__(self, spec: Plain) -> None:
+        self.fails_closed = spec.get("failurePolicy") != "Ignore"
+        variables: dict[str, Type] = {}
+        self._variables: dict[str, Expression] = {}
+        plain = _environment(variables, has_params=bool(spec.get("paramKind")))
+        for each in spec.get("variables") or ():
+            expression = compile_expression(str(each.get("expression") or ""), plain)
+            self._variables[str(each.get("name"))] = expression
+            variables[str(each.get("name"))] = expression.type
+            plain = _environment(variables, has_params=bool(spec.get("paramKind")))
+        without = _environment({}, has_params=bool(spec.get("paramKind")))
+        self._conditions = [
+            (str(each.get("expression")), _of_type(str(each.get("expression") or ""), without, BOOL))
+            for each in spec.get("matchConditions") or ()
+        ]
+        self._validations = [_validation(each, plain) for each in spec.get("validations") or ()]
+
+    def denials(self, inputs: Plain) -> list[Denial]:
+        """What speaks against a request: `object`, `oldObject`, `request`, `params`, `namespaceObject`."""
+        budget = MAX_BUDGET
+
+        def evaluate(expression: Expression) -> Any:
+            nonlocal budget
+            value, cost = expression.evaluate(given)
+            budget -= cost
+            if budget < 0:
+                raise CelEvalError("validation failed due to running out of cost budget, no further validation rules")
+            return value
+
+        given: dict[str, Any] = {**inputs}
+        given["variables"] = _Variables(self._variables, evaluate)
+        matches, failure = self._matches(evaluate)
+        if not matches:
+            return [Denial(failure)] if failure and self.fails_closed else []
+        return list(self._judge(evaluate))
+
+    def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
+        """Whether all conditions hold; one that is false decides, whatever else fails."""
+        failures = []
+        for source, expression in self._conditions:
+            try:
+                if evaluate(expression) is not True:
+                    return False, ""
+            except CelEvalError as error:
+                failures.append(_failed(source, error))
+        return not failures, failures[0] if len(failures) < 2 and failures else "; ".join(failures)
+
+    def _judge(self, evaluate: Callable[[Expression], Any]) -> Iterator[Denial]:
+        for validation in self._validations:
+            try:
+                if evaluate(validation.expression) is True:
+                    continue
+            except CelEvalError as error:
+                if self.fails_closed:
+                    yield Denial(_failed(validation.source, error))
+                continue
+            yield Denial(_message(validation, evaluate), validation.reason)
+
+
+def check_policy(errors: ErrorList, obj: Plain, old: Plain | None) -> None:
+    """What is wrong with a policy: no validations, or expressions that do not compile."""
+    del old
+    spec = obj.get("spec") or {}
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        errors.required("spec.validations", "validations or auditAnnotations must contain at least one item")
+    has_params = bool(spec.get("paramKind"))
+    known: dict[str, Type] = {}
+
+    def check(path: str, source: Any, environment: Environment, wanted: Type | None) -> Type:
+        text = source if isinstance(source, str) else ""
+        if not text.strip():
+            errors.required(path, "expression is not specified")
+            return DYN
+        try:
+            return _of_type(text, environment, wanted).type
+        except CelError as error:
+            errors.invalid(path, text, str(error))
+            return DYN
+
+    for index, each in enumerate(spec.get("matchConditions") or ()):
+        path = f"spec.matchConditions[{index}].expression"
+        check(path, each.get("expression"), _environment({}, has_params=has_params), BOOL)
+    for index, each in enumerate(spec.get("variables") or ()):
+        path, environment = f"spec.variables[{index}].expression", _environment(known, has_params=has_params)
+        known[str(each.get("name"))] = check(path, each.get("expression"), environment, None)
+    environment = _environment(known, has_params=has_params)
+    for index, each in enumerate(spec.get("validations") or ()):
+        path = f"spec.validations[{index}]"
+        check(f"{path}.expression", each.get("expression"), environment, BOOL)
+        if each.get("messageExpression"):
+            check(f"{path}.messageExpression", each["messageExpression"], environment, STRING)
+
+
+def _environment(variables: Mapping[str, Type], *, has_params: bool) -> Environment:
+    known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN, "variables": _VARIABLES}
+    if has_params:
+        known["params"] = DYN
+    fields = {**_FIELDS, _VARIABLES.name: dict(variables)}
+    return build_environment(CURRENT, more_macros=BINDINGS, variables=known, fields=fields)
+
+
+def _validation(value: Plain, environment: Environment) -> _Validation:
+    source, told = str(value.get("expression") or ""), value.get("messageExpression")
+    return _Validation(
+        source,
+        _of_type(source, environment, BOOL),
+        str(value.get("message") or ""),
+        _of_type(str(told), environment, STRING) if told else None,
+        str(value.get("reason") or "Invalid"),
+    )
+
+
+def _of_type(source: str, environment: Environment, wanted: Type | None) -> Expression:
+    expression = compile_expression(source, environment)
+    if wanted is not None and expression.type not in (wanted, DYN):
+        raise CelCompileError(f"must evaluate to {wanted.declared}", "invalid", expression.output_type)
+    return expression
+
+
+def _message(validation: _Validation, evaluate: Callable[[Expression], Any]) -> str:
+    """What a policy says: the expression's text if it is a line of a sane length, else the fixed one."""
+    told = ""
+    if validation.message_expression is not None:
+        try:
+            value = evaluate(validation.message_expression)
+            told = value.strip() if isinstance(value, str) else ""
+        except CelEvalError:
+            told = ""
+        if "\n" in told or len(told.encode()) > MAX_MESSAGE:
+            told = ""
+    return told or validation.message.strip() or f"failed expression: {validation.source.strip()}"
+
+
+def _failed(source: str, error: CelEvalError) -> str:
+    return f"expression '{source}' resulted in error: {error}"

@@ -1,0 +1,96 @@
+"""What one Kubernetes release says of resource.k8s.io and another does not, in one place.
+
+The rules ask a `Release` for a named fact and never compare versions. What 1.34 refuses it refuses in 1.36's words.
+Patch releases: 1.34.4, 1.36.3 and 1.37.1. Source: changes-1.37, sections 3 and 6; the releases' validation where that
+says no more.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+Version = Literal["1.34", "1.36", "1.37"]
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """A release, with its feature gates as they are by default."""
+
+    version: Version
+    patch: int
+    """Of the release whose answers were recorded."""
+
+    has_declared_rules: bool
+    """What the API's types declare of their fields is checked last, and in words of its own (`declared_rules`)."""
+    checks_allocated_tolerations: bool
+    """Tolerations in an allocation result are checked as those of a request are."""
+    bounds_steps: bool
+    """A step of a capacity is positive, and with one everything lies within 64 bits; the default has its own path."""
+    trusts_stored: bool
+    """Capacities that did not change and expressions that are stored are not checked again."""
+    has_newer_metadata_rules: bool
+    """Owner references have a position; what metadata and conditions lack is required, no longer invalid."""
+    shows_alpha_fields: bool
+    """A refused value is shown with 1.37's fields of alpha features."""
+    has_taint_rules_in_v1: bool
+    """DeviceTaintRule is served as v1, too."""
+    selects_by_pool: bool
+    """Slices can be selected by `spec.pool.name`."""
+    has_taint_rules_in_v1beta2: bool
+    """DeviceTaintRule is served as v1beta2, beside v1alpha3."""
+    checks_claim_writers: bool
+    """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
+    has_all_fields: bool
+    """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
+
+    @property
+    def minor(self) -> int:
+        """The number after the dot."""
+        return int(self.version.partition(".")[2])
+
+
+_1_37 = Release(
+    version="1.37",
+    patch=1,
+    has_declared_rules=True,
+    checks_allocated_tolerations=True,
+    bounds_steps=True,
+    trusts_stored=True,
+    has_newer_metadata_rules=True,
+    shows_alpha_fields=True,
+    has_taint_rules_in_v1=True,
+    selects_by_pool=True,
+    has_taint_rules_in_v1beta2=True,
+    checks_claim_writers=True,
+    has_all_fields=True,
+)
+
+# the older ones: what they do otherwise than the one after them
+_1_36 = replace(
+    _1_37,
+    version="1.36",
+    patch=3,
+    has_declared_rules=False,
+    checks_allocated_tolerations=False,
+    bounds_steps=False,
+    trusts_stored=False,
+    has_newer_metadata_rules=False,
+    shows_alpha_fields=False,
+    has_taint_rules_in_v1=False,
+    selects_by_pool=False,
+)
+
+_1_34 = replace(
+    _1_36,
+    version="1.34",
+    patch=4,
+    has_taint_rules_in_v1beta2=False,
+    checks_claim_writers=False,
+    has_all_fields=False,
+)
+
+RELEASES: Mapping[str, Release] = MappingProxyType({each.version: each for each in (_1_34, _1_36, _1_37)})
+DEFAULT_VERSION: Version = "1.37"
+LATEST = RELEASES[DEFAULT_VERSION]

@@ -1,0 +1,106 @@
+"""Admission policies: what they see, what they say, and what becomes of a write."""
+
+from typing import Any
+
+from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http
+
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]
+    return {"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": rules}, **spec}}
+
+
+def use(api: Http, name: str, bound_by: dict[str, Any], **spec: Any) -> None:
+    api.ok("POST", POLICIES, policy(name, **spec))
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"], **bound_by}}
+    api.ok("POST", f"{REGISTRATION}/validatingadmissionpolicybindings", binding)
+
+
+def write(api: Http, name: str, data: dict[str, str], labels: dict[str, str] | None = None) -> Answer:
+    return api.send("POST", MAPS, {"metadata": {"name": name, "labels": labels}, "data": data})
+
+
+def test_policies_have_variables_conditions_reasons_and_messages(api: Http) -> None:
+    use(
+        api,
+        "sizes",
+        {},
+        matchConditions=[{"name": "new", "expression": "request.operation == 'CREATE'"}],
+        variables=[
+            {"name": "count", "expression": "size(object.data)"},
+            {"name": "unread", "expression": "object.nothing.there == 1"},
+        ],
+        validations=[
+            {"expression": "variables.count < 2", "reason": "Forbidden", "message": "too many"},
+            {"expression": "variables.count != 0"},
+        ],
+    )
+    refused = write(api, "two", {"a": "1", "b": "2"})
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    assert refused.message.endswith("denied request: too many")
+    assert write(api, "one", {"a": "1"}).status == 201
+    api.ok("PATCH", f"{MAPS}/one", {"data": {"b": "2", "c": "3"}}, content=MERGE)
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}}
+    assert api.send("PATCH", f"{MAPS}/x?fieldManager=me", applied, content=APPLY).status == 403
+    assert api.send("POST", f"{MAPS}?dryRun=All", {"metadata": {"name": "y"}, "data": {"a": "", "b": ""}}).status == 403
+
+
+def test_what_fails_to_run_is_refused_unless_the_policy_ignores_it(api: Http) -> None:
+    use(api, "strict", {}, validations=[{"expression": "object.nothing.there == 1"}])
+    refused = write(api, "a", {"a": "1"})
+    assert refused.status == 422
+    assert "expression 'object.nothing.there == 1' resulted in error: no such key: nothing" in refused.message
+    api.ok("PATCH", f"{POLICIES}/strict", {"spec": {"failurePolicy": "Ignore"}}, content=MERGE)
+    assert write(api, "a", {"a": "1"}).status == 201
+
+
+def test_a_binding_may_warn_and_may_be_about_a_part(api: Http) -> None:
+    never = [{"expression": "false", "messageExpression": "'no ' + object.metadata.name"}]
+    use(api, "warns", {"validationActions": ["Warn"]}, validations=never)
+    told = write(api, "a", {"a": "1"})
+    assert told.status == 201
+    warning = "Validation failed for ValidatingAdmissionPolicy 'warns' with binding 'warns': no a"
+    assert told.warnings == [f'299 - "{warning}"']
+    part = {"matchResources": {"objectSelector": {"matchLabels": {"guarded": "yes"}}}}
+    use(api, "part", part, validations=never)
+    assert write(api, "b", {"a": "1"}).status == 201
+    assert write(api, "c", {"a": "1"}, {"guarded": "yes"}).status == 422
+
+
+def test_a_policy_takes_parameters(api: Http) -> None:
+    use(
+        api,
+        "limits",
+        {"paramRef": {"name": "limit", "namespace": "kube-system", "parameterNotFoundAction": "Deny"}},
+        paramKind={"apiVersion": "v1", "kind": "Secret"},
+        validations=[{"expression": "string(size(object.data)) <= params.type"}],
+    )
+    assert "no params found for policy binding with `Deny`" in write(api, "a", {"a": "1"}).message
+    limit = {"metadata": {"name": "limit"}, "type": "1"}
+    api.ok("POST", "/api/v1/namespaces/kube-system/secrets", limit)
+    assert write(api, "a", {"a": "1"}).status == 201
+    assert write(api, "b", {"a": "1", "b": "2"}).status == 422
+
+
+def test_deletes_show_what_was_there(api: Http) -> None:
+    use(api, "keep", {}, validations=[{"expression": "request.operation != 'DELETE' || oldObject.data.a != 'keep'"}])
+    for name in ("keep", "lose"):
+        assert write(api, name, {"a": name}).status == 201
+    assert api.send("DELETE", f"{MAPS}/keep").status == 422
+    api.ok("DELETE", f"{MAPS}/lose")
+
+
+def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:
+    sources = ("object.spec +", "1", "request.who == ''", "variables.none == 1")
+    refused = api.send("POST", POLICIES, policy("bad", validations=[{"expression": each} for each in sources]))
+    assert refused.status == 422
+    assert 'spec.validations[0].expression: Invalid value: "object.spec +": compilation failed: ' in refused.message
+    assert 'spec.validations[1].expression: Invalid value: "1": must evaluate to bool' in refused.message
+    assert "undefined field 'who'" in refused.message
+    assert "undefined field 'none'" in refused.message
+    nothing = api.send("POST", POLICIES, policy("empty"))
+    assert "validations or auditAnnotations must contain at least one item" in nothing.message

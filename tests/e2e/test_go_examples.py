@@ -1,0 +1,65 @@
+"""The examples in Go behave: upstream's modules, client-go with its defaults, and nothing of ours but the commands.
+
+They need no node, but Go, and once the modules of its proxy; what is built is kept as long as its sources are the same.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+SOURCES = Path(__file__).resolve().parents[2] / "examples" / "go"
+CACHE = Path.home() / ".cache" / "nodeplug-examples"
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The folder of the programs."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("needs Go in PATH")
+    told = hashlib.sha256()
+    for file in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        told.update(file.read_bytes())
+    folder = CACHE / told.hexdigest()[:16]
+    if not folder.exists():
+        shutil.rmtree(CACHE, ignore_errors=True)  # of older sources
+        draft = folder.with_suffix(".draft")
+        draft.mkdir(parents=True)
+        environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
+        command = [go, "build", "-trimpath", "-o", str(draft), "./..."]
+        done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode and ("dial tcp" in done.stderr or "proxy" in done.stderr):
+            pytest.skip(f"needs Go's module proxy once: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+        draft.rename(folder)
+    return folder
+
+
+def verified(*arguments: str) -> str:
+    """What `nodeplug kubelet verify` says of a command that behaves."""
+    command = [sys.executable, "-m", "nodeplug", "kubelet", "verify", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("kubernetes", ["1.34", "1.36", "1.37"])
+def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
+    told = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
+    assert "comes back after restart 3" in told
+    assert "0 failed, 0 warning(s)" in told
+
+
+def test_the_driver_behaves(built: Path, tmp_path: Path) -> None:
+    """It takes a minute and a half: upstream's helper notices a deleted slice after half a minute."""
+    places = ("-kubelet", "{kubelet}", "-kubeconfig", "{kubeconfig}", "-node", "{node}", "-cdi", str(tmp_path))
+    told = verified("--dra", "--", str(built / "dra-driver"), *places)
+    assert "publishes its devices again after restart 3" in told
+    assert "0 failed, 3 warning(s)" in told  # a bad claim fails the whole call: so does upstream's helper
+    assert list(tmp_path.iterdir()) == []
