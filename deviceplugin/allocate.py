@@ -24,7 +24,7 @@ from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
-from deviceplugin.response import cdi_device, container_response
+from deviceplugin.response import cdi_device, container_response, has_own_names
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, name_in, owner_of
 from hostdevices import Device, HostDevicesError
@@ -248,7 +248,7 @@ class Allocator:
                 tuple(map(self._presence.seen, devices)),
                 resource.permissions,
                 resource.access,
-                bool(response.cdi_devices),
+                has_own_names(resource.name, response),
             )
         )
 

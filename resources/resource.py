@@ -119,6 +119,7 @@ class Resource(Struct, frozen=True):
     containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
     `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
+    `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
     ("auto"). `dangerous`: offer devices with which a container can harm the node (danger.py), too. `api`: through which
@@ -136,6 +137,7 @@ class Resource(Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     annotations: Mapping[str, str] = {}
     cdi: CdiPolicy = "auto"
+    cdi_devices: tuple[str, ...] = ()
     access: NodeAccess | None = None
     preferred: PreferredPolicy = "numa"
     identity: Identity = "device"

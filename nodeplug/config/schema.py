@@ -369,6 +369,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "then. `false`: plainly alone. Through DRA it is always by names."
         ),
     ] = "auto"
+    cdi_devices: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="CDI devices that others describe and that go with each device, `nvidia.com/gpu={uuid}`, see "
+            "[above](#cdi-devices-of-others). They may name attributes behind the `=`."
+        ),
+    ] = ()
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
     preferred: Annotated[
         PreferredPolicy,
