@@ -72,8 +72,13 @@ def cdi_spec(resource_name: str, devices: Iterable[cdi.Device]) -> cdi.Spec:
     return cdi.Spec.of(cdi.kind_of(resource_name), devices)
 
 
-def cdi_device(device: Device, permissions: str, access: NodeAccess | None) -> cdi.Device:
-    """Describe one device, as it is now."""
+def describe(resource: Resource, device: Device) -> cdi.Device:
+    """Describe one device as its resource offers it."""
+    return cdi_device(device, resource.permissions, resource.access, with_driver=resource.userspace is not None)
+
+
+def cdi_device(device: Device, permissions: str, access: NodeAccess | None, *, with_driver: bool = False) -> cdi.Device:
+    """Describe one device, as it is now; `with_driver` brings its driver's files, too."""
     owner = access or NodeAccess()
     nodes = tuple(
         cdi.DeviceNode.of(
@@ -87,4 +92,6 @@ def cdi_device(device: Device, permissions: str, access: NodeAccess | None) -> c
         )
         for node in device.devnodes
     )
-    return cdi.Device.of(device.id, cdi.ContainerEdits(device_nodes=nodes))
+    files = device.driver_files.mounts if with_driver and device.driver_files is not None else ()
+    mounts = tuple(cdi.Mount.read_only(x.host_path, x.container_path) for x in files)
+    return cdi.Device.of(device.id, cdi.ContainerEdits(device_nodes=nodes, mounts=mounts))

@@ -5,7 +5,8 @@ A runtime does not start a container that asks for a device which nobody describ
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hostdevices import Device, Host, HostDevicesError, Problem
+from hostdevices import Device, Host, Problem
+from hostdevices.tree import Folder
 from nodeplug.config import Config
 from resources.foreign_cdi import foreign_names
 
@@ -38,16 +39,17 @@ def _described(host: Host, folders: Iterable[str]) -> tuple[set[str], list[Probl
     """Return the qualified names of all devices that specs describe, and the files that cannot be read."""
     from resourceapi.manifests import ManifestError, read_yaml  # yaml: only where a resource names foreign devices
 
+    tree = Folder("" if host.is_live() else str(host.root))
     found: set[str] = set()
     problems: list[Problem] = []
     for folder in folders:
-        for name in host.list(folder):
+        for name in sorted(tree.names(folder)):
             path = f"{folder}/{name}"
             if name.startswith(".") or not name.endswith((".json", ".yaml")):
                 continue
             try:
-                spec = read_yaml(host.read(path, _LARGEST) or "")
-            except (HostDevicesError, ManifestError) as error:
+                spec = read_yaml(tree.read(path, _LARGEST) or b"")
+            except ManifestError as error:
                 problems.append(Problem(path, str(error)))
                 continue
             found.update(_names(spec))

@@ -57,6 +57,11 @@ def _lacking(resource: Resource, device: Device) -> str:
         if field := template.missing(text, device):
             in_common = " in which all its members agree" if device.kind == "group" else ""
             return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+    if resource.userspace is not None:
+        if device.driver_files is None:
+            return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
+        if device.driver_files.problem:
+            return device.driver_files.problem
     if why := why_no_name(resource.cdi_devices, device):
         return why
     for name, value in resource.dra.attributes.items():

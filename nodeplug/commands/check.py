@@ -88,6 +88,10 @@ def check(
         sys.exit(CONFIGURATION)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
+    if any(resource.userspace for resource in config.resources):
+        from nodeplug.driver_files import driver_files
+
+        inventory = driver_files(config, host, made=False).enrich(inventory)
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {

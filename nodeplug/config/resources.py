@@ -40,6 +40,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         ("kubeletRoot", settings.kubelet_root),
         ("stateDirectory", settings.state_directory),
         ("cdiDirectory", settings.cdi_directory),
+        *((("driverRoot", settings.driver_root),) if settings.driver_root != "/" else ()),
     ):
         check_path(document, ("settings", name), text)
     longest = len(f"{settings.kubelet_root}/plugins_registry/".encode()) + _SOCKET_NAME
@@ -87,7 +88,10 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
     if entry.identity == "port" and entry.group is not UNSET:
         document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
-    needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
+    by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
+    needs_cdi = entry.api != "dra" and by_name
+    if entry.userspace is not UNSET and entry.cdi is False and entry.api != "dra":
+        document.at((*path, "userspace"), "only CDI can bring a driver's files", "leave `cdi: false` out", key=True)
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
         document.at((*path, "name"), message)
@@ -120,6 +124,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         annotations=annotations,
         cdi=entry.cdi,
         cdi_devices=cdi_devices,
+        userspace=None if entry.userspace is UNSET else entry.userspace,
         access=access,
         preferred=entry.preferred,
         identity=entry.identity,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from grpcunix import Transport
-from resources.resource import Api, CdiPolicy, HealthPolicy, Identity, Ids, PreferredPolicy, TaintPolicy
+from resources.resource import Api, CdiPolicy, HealthPolicy, Identity, Ids, PreferredPolicy, TaintPolicy, Userspace
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
@@ -43,6 +43,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     device_info_directory: Annotated[
         _Path, Meta(description="Where Multus looks for what is known of a device, of resources with `compat: sriov`.")
     ] = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+    driver_root: Annotated[
+        _Path,
+        Meta(
+            description="Below which folder the libraries and tools of drivers are, for `userspace`: that of a driver "
+            "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
+        ),
+    ] = "/"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
@@ -376,6 +383,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "[above](#cdi-devices-of-others). They may name attributes behind the `=`."
         ),
     ] = ()
+    userspace: Annotated[
+        Userspace | UnsetType,
+        Meta(
+            description="Which driver's libraries and tools containers get from the host with the device: `nvidia`, "
+            "see [above](#nvidia-with-nothing-else-installed). By CDI, so not with `cdi: false`."
+        ),
+    ] = UNSET
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
     preferred: Annotated[
         PreferredPolicy,
