@@ -74,6 +74,13 @@ class Mount(_Object, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     type: str = ""
 
+    @classmethod
+    def read_only(cls, host_path: str, container_path: str) -> "Mount":
+        """Give a folder or file of programs and data: no devices, no rights of their owners."""
+        return cls(
+            host_path=host_path, container_path=container_path, options=("ro", "nosuid", "nodev", "rbind", "rprivate")
+        )
+
 
 class Hook(_Object, frozen=True, kw_only=True):
     """A program that the runtime runs as root on the host. Read from others' files; we never write one."""

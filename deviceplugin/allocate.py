@@ -24,7 +24,7 @@ from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
-from deviceplugin.response import cdi_device, container_response
+from deviceplugin.response import container_response, describe, has_own_names
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, Unit, name_in, owner_of
 from hostdevices import Device, HostDevicesError
@@ -68,7 +68,7 @@ class Allocator:
             kind = cdi.kind_of(resource.name)
         except cdi.CdiError:
             return False
-        return self._specs.has(kind, cdi_device(device, resource.permissions, resource.access))
+        return self._specs.has(kind, describe(resource, device))
 
     def check(self, unit_ids: Sequence[str]) -> list[Unit]:
         """Return the units of a request. Raises `AllocationRefused`."""
@@ -94,7 +94,7 @@ class Allocator:
                 raise DeviceNotReady(f"device {device.id} cannot be had: {device.unavailable}")
             if changed := self._presence.why_changed(device):
                 raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
-            if self.resource.cdi is True and device.devnodes and not self.is_described(device):
+            if self.resource.needs_cdi and device.devnodes and not self.is_described(device):
                 problem = self._specs.problem or "its CDI spec is not written yet"
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
         if self.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
@@ -258,7 +258,8 @@ class Allocator:
                 tuple(map(self._presence.seen, devices)),
                 resource.permissions,
                 resource.access,
-                bool(response.cdi_devices),
+                has_own_names(resource.name, response),
+                resource.userspace is not None,
             )
         )
 

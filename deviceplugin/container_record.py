@@ -20,7 +20,8 @@ class ContainerRecord(Struct, frozen=True, array_like=True):
     devices: tuple[Seen, ...] = ()
     permissions: str = "rw"
     access: NodeAccess | None = None
-    is_named: bool = False  # the answer has CDI names
+    is_named: bool = False  # the answer has CDI names of ours
+    with_driver: bool = False  # and they bring the driver's files
 
 
 def encode(record: ContainerRecord) -> bytes:

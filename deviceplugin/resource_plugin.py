@@ -15,10 +15,11 @@ from checkpoint import Lease, Ledger
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
+from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import file_content, file_name
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
-from deviceplugin.response import cdi_device
+from deviceplugin.response import cdi_device, describe
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, owner_of, units_of, units_of_device
@@ -146,7 +147,7 @@ class ResourcePlugin:
         if resource.cdi is not False:
             for device in self.allocator.devices.values():
                 if device.devnodes and device.id not in self._held:
-                    yield cdi_device(device, resource.permissions, resource.access)
+                    yield describe(resource, device)
         yield from filter(None, self._held.values())
 
     def device_info(self) -> dict[str, bytes]:
@@ -180,8 +181,7 @@ class ResourcePlugin:
                 self._is_other |= is_elsewhere
                 if device is None or is_elsewhere or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
-                    described = cdi_device(held, record.permissions, record.access) if held and held.devnodes else None
-                    found.setdefault(seen.device.id, described)
+                    found.setdefault(seen.device.id, _as_leased(held, record) if held and held.devnodes else None)
         return found
 
     def status(self) -> ResourceStatus:
@@ -248,7 +248,7 @@ class ResourcePlugin:
             return str(lease)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
-        if self.resource.cdi is True and device.devnodes and not self.allocator.is_described(device):
+        if self.resource.needs_cdi and device.devnodes and not self.allocator.is_described(device):
             if device.id in self._held:
                 return "a pod has it from before other devices came to it"
             return "its CDI spec is not written yet"
@@ -283,3 +283,8 @@ class ResourcePlugin:
 
     def _extra(self, device: str) -> dict[str, str]:
         return {"resource": self.resource.name, "device": device}
+
+
+def _as_leased(device: Device, record: ContainerRecord) -> cdi.Device:
+    """Describe a device as a container was given it."""
+    return cdi_device(device, record.permissions, record.access, with_driver=record.with_driver)

@@ -2,7 +2,8 @@
 
 With `cdi: auto` nodes go both as plain device nodes and by CDI names: a runtime without CDI ignores the names silently,
 one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are names alone:
-a container that starts again then finds its device wherever it is.
+a container that starts again then finds its device wherever it is. Names that others describe (`cdiDevices`) go beside
+either.
 """
 
 import re
@@ -12,6 +13,7 @@ import cdi
 from deviceplugin.units import Unit
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.foreign_cdi import foreign_names
 from resources.resource import VHOST_NET, NodeAccess, Resource
 from resources.template import render
 
@@ -36,6 +38,9 @@ def container_response(resource: Resource, units: Sequence[Unit], *, named: bool
         for device in devices:
             if device.devnodes:
                 response.cdi_devices.add(name=cdi.qualified_name(kind, device.id))
+    foreign = (name for device in devices for name in foreign_names(resource.cdi_devices, device))
+    for name in dict.fromkeys(foreign):
+        response.cdi_devices.add(name=name)
     if resource.cdi is not True:
         nodes = {node.container_path or node.path: node for device in devices for node in device.devnodes}
         for inside, node in nodes.items():
@@ -44,6 +49,17 @@ def container_response(resource: Resource, units: Sequence[Unit], *, named: bool
         if all(node.host_path != path for node in response.devices):
             response.devices.add(container_path=path, host_path=path, permissions="rw")
     return response
+
+
+def has_own_names(resource_name: str, response: api.ContainerAllocateResponse) -> bool:
+    """Tell whether an answer has CDI names that we describe, and not only those of others."""
+    if not response.cdi_devices:
+        return False
+    try:
+        kind = cdi.kind_of(resource_name)
+    except cdi.CdiError:
+        return False
+    return any(device.name.startswith(f"{kind}=") for device in response.cdi_devices)
 
 
 def env_name(resource_name: str) -> str:
@@ -56,8 +72,13 @@ def cdi_spec(resource_name: str, devices: Iterable[cdi.Device]) -> cdi.Spec:
     return cdi.Spec.of(cdi.kind_of(resource_name), devices)
 
 
-def cdi_device(device: Device, permissions: str, access: NodeAccess | None) -> cdi.Device:
-    """Describe one device, as it is now."""
+def describe(resource: Resource, device: Device) -> cdi.Device:
+    """Describe one device as its resource offers it."""
+    return cdi_device(device, resource.permissions, resource.access, with_driver=resource.userspace is not None)
+
+
+def cdi_device(device: Device, permissions: str, access: NodeAccess | None, *, with_driver: bool = False) -> cdi.Device:
+    """Describe one device, as it is now; `with_driver` brings its driver's files, too."""
     owner = access or NodeAccess()
     nodes = tuple(
         cdi.DeviceNode.of(
@@ -71,4 +92,6 @@ def cdi_device(device: Device, permissions: str, access: NodeAccess | None) -> c
         )
         for node in device.devnodes
     )
-    return cdi.Device.of(device.id, cdi.ContainerEdits(device_nodes=nodes))
+    files = device.driver_files.mounts if with_driver and device.driver_files is not None else ()
+    mounts = tuple(cdi.Mount.read_only(x.host_path, x.container_path) for x in files)
+    return cdi.Device.of(device.id, cdi.ContainerEdits(device_nodes=nodes, mounts=mounts))

@@ -3,7 +3,7 @@
 Host -> readers -> Inventory -> Diff
 """
 
-from hostdevices.device import HEALTHY, AttributeValue, Device, Devnode, Health, Version
+from hostdevices.device import HEALTHY, AttributeValue, Device, Devnode, DriverFiles, DriverMount, Health, Version
 from hostdevices.errors import HostDevicesError, ReadStuck, UnreadableFile
 from hostdevices.health import HealthTracker, needs_polling
 from hostdevices.host import Host
@@ -17,6 +17,8 @@ __all__ = [
     "Device",
     "Devnode",
     "Diff",
+    "DriverFiles",
+    "DriverMount",
     "Health",
     "HealthTracker",
     "Host",

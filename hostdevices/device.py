@@ -48,6 +48,20 @@ class Health(Struct, frozen=True):
 HEALTHY = Health()
 
 
+class DriverMount(Struct, frozen=True):
+    """A folder or file of the host that containers see, read-only."""
+
+    host_path: str
+    container_path: str
+
+
+class DriverFiles(Struct, frozen=True):
+    """What programs need of a device's driver beside its nodes, or why that cannot be had, in words."""
+
+    mounts: tuple[DriverMount, ...] = ()
+    problem: str = ""
+
+
 class Device(Struct, frozen=True):
     """One thing of the host that a container can be given.
 
@@ -67,6 +81,7 @@ class Device(Struct, frozen=True):
     fill it in.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
+    `driver_files` are filled in where a resource asks for them (package userspace).
     """
 
     id: str
@@ -84,6 +99,7 @@ class Device(Struct, frozen=True):
     enumeration: str = ""
     health: Health = HEALTHY
     unavailable: str = ""
+    driver_files: DriverFiles | None = None
 
     @property
     def ids(self) -> frozenset[str]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
     from nodeplug.cluster_events import ClusterEvents
+    from userspace import NvidiaUserspace
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
@@ -91,6 +92,7 @@ class Daemon:
         self._observer = observer
         self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
+        self._driver_files: NvidiaUserspace | None = None
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
@@ -218,6 +220,7 @@ class Daemon:
 
     async def _offer(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         config, is_first = self._config, True
+        self._driver_files = self._files_of_drivers(config)
         async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
@@ -240,6 +243,10 @@ class Daemon:
                         dra.update(assignment.devices, noticed_at)
                     self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
+                    if self._driver_files is not None and self._is_owner:
+                        from nodeplug.driver_files import prune
+
+                        await prune(self._driver_files, ledger)
                     if self._observer is not None:
                         self._observer(assignment, diff)
                     if is_first:
@@ -267,7 +274,7 @@ class Daemon:
 
     def _watcher(self, dra: "DraPlugin | None") -> Watcher:
         def enrich(inventory: Inventory) -> Inventory:
-            found = self._health.sample(self._host, inventory, self._offered)
+            found = self._enriched(inventory)
             return dra.with_lent(found) if dra is not None else found
 
         globs = self._config.path_globs
@@ -278,6 +285,20 @@ class Daemon:
             interval=self._config.settings.rescan_seconds,
             enrich=enrich,
         )
+
+    def _enriched(self, inventory: Inventory) -> Inventory:
+        """Add what takes more than reading names; called in a thread."""
+        sampled = self._health.sample(self._host, inventory, self._offered)
+        return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
+
+    def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":
+        """Return what gives containers a driver's files; None where nobody is to have them, or has them from before."""
+        folder = Path(config.settings.state_directory) / "userspace"
+        if not (any(resource.userspace for resource in config.resources) or folder.is_dir()):
+            return None
+        from nodeplug.driver_files import driver_files  # for GPUs alone
+
+        return driver_files(config, self._host)
 
     async def _poll_health(self, watcher: Watcher) -> None:
         """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""

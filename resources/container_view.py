@@ -12,6 +12,7 @@ from msgspec import structs
 from hostdevices.device import Device, Devnode
 from hostdevices.readers.sysfs import TEXT_LIMIT
 from resources import template
+from resources.foreign_cdi import why_no_name
 from resources.groups import Folder
 from resources.mounts import is_plain
 from resources.resource import Resource
@@ -56,6 +57,13 @@ def _lacking(resource: Resource, device: Device) -> str:
         if field := template.missing(text, device):
             in_common = " in which all its members agree" if device.kind == "group" else ""
             return f"it has no {field}{in_common}, which {place} of {resource.name} names"
+    if resource.userspace is not None:
+        if device.driver_files is None:
+            return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
+        if device.driver_files.problem:
+            return device.driver_files.problem
+    if why := why_no_name(resource.cdi_devices, device):
+        return why
     for name, value in resource.dra.attributes.items():
         size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
         if size > TEXT_LIMIT:
@@ -68,6 +76,7 @@ def _templates(resource: Resource) -> Iterator[tuple[str, str]]:
     yield "containerPath", resource.container_path
     yield from ((f"env.{name}", text) for name, text in resource.env.items())
     yield from ((f"annotations.{name}", text) for name, text in resource.annotations.items())
+    yield from (("cdiDevices", text) for text in resource.cdi_devices)
     attributes = resource.dra.attributes.items()
     yield from ((f"dra.attributes.{name}", text) for name, text in attributes if isinstance(text, str))
 

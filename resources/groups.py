@@ -104,6 +104,7 @@ def combine(resource: str, bundle: Bundle) -> Device:
         functions=united_functions(bundle.devices),
         enumeration=",".join(dict.fromkeys(device.enumeration for device in bundle.devices if device.enumeration)),
         health=_worst(bundle.devices),
+        driver_files=next((device.driver_files for device in bundle.devices if device.driver_files), None),
     )
 
 

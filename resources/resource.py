@@ -17,6 +17,7 @@ PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
 HealthPolicy: TypeAlias = Literal["strict", "present"]
 Identity: TypeAlias = Literal["device", "port"]
 Ids: TypeAlias = Literal["identity", "pciBusID", "uuid", "path"]
+Userspace: TypeAlias = Literal["nvidia"]
 CdiPolicy: TypeAlias = bool | Literal["auto"]
 
 
@@ -119,6 +120,8 @@ class Resource(Struct, frozen=True):
     containers more of their PCI devices; with it Multus is told, too (deviceplugin/device_info.py).
     `vhost_net`: containers get `VHOST_NET` beside their devices.
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
+    `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).
+    `userspace`: containers get the host's files of this driver with the device, by its CDI name.
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
     `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
     ("auto"). `dangerous`: offer devices with which a container can harm the node (danger.py), too. `api`: through which
@@ -136,6 +139,8 @@ class Resource(Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     annotations: Mapping[str, str] = {}
     cdi: CdiPolicy = "auto"
+    cdi_devices: tuple[str, ...] = ()
+    userspace: Userspace | None = None
     access: NodeAccess | None = None
     preferred: PreferredPolicy = "numa"
     identity: Identity = "device"
@@ -147,3 +152,8 @@ class Resource(Struct, frozen=True):
     dangerous: bool = False
     api: Api = "device-plugin"
     dra: DraOptions = DraOptions()
+
+    @property
+    def needs_cdi(self) -> bool:
+        """Tell whether a container that is not given CDI names would lack something."""
+        return self.cdi is True or self.userspace is not None

@@ -27,6 +27,7 @@ from hostdevices import Device
 from hostdevices.presence import Presence
 from resourceapi.objects import Quantity, v1
 from resources.container_view import two_at_one_path
+from resources.foreign_cdi import foreign_names, why_no_name
 from resources.resource import VHOST_NET
 from resources.template import facts, missing
 
@@ -200,7 +201,7 @@ class Planner:
         devices = []
         for choice, name in zip(choices, device_names(self._driver, ref, chosen), strict=True):
             # the first device of a request brings its metadata: a file must not be mounted twice
-            names = (name, mounted.pop(base_request(choice.result.request), ""))
+            names = (name, mounted.pop(base_request(choice.result.request), ""), *_foreign_names(choice))
             devices.append(
                 PreparedDevice(
                     requests=(choice.result.request,),
@@ -331,6 +332,14 @@ def _check_edits(choices: Sequence[_Choice]) -> None:
             raise ClaimRefused(
                 f"request {request}: two of its devices would be at {path} in one container; ask for one"
             )
+
+
+def _foreign_names(choice: _Choice) -> tuple[str, ...]:
+    """Return the CDI devices of others that go with a device; an administrator's may be one that nobody else gets."""
+    names, device = choice.offered.resource.cdi_devices, choice.offered.device
+    if why := why_no_name(names, device):
+        raise ClaimRefused(f"request {choice.result.request}: device {choice.result.device} cannot be had: {why}")
+    return foreign_names(names, device)
 
 
 def _resets(choices: Sequence[_Choice]) -> list[Device]:

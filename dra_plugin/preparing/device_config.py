@@ -103,7 +103,8 @@ class DeviceConfig(_Object, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True):
     """What holds for one device of a claim. `env` are templates; `maximum` 0: as many as there are shares.
 
-    `grants_group`: processes get the group that owns the nodes, for the administrator has said so.
+    `grants_group`: processes get the group that owns the nodes, for the administrator has said so. `with_driver`:
+    containers get the driver's files.
     """
 
     env: Mapping[str, str] = {}
@@ -113,6 +114,7 @@ class Settings(Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     grants_group: bool = True
     interface: InterfaceConfig = InterfaceConfig()
+    with_driver: bool = False
 
 
 class Configs(Struct, frozen=True):
@@ -147,7 +149,16 @@ class Configs(Struct, frozen=True):
                 [f"request {result.request}: {size} bytes of variables, the limit is {MOST_ENV}; shorten {largest}"]
             )
         grants_group = process_group(access) == process_group(granted)
-        return Settings(env, access, reset, maximum, tuple(mounts.values()), grants_group, interface)
+        return Settings(
+            env,
+            access,
+            reset,
+            maximum,
+            tuple(mounts.values()),
+            grants_group,
+            interface,
+            resource.userspace is not None,
+        )
 
 
 def process_group(access: NodeAccess) -> int:

@@ -146,7 +146,12 @@ def _node_edits(allocated: AllocatedDevice, device: Device) -> cdi.ContainerEdit
         )
         for node in device.devnodes
     )
-    return cdi.ContainerEdits(device_nodes=nodes, additional_gids=(group,) if nodes and group else ())
+    files = device.driver_files.mounts if settings.with_driver and device.driver_files is not None else ()
+    return cdi.ContainerEdits(
+        device_nodes=nodes,
+        mounts=tuple(cdi.Mount.read_only(x.host_path, x.container_path) for x in files),
+        additional_gids=(group,) if nodes and group else (),
+    )
 
 
 def _with_request(
@@ -167,7 +172,7 @@ def _with_request(
             for each in _interfaces(devices)
             if place(each) is not Place.AWAY
         ),
-        mounts=tuple(map(_mount, mounts.values())),
+        mounts=(*edits.mounts, *map(_mount, mounts.values())),
         additional_gids=edits.additional_gids,
     )
 

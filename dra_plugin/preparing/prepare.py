@@ -457,7 +457,8 @@ class Preparer:
         """Return what the description of a claim's devices depends on."""
         found = (self._presence.find(each.seen) for each in record.allocated)
         places = self.interfaces.places(record)
-        return tuple(device.devnodes if device is not None else None for device in found), places
+        devices = tuple((device.devnodes, device.driver_files) if device is not None else None for device in found)
+        return devices, places
 
     def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
         return all(lease.boot_id == self._ledger.boot_id for lease in leases)

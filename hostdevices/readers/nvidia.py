@@ -1,7 +1,7 @@
 """What NVIDIA's driver says in /proc, without its libraries: model, uuid, device minor, and MIG capabilities.
 
 The nodes have no entries in sysfs: their names follow from the minor, and they may be missing until nvidia-modprobe
-has run. User-space libraries are not our business: CDI specs of NVIDIA's toolkit bring them.
+has run. User-space libraries are the package userspace's, or NVIDIA's toolkit brings them.
 """
 
 import re
@@ -22,6 +22,7 @@ _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _VERSION = re.compile(r"Module.*?\s([0-9]+\.[0-9]+(?:\.[0-9]+)?)\s")
+_PLAIN_VERSION = re.compile(r"([0-9]+\.[0-9]+(?:\.[0-9]+)?)")
 _GPU_INSTANCE = re.compile(r"gi([0-9]+)")
 _COMPUTE_INSTANCE = re.compile(r"ci([0-9]+)")
 
@@ -31,6 +32,14 @@ class OfDriver(NamedTuple):
 
     attributes: Mapping[str, AttributeValue | None] = {}
     devnodes: tuple[Devnode, ...] = ()
+
+
+def module_version(host: Host) -> str:
+    """Return the version of the kernel module that is loaded, as it is written; empty where it does not say."""
+    said = host.read_bytes("/proc/driver/nvidia/version") or host.read_bytes("/sys/module/nvidia/version") or b""
+    text = said.decode(errors="replace")
+    found = _VERSION.search(text) or _PLAIN_VERSION.fullmatch(text.strip())
+    return found[1] if found else ""
 
 
 class NvidiaGpus:
@@ -50,7 +59,6 @@ class NvidiaGpus:
         minor = facts.get("Device Minor", "")
         uuid = facts.get("GPU UUID", "")
         memory_node = _table(host, f"{folder}/numa_status").get("Node", "")
-        module = _VERSION.search((host.read_bytes("/proc/driver/nvidia/version") or b"").decode(errors="replace"))
         attributes: dict[str, AttributeValue | None] = {
             "vendor": "10de",
             "driver": "nvidia",
@@ -58,7 +66,7 @@ class NvidiaGpus:
             "uuid": text_value(uuid) if "?" not in uuid else None,  # question marks until the GPU is first used
             "index": int(minor) if minor.isdecimal() else None,
             "memoryNode": int(memory_node) if memory_node.isdecimal() else None,
-            "driverVersion": version(module[1] if module else None),
+            "driverVersion": version(module_version(host) or None),
         }
         nodes = shared_node(host, f"/dev/nvidia{minor}") if minor.isdecimal() else ()
         if nodes:

@@ -17,10 +17,11 @@ from checkpoint import CheckpointError
 from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
-from hostdevices import Host, HostDevicesError, Inventory, scan
+from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
 from nodeplug.config import Config, ConfigError, loads, node_name, read, reference
+from nodeplug.foreign_specs import undescribed
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 
@@ -78,7 +79,8 @@ def check(
     try:
         content = read(file)  # once: it may be a pipe, and both answers are about the same
         config = loads(content, str(file), node or node_name())
-        inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
+        host = Host(root)
+        inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
         changes = _changes(content, str(file), against) if against else None
     except ConfigError as error:
@@ -86,7 +88,12 @@ def check(
         sys.exit(CONFIGURATION)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
+    if any(resource.userspace for resource in config.resources):
+        from nodeplug.driver_files import driver_files
+
+        inventory = driver_files(config, host, made=False).enrich(inventory)
     assignment = assign(inventory, config.resources)
+    problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {
         x.name: why
         for x in config.resources
@@ -94,7 +101,7 @@ def check(
     }
     found = prospects(config, assignment, leases) if changes is None else changes.leases
     if output == "json":
-        described = _described(config, assignment, inventory, too_long, found)
+        described = _described(config, assignment, problems, too_long, found)
         if changes is not None:
             described["changes"] = {
                 name: value for name, value in msgspec.to_builtins(changes).items() if name != "leases"
@@ -104,7 +111,7 @@ def check(
         from nodeplug.commands.check_table import show  # rich: for tables only
 
         is_asked = state is not None or changes is not None
-        show(config, assignment, inventory.problems, found if is_asked else None)
+        show(config, assignment, problems, found if is_asked else None)
         if changes is not None:
             from nodeplug.commands.changes import difference_lines
 
@@ -152,7 +159,7 @@ def _show_errors(error: ConfigError, output: Output) -> None:
 def _described(
     config: Config,
     assignment: Assignment,
-    inventory: Inventory,
+    problems: Sequence[Problem],
     too_long: dict[str, str],
     leases: Sequence[Prospect],
 ) -> dict[str, Any]:
@@ -195,5 +202,5 @@ def _described(
             }
             for x in leases
         ],
-        "problems": [{"where": problem.where, "reason": problem.reason} for problem in inventory.problems],
+        "problems": [{"where": problem.where, "reason": problem.reason} for problem in problems],
     }

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, structs
 
+import cdi
 from deviceplugin.limits import why_too_long
 from nodeplug.config.compat import NVIDIA_VARIABLE, Expected, expected
 from nodeplug.config.document import Document, Path
@@ -25,6 +26,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
 _DRIVER = re.compile(rf"(?=[a-z]){_DOMAIN.pattern}")
 _LONGEST_DRIVER, _LONGEST_NODE = 63, 253
+_ANY_FIELD = re.compile(r"\{[^{}]*\}")
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
@@ -38,6 +40,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         ("kubeletRoot", settings.kubelet_root),
         ("stateDirectory", settings.state_directory),
         ("cdiDirectory", settings.cdi_directory),
+        *((("driverRoot", settings.driver_root),) if settings.driver_root != "/" else ()),
     ):
         check_path(document, ("settings", name), text)
     longest = len(f"{settings.kubelet_root}/plugins_registry/".encode()) + _SOCKET_NAME
@@ -85,13 +88,17 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
     if entry.identity == "port" and entry.group is not UNSET:
         document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
-    needs_cdi = entry.api != "dra" and (entry.cdi is True or entry.access is not UNSET)
+    by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
+    needs_cdi = entry.api != "dra" and by_name
+    if entry.userspace is not UNSET and entry.cdi is False and entry.api != "dra":
+        document.at((*path, "userspace"), "only CDI can bring a driver's files", "leave `cdi: false` out", key=True)
     if needs_cdi and not _CDI_KIND.fullmatch(entry.name):
         message = f"{entry.name} cannot be a CDI kind: it begins with a letter and has no dot after the slash"
         document.at((*path, "name"), message)
     container_path = _container_path(document, (*path, "containerPath"), entry.container_path, group)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
     mounts = _mounts(document, (*path, "mounts"), entry.mounts, settings)
+    cdi_devices = _cdi_devices(document, (*path, "cdiDevices"), entry, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
     dra = _dra(document, path, entry)
     wanted = Expected()
@@ -116,6 +123,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         mounts=mounts,
         annotations=annotations,
         cdi=entry.cdi,
+        cdi_devices=cdi_devices,
+        userspace=None if entry.userspace is UNSET else entry.userspace,
         access=access,
         preferred=entry.preferred,
         identity=entry.identity,
@@ -242,6 +251,26 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
             document.at((*path, i), f"two mounts at {inside}")
         mounts.append(Mount(entry.host_path, inside, entry.read_only))
     return tuple(mounts)
+
+
+def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> tuple[str, ...]:
+    """Check names of CDI devices that others describe; ours would be a device that nobody leased."""
+    found: dict[str, None] = {}
+    for i, text in enumerate(entry.cdi_devices):
+        place, kind = (*path, i), text.partition("=")[0]
+        filled = filled_template(document, place, text)
+        if bad := [field for field in template.FIELDS if f"{{{field}}}" in text]:
+            document.at(place, f"{{{bad[0]}}} is not a fact of one device", "name an attribute")
+        try:
+            cdi.split_qualified_name(f"{kind}{_ANY_FIELD.sub('x', text.removeprefix(kind))}")
+        except cdi.CdiError as error:
+            document.at(place, str(error), "fields are only for what is behind the =, as in nvidia.com/gpu={uuid}")
+        if kind == entry.name or kind.partition("/")[0] == settings.driver_name:
+            document.at(place, f"devices of {kind} are described by nodeplug itself", "name another's")
+        if filled in found:
+            document.at(place, f"{text} is there twice")
+        found[filled] = None
+    return tuple(found)
 
 
 def _access(document: Document, path: Path, entry: AccessEntry, owner: ResourceEntry) -> NodeAccess:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from grpcunix import Transport
-from resources.resource import Api, CdiPolicy, HealthPolicy, Identity, Ids, PreferredPolicy, TaintPolicy
+from resources.resource import Api, CdiPolicy, HealthPolicy, Identity, Ids, PreferredPolicy, TaintPolicy, Userspace
 
 Value: TypeAlias = bool | int | str
 Texts: TypeAlias = str | tuple[str, ...]
@@ -43,6 +43,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     device_info_directory: Annotated[
         _Path, Meta(description="Where Multus looks for what is known of a device, of resources with `compat: sriov`.")
     ] = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+    driver_root: Annotated[
+        _Path,
+        Meta(
+            description="Below which folder the libraries and tools of drivers are, for `userspace`: that of a driver "
+            "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
+        ),
+    ] = "/"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
@@ -369,6 +376,20 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "then. `false`: plainly alone. Through DRA it is always by names."
         ),
     ] = "auto"
+    cdi_devices: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="CDI devices that others describe and that go with each device, `nvidia.com/gpu={uuid}`, see "
+            "[above](#cdi-devices-of-others). They may name attributes behind the `=`."
+        ),
+    ] = ()
+    userspace: Annotated[
+        Userspace | UnsetType,
+        Meta(
+            description="Which driver's libraries and tools containers get from the host with the device: `nvidia`, "
+            "see [above](#nvidia-with-nothing-else-installed). By CDI, so not with `cdi: false`."
+        ),
+    ] = UNSET
     access: Annotated[AccessEntry | UnsetType, Meta(description="Who owns nodes inside the container.")] = UNSET
     preferred: Annotated[
         PreferredPolicy,

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from hostdevices import Device
+from hostdevices import Device, DriverFiles
 from resources.container_view import two_at_one_path
 from resources.groups import Folder
 from resources.resource import DraOptions, Resource
@@ -97,3 +97,28 @@ def test_two_nodes_at_one_path_are_found() -> None:
     assert two_at_one_path([at[0], at[0]]) == ""
     shared = [device(x, "vfio", "/dev/vfio/vfio", numbers=(10, 196)) for x in "ab"]
     assert two_at_one_path(shared) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("v.example/gpu={mac}", "it has no mac, which cdiDevices of x/y names"),
+        ("v.example/gpu={serial}", "cdiDevices would be 'v.example/gpu=../A:1' for it, and that is no CDI device"),
+        ("v.example/gpu={name}", ""),
+    ],
+)
+def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, why: str) -> None:
+    given = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
+    assert one(given, cdi_devices=(name,)).unavailable == why
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (None, "`userspace: nvidia` of x/y is for GPUs that this driver holds"),
+        (DriverFiles(problem="two versions"), "two versions"),
+        (DriverFiles(), ""),
+    ],
+)
+def test_a_device_without_its_drivers_files_is_given_to_nobody(files: DriverFiles | None, why: str) -> None:
+    assert one(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == why

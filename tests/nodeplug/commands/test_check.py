@@ -10,8 +10,10 @@ from click.testing import CliRunner, Result
 
 from hostdevices import device_id
 from nodeplug.cli import main
+from tests.hostdevices.machine import build_machine
 from tests.hostdevices.tree import Tree
 from tests.nodeplug.commands.test_discover import on_a_terminal
+from tests.userspace.driver_root import install, remove
 
 CONFIGURATION = """
 resources:
@@ -165,3 +167,34 @@ def test_the_schema_needs_no_file(file: Path) -> None:
     assert result.exit_code == 0
     jsonschema.Draft202012Validator.check_schema(json.loads(result.stdout))
     assert check().exit_code == 2
+
+
+def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) -> None:
+    """A container that asks for one would not start; a file that is no spec is said, too."""
+    file.write_text(
+        'resources: [{name: example.com/fuse, select: fuse, cdiDevices: ["v.com/a={name}", "v.com/b=all"]}]'
+    )
+    (root / "etc/cdi").mkdir(parents=True)
+    (root / "etc/cdi/nvidia.yaml").write_text("cdiVersion: 0.6.0\nkind: v.com/a\ndevices:\n- name: fuse\n- 3\n")
+    (root / "etc/cdi/broken.json").write_text("{")
+    problems = json.loads(check(file, "--root", root, "-o", "json").stdout)["problems"]
+    assert [each["where"] for each in problems] == ["/etc/cdi/broken.json", "example.com/fuse misc-fuse"]
+    assert problems[1]["reason"].startswith("no CDI spec in /etc/cdi, /var/run/cdi has v.com/b=all, so its container")
+
+
+def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:
+    """Nothing is put together for the answer."""
+    root, state = build_machine(tmp_path / "gpus").root, tmp_path / "state"
+    file.write_text(
+        f"settings: {{stateDirectory: {state}}}\nresources: [{{name: example.com/gpu, select: mig, userspace: nvidia}}]"
+    )
+
+    def reasons() -> set[str]:
+        (found,) = json.loads(check(file, "--root", root, "-o", "json").stdout)["resources"]
+        return {device["unavailable"] for device in found["devices"]}
+
+    install(root, "535.104.05")
+    assert reasons() == {""}
+    remove(root, "535.104.05")
+    assert reasons() == {"NVIDIA's driver 535.104.05 has no libraries below /; settings.driverRoot says where"}
+    assert not state.exists()

@@ -1,0 +1,42 @@
+"""The drivers' files for `userspace`, from the configuration and the ledger. For who has GPUs alone."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from checkpoint import Lease, Ledger
+from hostdevices import Host
+from nodeplug.config import Config
+from userspace import NvidiaUserspace
+
+log = logging.getLogger("nodeplug")
+
+
+def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUserspace:
+    """Return what finds the drivers' files, and puts them together if they are to be `made`."""
+    settings = config.settings
+    return NvidiaUserspace(host, settings.driver_root, folder_of(config) if made else None)
+
+
+def folder_of(config: Config) -> Path:
+    """Return where the drivers' files are put together."""
+    return Path(config.settings.state_directory) / "userspace"
+
+
+async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
+    """Remove files of which no container has any; of leases that are lost nobody knows, so nothing goes then.
+
+    No container of another boot runs.
+    """
+    if not ledger.is_complete:
+        return
+    leases = [_key(lease) for lease in ledger.leases() if lease.boot_id == ledger.boot_id]
+    try:
+        await asyncio.to_thread(files.prune, leases)
+    except OSError as error:
+        log.warning("files of a driver that nobody has any more cannot be removed: %s", error)
+
+
+def _key(lease: Lease) -> object:
+    """Return what tells a lease from a later one of the same device; a claim's are written anew while it lives."""
+    return (lease.resource, lease.unit, lease.owner if lease.api == "dra" else lease.granted_at)

@@ -1,0 +1,66 @@
+"""Does a CDI spec on this machine describe the devices that `cdiDevices` name? For commands; the daemon does not ask.
+
+A runtime does not start a container that asks for a device which nobody describes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from hostdevices import Device, Host, Problem
+from hostdevices.tree import Folder
+from nodeplug.config import Config
+from resources.foreign_cdi import foreign_names
+
+_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # where runtimes look, and generators write
+_LARGEST = 4 * 1024 * 1024  # bytes of a file
+
+
+def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Device]]) -> Iterator[Problem]:
+    """Yield the devices of others that go with ours and that no spec on `host` describes; of a capture none is known.
+
+    `assigned` are the devices of each resource.
+    """
+    naming = [x for x in config.resources if x.cdi_devices and assigned[x.name]]
+    if not naming or not host.root.is_dir():
+        return
+    folders = tuple(dict.fromkeys((*_FOLDERS, config.settings.cdi_directory)))
+    described, problems = _described(host, folders)
+    yield from problems
+    for resource in naming:
+        for device in assigned[resource.name]:
+            for name in () if device.unavailable else foreign_names(resource.cdi_devices, device):
+                if name not in described:
+                    reason = f"no CDI spec in {', '.join(folders)} has {name}, so its container would not start"
+                    yield Problem(
+                        f"{resource.name} {device.id}", f"{reason}; make one (NVIDIA: nvidia-ctk cdi generate)"
+                    )
+
+
+def _described(host: Host, folders: Iterable[str]) -> tuple[set[str], list[Problem]]:
+    """Return the qualified names of all devices that specs describe, and the files that cannot be read."""
+    from resourceapi.manifests import ManifestError, read_yaml  # yaml: only where a resource names foreign devices
+
+    tree = Folder("" if host.is_live() else str(host.root))
+    found: set[str] = set()
+    problems: list[Problem] = []
+    for folder in folders:
+        for name in sorted(tree.names(folder)):
+            path = f"{folder}/{name}"
+            if name.startswith(".") or not name.endswith((".json", ".yaml")):
+                continue
+            try:
+                spec = read_yaml(tree.read(path, _LARGEST) or b"")
+            except ManifestError as error:
+                problems.append(Problem(path, str(error)))
+                continue
+            found.update(_names(spec))
+    return found, problems
+
+
+def _names(spec: object) -> Iterator[str]:
+    """Yield what a spec describes; of what is none, nothing."""
+    if not isinstance(spec, dict) or not isinstance(kind := spec.get("kind"), str):
+        return
+    devices = spec.get("devices")
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict) and isinstance(name := device.get("name"), str):
+            yield f"{kind}={name}"

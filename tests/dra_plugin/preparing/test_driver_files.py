@@ -1,0 +1,34 @@
+"""A claim's containers get the driver's files, those of now."""
+
+import json
+
+from msgspec.structs import replace
+
+from hostdevices import DriverFiles, DriverMount
+from tests.dra_plugin.preparing.world import World, claim, resource, result
+from tests.running import until
+
+
+async def test_a_claims_container_that_starts_again_has_the_driver_of_now(world: World) -> None:
+    world.resources = [resource("fuse", userspace="nvidia"), resource("kvm")]
+    world.offers.configure(world.resources)
+
+    def driver(folder: str) -> None:
+        files = DriverFiles((DriverMount(folder, "/usr/local/nvidia"),))
+        world.scan(**{x: replace(world.made_up.devices()[f"misc-{x}"], driver_files=files) for x in ("fuse", "kvm")})
+
+    def mounted() -> list[tuple[str, str]]:
+        specs = [json.loads(path.read_text()) for path in world.cdi.glob("*.json")]
+        edits = [x["containerEdits"] for spec in specs for x in spec["devices"]]
+        return [
+            (y["hostPath"], y["containerPath"])
+            for x in edits
+            for y in x.get("mounts", ())
+            if "nvidia" in y["containerPath"]
+        ]
+
+    driver("/old")
+    await world.prepare(claim(result("misc-fuse"), result("misc-kvm")))
+    assert mounted() == [("/old", "/usr/local/nvidia")]
+    driver("/new")
+    await until(lambda: mounted() == [("/new", "/usr/local/nvidia")])

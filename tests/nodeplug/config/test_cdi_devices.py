@@ -1,0 +1,28 @@
+"""`cdiDevices`: CDI devices that others describe."""
+
+import pytest
+
+from tests.nodeplug.config.text import one, wrong_with
+
+
+def test_names_may_be_filled_with_what_a_device_is() -> None:
+    found = one('select: nvidia-gpu\ncdiDevices: ["nvidia.com/gpu={uuid}", "example.com/slot={pciBusID}"]')
+    assert found.cdi_devices == ("nvidia.com/gpu={uuid}", "example.com/slot={resource.kubernetes.io/pciBusID}")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ('["nvidia.com/gpu"]', "is not a qualified CDI device name: must be vendor/class=device"),
+        ('["{vendor}/gpu=all"]', 'invalid vendor "{vendor}"'),
+        ('["nvidia.com/gpu=a b"]', 'invalid device name "a b"'),
+        ('["nvidia.com/gpu={uid}"]', "unknown field {uid}; did you mean uuid?"),
+        ('["nvidia.com/gpu={ids}"]', "{ids} is not a fact of one device"),
+        ('["nvidia.com/gpu=all", "nvidia.com/gpu=all"]', "nvidia.com/gpu=all is there twice"),
+        ('["x/y={uuid}"]', "devices of x/y are described by nodeplug itself"),
+        ('["nodeplug.dev/claim={uuid}"]', "devices of nodeplug.dev/claim are described by nodeplug itself"),
+    ],
+)
+def test_what_no_runtime_could_find_is_refused(names: str, message: str) -> None:
+    (found,) = wrong_with(f"select: nvidia-gpu\ncdiDevices: {names}")
+    assert message in found

@@ -1,0 +1,21 @@
+"""`userspace`: a driver's files with its devices."""
+
+from nodeplug.config import loads
+from tests.nodeplug.config.text import one, wrong_with
+
+
+def test_only_cdi_can_bring_a_drivers_files() -> None:
+    assert one("select: nvidia-gpu\nuserspace: nvidia").userspace == "nvidia"
+    assert one("select: nvidia-gpu\nuserspace: nvidia\ncdi: false\napi: dra").userspace == "nvidia"
+    (found,) = wrong_with("select: nvidia-gpu\nuserspace: nvidia\ncdi: false")
+    assert found == "only CDI can bring a driver's files; leave `cdi: false` out"
+    (found,) = wrong_with("select: nvidia-gpu\nuserspace: amd")
+    assert found.startswith('unknown value "amd"')
+
+
+def test_where_the_driver_is() -> None:
+    text = "settings: {driverRoot: %s}\nresources: []"
+    assert loads((text % "/run/nvidia/driver").encode()).settings.driver_root == "/run/nvidia/driver"
+    assert loads((text % "/").encode()).settings.driver_root == "/"
+    (found,) = wrong_with("select: kvm", "driverRoot: /run/../etc")
+    assert "is not an absolute path" in found

@@ -1,0 +1,80 @@
+"""What docs/configuration.md says of NVIDIA's GPUs, as a daemon does it on a made-up machine."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubelet.node import Node
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import pod
+from tests.hostdevices.machine import GPU_UUID, build_machine
+from tests.nodeplug.conftest import StartDaemon
+from tests.running import until
+from tests.userspace.driver_root import install, remove
+
+DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
+OLD, NEW = "535.104.05", "550.54.14"
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> MadeUpHost:
+    """A machine with a GPU of two MIG instances."""
+    host = MadeUpHost(tmp_path / "host", "fuse")
+    build_machine(host.root)
+    return host
+
+
+def recipe(heading: str) -> Any:
+    """The resources of a section."""
+    section = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return yaml.safe_load(found[1])["resources"]
+
+
+def described(folder: Path) -> list[dict[str, str]]:
+    """What a runtime mounts: the host's path by the container's, for each device."""
+    specs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    edits = [device["containerEdits"] for spec in specs for device in spec["devices"]]
+    return [{x["containerPath"]: x["hostPath"] for x in each.get("mounts", ())} for each in edits]
+
+
+async def test_mig_instances_with_nothing_else_installed(
+    start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    """From the host's libraries to two containers, over an upgrade of the driver under them."""
+    install(made_up.root, OLD)
+    async with Node(socket_dir) as node:
+        await start(recipe("NVIDIA with nothing else installed"), rescanSeconds=1)
+        await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
+        assert (await node.admit(pod("a", "example.com/mig"))).phase == "Running"
+
+        def libraries(version: str) -> bool:
+            folders = [Path(x.get("/usr/local/nvidia", "")) for x in described(tmp_path / "cdi")]
+            return len(folders) == 2 and all((x / f"lib64/libcuda.so.{version}").is_file() for x in folders)
+
+        assert libraries(OLD)
+        remove(made_up.root, OLD)
+        made_up.root.joinpath("proc/driver/nvidia/version").write_text(f"Kernel Module  {NEW}  x")
+        await node.until(lambda: node.allocatable().get("example.com/mig") == 1, 30)  # a pod's
+        install(made_up.root, NEW)
+        await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
+        await until(lambda: libraries(NEW))
+        assert len(list((tmp_path / "state/userspace").iterdir())) == 2, "a pod has the old one"
+
+
+async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:
+    shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
+    async with Node(socket_dir) as node:
+        await start(recipe("CDI devices of others"))
+        await node.until(lambda: node.allocatable().get("example.com/gpu") == 1, 30)
+        gpu = pod("a", "example.com/gpu")
+        assert (await node.admit(gpu)).phase == "Running"
+        options = await node.run_container_options(gpu, "c")
+        assert options is not None
+        assert f"nvidia.com/gpu={GPU_UUID}" in [each.name for each in options.cdi_devices]

@@ -1,0 +1,173 @@
+"""The driver's files for GPUs, from a made-up driver root to what a container is given."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostdevices import DriverFiles, Inventory, scan
+from hostdevices.readers import READERS
+from tests.hostdevices.tree import Tree
+from tests.userspace.driver_root import ETC, SHARE, install, remove
+from userspace import NvidiaUserspace
+
+OLD, NEW = "550.54.14", "560.35.03"
+INSIDE = "usr/local/nvidia/lib64"
+
+
+class Machine:
+    """A machine with one GPU, whose driver is in its own root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = Tree(folder / "root")
+        self.root = folder / "root"
+        self.state = folder / "state/userspace"
+        self.tree.pci("0000:81:00.0", vendor="10de", device="20b5", pci_class="030200", driver="nvidia")
+        self.tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "Device Minor: 0")
+        self.tree.node("/dev/nvidia0", "195:0")
+        self.load(OLD)
+        self.userspace = NvidiaUserspace(self.tree.host, "/", self.state)
+
+    def load(self, version: str) -> None:
+        """Load the kernel module of a version."""
+        text = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build"
+        self.tree.file("/proc/driver/nvidia/version", text)
+
+    def found(self) -> DriverFiles:
+        """What the GPU has now."""
+        inventory: Inventory = self.userspace.enrich(scan(self.tree.host, READERS))
+        (gpu,) = [x for x in inventory.devices.values() if x.kind == "gpu"]
+        assert all(x.driver_files is None for x in inventory.devices.values() if x is not gpu)
+        assert gpu.driver_files is not None
+        return gpu.driver_files
+
+    def folders(self) -> list[str]:
+        return sorted(path.name.rpartition("-")[0] for path in self.state.iterdir())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
+    """All that ends in the version, links by sonames, tools without those of root; nothing else of the host."""
+    install(machine.root, OLD)
+    given = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
+    whole = given.pop("/usr/local/nvidia")
+    assert {*given} == {ETC, SHARE, f"/lib/firmware/nvidia/{OLD}/gsp_ga10x.bin"}
+    files = {str(x.relative_to(whole)) for x in whole.rglob("*") if x.is_file() and not x.is_symlink()}
+    assert files == {
+        "bin/nvidia-smi",
+        "lib64/libnvidia-egl-gbm.so.1.1.1",
+        *(
+            f"lib64/lib{x}.so.{OLD}"
+            for x in (
+                "cuda", "nvidia-ml", "nvidia-ptxjitcompiler", "nvidia-glcore", "GLX_nvidia", "vdpau_nvidia"
+            )
+        ),
+    }  # fmt: skip
+    links = {x.name: os.readlink(x) for x in whole.rglob("*") if x.is_symlink()}
+    assert links == {
+        "libcuda.so.1": f"libcuda.so.{OLD}",
+        "libcuda.so": "libcuda.so.1",
+        "libnvidia-ml.so.1": f"libnvidia-ml.so.{OLD}",
+        "libnvidia-ptxjitcompiler.so.1": f"libnvidia-ptxjitcompiler.so.{OLD}",
+        "libGLX_nvidia.so.0": f"libGLX_nvidia.so.{OLD}",
+        "libGLX_indirect.so.0": f"libGLX_nvidia.so.{OLD}",
+        "libvdpau_nvidia.so.1": f"libvdpau_nvidia.so.{OLD}",
+        "libnvidia-egl-gbm.so.1": "libnvidia-egl-gbm.so.1.1.1",
+    }
+    assert (whole / "lib64/libcuda.so").read_bytes() == (
+        machine.root / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("folder", ["usr/lib64", "lib64", "usr/lib/aarch64-linux-gnu/nvidia/current"])
+def test_a_driver_in_a_container_has_a_root_of_its_own(machine: Machine, folder: str) -> None:
+    install(machine.root / "run/nvidia/driver", OLD, folder)
+    machine.userspace = NvidiaUserspace(machine.tree.host, "/run/nvidia/driver", machine.state)
+    found = machine.found()
+    assert [os.path.lexists(f"{found.mounts[0].host_path}/{x}") for x in ("lib64/libcuda.so.1", "bin/nvidia-smi")] == [
+        True,
+        True,
+    ]
+
+
+def test_what_is_not_there_is_explained(machine: Machine) -> None:
+    assert machine.found().problem == (
+        f"NVIDIA's driver {OLD} has no libraries below /; settings.driverRoot says where"
+    )
+    install(machine.root, NEW)
+    assert machine.found().problem == (
+        f"NVIDIA's kernel module is {OLD}, its libraries below / are {NEW}: load the module that goes with them, or"
+        " start the node again"
+    )
+    machine.load(NEW)
+    assert machine.found().problem == ""
+
+
+def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Machine) -> None:
+    """The module's version counts: before it is loaded anew containers have the old files, also another daemon's."""
+    install(machine.root, OLD)
+    before = machine.found()
+    remove(machine.root, OLD)
+    install(machine.root, NEW)
+    assert machine.found() == before
+    machine.userspace = NvidiaUserspace(machine.tree.host, "/", machine.state)
+    assert machine.found() == before
+    machine.load(NEW)
+    after = machine.found()
+    assert NEW in after.mounts[0].host_path
+    assert (Path(before.mounts[0].host_path) / f"lib64/libcuda.so.{OLD}").is_file()
+
+
+def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> None:
+    """Later leases are of the new one; after a restart all that there are may be of the old one."""
+    install(machine.root, OLD)
+    machine.found()
+    machine.userspace.prune(["a", "b"])
+    install(machine.root, NEW)
+    machine.load(NEW)
+    machine.found()
+    (machine.state / ".new-crashed").mkdir()
+    machine.userspace.prune(["a", "b"])
+    machine.userspace.prune(["b", "c"])
+    assert machine.folders() == [f"nvidia-{OLD}", f"nvidia-{NEW}"]
+    machine.userspace.prune(["c"])
+    assert machine.folders() == [f"nvidia-{NEW}"]
+    machine.userspace.prune([])
+    assert machine.folders() == [f"nvidia-{NEW}"]
+
+
+def test_another_package_of_the_same_version_is_another_folder(machine: Machine) -> None:
+    install(machine.root, OLD)
+    before = machine.found()
+    assert machine.found() is before, "nothing is read again"
+    install(machine.root, OLD)
+    assert machine.found() != before
+    for path in machine.state.rglob("*"):
+        if path.name == "lib64":
+            assert (path / f"libcuda.so.{OLD}").is_file()
+
+
+def test_files_that_cannot_be_linked_are_copied(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another disk, or a sandbox that mounts the host's folders apart."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refused)
+    install(machine.root, OLD)
+    found = machine.found()
+    copy = Path(found.mounts[0].host_path) / f"lib64/libcuda.so.{OLD}"
+    assert (copy.stat().st_nlink, copy.stat().st_mode & 0o222) == (1, 0o200)
+
+
+def test_what_somebody_removed_is_put_together_again(machine: Machine) -> None:
+    install(machine.root, OLD)
+    (first, *_) = machine.found().mounts
+    for path in sorted(machine.state.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    assert machine.found().mounts[0] == first
+    assert Path(first.host_path, "lib64/libcuda.so.1").exists()

@@ -1,0 +1,130 @@
+"""Which files of a host are NVIDIA's driver, of one version: libraries, tools, firmware, and what finds them.
+
+The driver's own libraries all end in its version (`libcuda.so.550.54.14`), so that is how they are found. Others go
+with it under versions of their own (EGL's platforms). Where a container sees what:
+
+    /usr/local/nvidia/lib64, .../bin      libraries and tools: LD_LIBRARY_PATH and PATH of CUDA images have these
+    /etc/vulkan, /usr/share/{glvnd,egl}   what Vulkan's and EGL's loaders read, at their places
+    /lib/firmware/nvidia/VERSION          firmware, where the libraries look for it
+
+32-bit libraries, X servers' modules and sockets of the host's services are not among them.
+
+Source: NVIDIA driver README, "Installed components"; CUDA images' environment; Vulkan and libglvnd loaders' documents.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from hostdevices.tree import Folder
+from userspace.elf import NotElf, soname
+
+LIBRARIES, TOOLS = "/usr/local/nvidia/lib64", "/usr/local/nvidia/bin"
+
+_MACHINES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+_LIBRARY_FOLDERS = (
+    "/usr/lib64",
+    *(f"/usr/lib/{machine}{below}" for machine in _MACHINES for below in ("", "/nvidia/current")),
+    "/usr/lib",
+    "/lib64",
+    *(f"/lib/{machine}" for machine in _MACHINES),
+)
+_TOOL_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/bin", "/sbin")
+_TOOLS = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+)
+_OTHER_LIBRARIES = re.compile(r"libnvidia-(egl-(gbm|wayland2?|xcb|xlib)|nvvm70)\.so\.[0-9.]+")
+_OF_VERSION = re.compile(r"libcuda\.so\.([0-9]+(?:\.[0-9]+)+)")
+_SHARED = (  # below /etc or /usr/share of the host, and where containers have them
+    ("vulkan/icd.d", re.compile(r"nvidia_icd[a-z0-9_.]*\.json"), "/etc"),
+    ("vulkan/implicit_layer.d", re.compile(r"nvidia_layers\.json"), "/etc"),
+    ("OpenCL/vendors", re.compile(r"nvidia\.icd"), "/etc"),
+    ("glvnd/egl_vendor.d", re.compile(r"[0-9]*_?nvidia\.json"), "/usr/share"),
+    ("egl/egl_external_platform.d", re.compile(r"[0-9]*_?nvidia_[a-z0-9]+\.json"), "/usr/share"),
+    ("nvidia", re.compile(r"nvoptix\.bin"), "/usr/share"),
+)
+_FIRMWARE = re.compile(r"gsp[a-z0-9_]*\.bin")
+_PLAIN = {  # what programs ask for although no library is called so
+    "libcuda.so.1": "libcuda.so",
+    "libnvidia-opticalflow.so.1": "libnvidia-opticalflow.so",
+}
+_INDIRECT = {"libGLX_nvidia.so.0": "libGLX_indirect.so.0"}
+
+
+class InstalledDriver(Struct, frozen=True):
+    """A driver's files: where each is on the host by its path in the container, and the links beside them."""
+
+    version: str
+    files: Mapping[str, str]
+    links: Mapping[str, str]
+
+
+def versions(root: Folder) -> tuple[str, ...]:
+    """Return the versions of the drivers that have libraries below `root`, sorted."""
+    names = (name for folder in _LIBRARY_FOLDERS for name in root.names(folder))
+    return tuple(sorted({found[1] for found in map(_OF_VERSION.fullmatch, names) if found}))
+
+
+def folders(version: str) -> Iterator[str]:
+    """Yield all folders in which the files of a driver may be."""
+    yield from _LIBRARY_FOLDERS
+    yield from (f"{folder}/vdpau" for folder in _LIBRARY_FOLDERS)
+    yield from _TOOL_FOLDERS
+    yield from (f"{place}/{below}" for below, _, _ in _SHARED for place in ("/etc", "/usr/share"))
+    yield f"/lib/firmware/nvidia/{version}"
+
+
+def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
+    """Return the driver's files of a version below `root`, which is `prefix` on this machine. Raises OSError."""
+    files: dict[str, str] = {}
+    links: dict[str, str] = {}
+
+    def take(folder: str, name: str, inside: str) -> str:
+        """Note a file, through links that stay below the root; return where it is."""
+        real = root.resolve(f"{folder}/{name}")
+        if real is not None and f"{inside}/{name}" not in files:
+            files[f"{inside}/{name}"] = f"{prefix}{real}"
+            return f"{prefix}{real}"
+        return ""
+
+    for folder in (y for x in _LIBRARY_FOLDERS for y in (x, f"{x}/vdpau")):
+        for name in sorted(root.names(folder)):
+            if not (name.endswith(f".so.{version}") or _OTHER_LIBRARIES.fullmatch(name)):
+                continue
+            if root.target(f"{folder}/{name}") is not None and _OTHER_LIBRARIES.fullmatch(name):
+                continue  # the link that its soname makes
+            if source := take(folder, name, LIBRARIES):
+                links.update(_links(source, name))
+    for name in _TOOLS:
+        for folder in _TOOL_FOLDERS:
+            take(folder, name, TOOLS)
+    for below, pattern, place in _SHARED:
+        for folder in (f"/etc/{below}", f"/usr/share/{below}"):
+            for name in sorted(filter(pattern.fullmatch, root.names(folder))):
+                take(folder, name, f"{place}/{below}")
+    firmware = f"/lib/firmware/nvidia/{version}"
+    for name in sorted(filter(_FIRMWARE.fullmatch, root.names(firmware))):
+        take(firmware, name, firmware)
+    return InstalledDriver(version, files, {path: to for path, to in links.items() if path not in files})
+
+
+def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the links by which programs find a library."""
+    try:
+        known_as = soname(source)
+    except NotElf:
+        return  # it is there, and what programs call it nobody knows
+    if known_as in ("", name):
+        return
+    yield f"{LIBRARIES}/{known_as}", name
+    if known_as in _PLAIN:
+        yield f"{LIBRARIES}/{_PLAIN[known_as]}", known_as
+    if known_as in _INDIRECT:
+        yield f"{LIBRARIES}/{_INDIRECT[known_as]}", name
