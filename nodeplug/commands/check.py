@@ -20,7 +20,7 @@ from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.config import Config, ConfigError, loads, node_name, read, reference
+from nodeplug.config import Config, ConfigError, from_environment, loads, node_name, read, reference
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 
@@ -77,7 +77,7 @@ def check(
         raise click.UsageError("--state reads a directory, --against asks its daemon: give one of them")
     try:
         content = read(file)  # once: it may be a pipe, and both answers are about the same
-        config = loads(content, str(file), node or node_name())
+        config = loads(content, str(file), node or node_name(), from_environment())
         inventory = scan(Host(root), (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
         changes = _changes(content, str(file), against) if against else None
