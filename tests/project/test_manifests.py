@@ -201,3 +201,11 @@ def test_a_configuration_of_ones_own_goes_on_top(
     assert objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]["resources"][0]["name"] == "example.com/tty"
     (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example.com/nodeplug:0.1.0"
+
+
+def test_a_service_of_systemd_is_somebody_to_the_cluster(kustomize: Callable[[str], Objects]) -> None:
+    """What the DaemonSet may do, without the DaemonSet."""
+    base = kustomize("base")
+    wanted = {key: value for key, value in base.items() if key[0] not in ("DaemonSet", "ConfigMap")}
+    assert kustomize("../systemd/cluster") == wanted
+    assert {key[0] for key in wanted} > {"ClusterRole", "ServiceAccount", "ValidatingAdmissionPolicy"}
