@@ -2,10 +2,20 @@
 
 from pathlib import Path
 
-from nodeplug.config import Config, ConfigError, from_environment, load, node_name
+import msgspec
+
+from nodeplug.config import Config, ConfigError, Settings, from_environment, load, node_name
 from nodeplug.doctor.finding import Finding
 
 _SUBJECT = "configuration"
+
+
+def settings() -> Settings:
+    """Return the settings without any file: those of the environment, as far as they can be used."""
+    try:
+        return msgspec.convert(from_environment(), Settings)
+    except ConfigError:
+        return Settings()
 
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
