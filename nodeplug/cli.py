@@ -39,6 +39,8 @@ _SECTIONS: Final = {
     },
 }
 """Every command, by what it is about, with what lists say of it: they need not load it."""
+_LIBRARIES: Final = {"grpc": "grpcio"}
+"""What nodeplug.pyz does not bring, by the module's name."""
 _COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
 
 
@@ -56,6 +58,17 @@ class _Lazy(CommandGroup):
         command = getattr(importlib.import_module(f"nodeplug.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; where a library is not here that it cannot do without, say which."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            package = _LIBRARIES.get((error.name or "").partition(".")[0])
+            if package is None:
+                raise
+            words = f"this command needs {package}, which is not here"
+            raise click.ClickException(f"{words}: pip install {package}, or install nodeplug's wheel") from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [CompletionItem(name, help=says) for name, says in _COMMANDS.items() if name.startswith(incomplete)]

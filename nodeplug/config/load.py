@@ -18,8 +18,6 @@ from resources.groups import Folder, PathSet
 from resources.resource import Resource
 from resources.selector import path_globs
 
-_BUILTIN = Path(__file__).parents[1] / "builtin.yaml"
-
 
 class Config(Struct, frozen=True):
     """What a configuration says. `source` is the file's name, `elsewhere` the resources that are not for this node."""
@@ -94,7 +92,11 @@ def loads(data: bytes, source: str = "configuration", node: str = "", given: Ent
 
 def builtin() -> Config:
     """Return the configuration that comes with the program: a resource for each harmless class of devices."""
-    return load(_BUILTIN)
+    import pkgutil  # the program may be an archive, and the daemon does not need this
+
+    content = pkgutil.get_data("nodeplug", "builtin.yaml")
+    assert content is not None
+    return loads(content, "builtin.yaml")
 
 
 def _check_kind(root: Node, source: str) -> None:

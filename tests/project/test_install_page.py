@@ -27,7 +27,7 @@ def test_every_file_that_a_command_names_is_there_or_made() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
     made = {word.removeprefix("./") for line in SHELL for word in line.split() if "dist/" in word}
     known = {"nodeplug-*.whl", f"nodeplug-{VERSION}-py3-none-any.whl", f"nodeplug-{VERSION}-amd64.oci.tar"}
-    assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb"}}
+    assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb", f"nodeplug-{VERSION}.pyz"}}
 
 
 def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
