@@ -160,7 +160,11 @@ def _check_the_pod(objects: Objects) -> None:
     ("given", "says"),
     [
         ({"kubeletroot": "/x"}, "kubeletroot"),
-        ({"config": {"settings": {"kubeletRoot": "/x"}}}, "/config/settings"),
+        (
+            {"config": {"settings": {"kubeletRoot": "/x"}}},
+            "config.settings.kubeletRoot: set the value kubeletRoot instead",
+        ),
+        ({"config": {"settings": {"metricsAddress": ":1"}}}, "set the value metricsPort instead"),
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
         ({"monitoring": {"podMonitor": True}, "hostNetwork": True}, "monitoring.podMonitor: with hostNetwork"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
