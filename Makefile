@@ -24,19 +24,21 @@ check: .venv/.dev           ## lint, types, import contracts
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-dist: .venv/.dev            ## what is installed: wheel, sdist, images, Debian packages, manifest, checksums; no container engine
+dist: .venv/.dev            ## what is installed: wheels, sdist, pyz, images, Debian packages, manifest, checksums; no container engine
 	rm -rf dist
 	$(PY) -m hatchling build -d dist
+	cd nodeplug-pytest && ../$(PY) -m hatchling build -t wheel -d ../dist
+	$(PY) -m deploy.pyz dist/nodeplug-*.whl dist/nodeplug-$$($(PY) -m hatchling version).pyz
 	set -e; version=$$($(PY) -m hatchling version); for arch in amd64 arm64; do \
-	  $(PY) -m deploy.image dist/*.whl dist/nodeplug-$$version-$$arch.oci.tar --architecture $$arch; \
-	  $(PY) -m deploy.debian_package dist/*.whl dist --architecture $$arch; done
+	  $(PY) -m deploy.image dist/nodeplug-*.whl dist/nodeplug-$$version-$$arch.oci.tar --architecture $$arch; \
+	  $(PY) -m deploy.debian_package dist/nodeplug-*.whl dist --architecture $$arch; done
 	cp deploy/daemonset.yaml dist/
 	cd dist && sha256sum * > SHA256SUMS
 
 deb: .venv/.dev             ## the Debian package of this machine alone, in dist/
-	rm -f dist/nodeplug_*.deb dist/*.whl
+	rm -f dist/nodeplug_*.deb dist/nodeplug-*.whl
 	$(PY) -m hatchling build -t wheel -d dist
-	$(PY) -m deploy.debian_package dist/*.whl dist --architecture `dpkg --print-architecture`
+	$(PY) -m deploy.debian_package dist/nodeplug-*.whl dist --architecture `dpkg --print-architecture`
 
 lock: .venv/.dev            ## pin the newest that goes into the images (Debian 12, apt)
 	$(PY) -m deploy.image.lock

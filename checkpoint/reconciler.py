@@ -367,7 +367,10 @@ class Reconciler:
                 await self._restore_claim(claim, units)
         self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
         if not self._ledger.is_complete and not self.problem:
-            log.warning("the lease database was empty or lost; what pods hold is leased")
+            if self._ledger.leases():
+                log.warning("the lease database was empty or lost; what pods hold is leased")
+            else:
+                log.info("the lease database is new, and no pod holds anything")
             self._ledger.complete()
 
     async def _restore_unit(self, resource: str, unit: str, holder: str, entry: UnitEntry | None) -> None:

@@ -33,6 +33,8 @@ from nodeplug.__main__ import main
 
 main()
 """
+_PAGES = ("install.md", "configuration.md", "operating.md", "device-classes.md", "claims.md")
+_COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
 _COMPILE = "python3 -m compileall -q /opt/nodeplug/lib"
 _SCRIPTS = {
     "postinst": f"""#!/bin/sh
@@ -82,7 +84,11 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "etc/nodeplug/config.yaml", (ROOT / "systemd/config.yaml").read_text())
         for drop_in in (ROOT / "systemd/drop-ins").iterdir():
             _put(root / "usr/share/doc/nodeplug/drop-ins" / drop_in.name, drop_in.read_text())
+        for page in (ROOT / "docs" / name for name in _PAGES):
+            _put(root / "usr/share/doc/nodeplug" / page.name, page.read_text())
         _put(root / "usr/share/doc/nodeplug/copyright", (ROOT / "LICENSE").read_text())
+        completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        _put(root / "usr/share/bash-completion/completions/nodeplug", completion)
         _put(root / "DEBIAN/control", _CONTROL.format(version=version, architecture=architecture))
         _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
         for name, text in _SCRIPTS.items():

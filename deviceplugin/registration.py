@@ -136,7 +136,9 @@ class Registration:
             await server.start()
         except (OSError, GrpcUnixError) as error:
             self._folder.check()
-            self._failed(f"cannot serve: {error}", logging.ERROR)
+            # a kubelet that starts empties the folder, whatever is being made in it
+            is_emptied = isinstance(error, FileNotFoundError)
+            self._failed(f"cannot serve: {error}", logging.DEBUG if is_emptied else logging.ERROR)
             return Event.REFUSED
         self._servers.append(server)
         request = api.RegisterRequest(

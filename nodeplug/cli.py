@@ -1,33 +1,50 @@
 """The command line: `nodeplug COMMAND`. One module per command; heavy imports happen inside the commands."""
 
 import importlib
+from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
-_COMMANDS = (
-    "allocate",
-    "apiserver",
-    "bundle",
-    "capture",
-    "check",
-    "classes",
-    "convert",
-    "demo",
-    "discover",
-    "doctor",
-    "events",
-    "explain",
-    "k8srm",
-    "kubelet",
-    "leases",
-    "reload",
-    "run",
-    "status",
-    "topology",
-)
+from nodeplug.commands.group import CommandGroup
+
+_SECTIONS: Final = {
+    "This machine": {
+        "discover": "What is here: ids, nodes, NUMA, attributes, health.",
+        "check": "Validate a configuration; which device goes where, and why the others go nowhere.",
+        "convert": "The configuration of another device plugin as nodeplug's, with its names and devices.",
+        "classes": "The DeviceClasses of what a configuration offers through DRA.",
+        "doctor": "What this machine lacks for nodeplug, and what to do about it.",
+        "capture": "Record the device tree, to look at elsewhere with --root.",
+        "topology": "Where devices sit, how they are and who has them; --svg draws it.",
+        "demo": "The main job on this machine's devices, with a stand-in kubelet.",
+    },
+    "The daemon": {
+        "run": "Offer this node's devices to the kubelet.",
+        "status": "How it stands: resources, registrations, devices, leases, what is wrong.",
+        "leases": "Who has which device, and who says so; end a lease by hand.",
+        "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
+        "explain": "Why a device or a resource is as it is, and what is missing.",
+        "reload": "Read the configuration again, and see what that changes.",
+        "bundle": "What a report about this node needs, in one archive, without credentials.",
+    },
+    "Without a cluster": {
+        "kubelet": "A stand-in kubelet for plugins and DRA drivers; their conformance; checkpoints.",
+        "allocate": "DRA allocations from manifests or of a cluster, and why not.",
+        "apiserver": "A stand-in API server for your own kubectl.",
+        "k8srm": "The k8srm prototype's scheduler, pools and API server.",
+    },
+    "The shell": {
+        "completion": "What bash, zsh or fish needs to complete commands.",
+    },
+}
+"""Every command, by what it is about, with what lists say of it: they need not load it."""
+_LIBRARIES: Final = {"grpc": "grpcio"}
+"""What nodeplug.pyz does not bring, by the module's name."""
+_COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
 
 
-class _Lazy(click.Group):
+class _Lazy(CommandGroup):
     """Imports a command's module only when it is asked for: the daemon must not carry what tables need."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -42,8 +59,34 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; where a library is not here that it cannot do without, say which."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            package = _LIBRARIES.get((error.name or "").partition(".")[0])
+            if package is None:
+                raise
+            words = f"this command needs {package}, which is not here"
+            raise click.ClickException(f"{words}: pip install {package}, or install nodeplug's wheel") from None
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=says) for name, says in _COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        width = max(map(len, _COMMANDS))
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", says) for name, says in commands.items()])
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="nodeplug COMMAND --help says more of each, with examples.",
+)
 @click.version_option(package_name="nodeplug")
 def main() -> None:
     """Offer this node's devices to Kubernetes, through the device plugin API and DRA."""

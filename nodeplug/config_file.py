@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from folderwatch import FolderWatcher
-from nodeplug.config import Config, ConfigError, loads, node_name, read
+from nodeplug.config import Config, ConfigError, from_environment, loads, node_name, read
 from resources.resource import Resource
 from telemetry import Telemetry
 
@@ -134,7 +134,7 @@ class ConfigFile:
 
 def _loaded(path: Path) -> tuple[bytes, Config]:
     content = read(path)
-    return content, loads(content, str(path), node_name())
+    return content, loads(content, str(path), node_name(), from_environment())
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:

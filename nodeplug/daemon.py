@@ -22,7 +22,7 @@ from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug import logs
-from nodeplug.config import Config
+from nodeplug.config import Config, overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
@@ -339,6 +339,8 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
     config, before = file.config, None
     while True:
         logs.setup(config.settings.log_level, config.settings.log_format)
+        for line in overridden(config.settings):
+            log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
         try:
             await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:

@@ -14,11 +14,11 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
     defer_unused()
-    from nodeplug.config import ConfigError, loads, node_name, read
+    from nodeplug.config import ConfigError, from_environment, loads, node_name, read
 
     try:
         content = read(path)
-        config = loads(content, str(path), node_name())
+        config = loads(content, str(path), node_name(), from_environment())
     except ConfigError as error:
         print(error, file=sys.stderr)
         return CONFIGURATION

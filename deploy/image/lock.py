@@ -26,15 +26,19 @@ def main() -> None:
         debs += [" ".join((architecture, name, *newest[name])) for name in debian.PACKAGES]
         for pin, sha256 in _resolve(needed, architecture).items():
             pins.setdefault(pin, set()).add(sha256)
+        compiled = [pin for pin in pins if pin.startswith("msgspec==")]  # nodeplug.pyz has it for each Python
+        for python in wheels.PYTHONS:
+            for pin, sha256 in _resolve(compiled, architecture, python).items():
+                pins[pin].add(sha256)
     debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
     lines = (" ".join((pin, *(f"--hash=sha256:{each}" for each in sorted(found)))) for pin, found in pins.items())
     wheels.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in sorted(lines)))
 
 
-def _resolve(needed: list[str], architecture: str) -> dict[str, str]:
+def _resolve(needed: list[str], architecture: str, python: str = wheels.PYTHONS[0]) -> dict[str, str]:
     with tempfile.NamedTemporaryFile() as report:
         command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
-        command += ["--report", report.name, *wheels.target(architecture, Path("nowhere")), *needed]
+        command += ["--report", report.name, *wheels.target(architecture, Path("nowhere"), python), *needed]
         subprocess.run(command, check=True)
         found = json.load(report)["install"]
     return {

@@ -9,12 +9,16 @@ PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}
 """How wheels call an architecture of images."""
 
 
-def target(architecture: str, folder: Path) -> list[str]:
-    """Return pip's options for wheels that Debian 12's Python 3.11 of this architecture can load."""
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""For which the compiled library of nodeplug.pyz is pinned; all else is for Debian 12's."""
+
+
+def target(architecture: str, folder: Path, python: str = PYTHONS[0]) -> list[str]:
+    """Return pip's options for wheels that Debian 12, or newer, can load with this Python on this architecture."""
     machine = PLATFORMS[architecture]
     tags = [f"manylinux_2_{minor}_{machine}" for minor in (36, 35, 34, 31, 28, 27, 26, 24, 17)]
     platforms = [option for tag in (*tags, f"manylinux2014_{machine}") for option in ("--platform", tag)]
-    return ["--only-binary=:all:", "--python-version=3.11", *platforms, "--target", str(folder)]
+    return ["--only-binary=:all:", f"--python-version={python}", *platforms, "--target", str(folder)]
 
 
 def install(architecture: str, folder: Path, wheel: Path) -> None:

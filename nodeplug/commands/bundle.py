@@ -16,7 +16,8 @@ from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.bundle import collect, pack
 from nodeplug.commands.examples import examples
-from nodeplug.config import ConfigError, Settings, load, node_name
+from nodeplug.config import ConfigError, from_environment, load, node_name
+from nodeplug.doctor import configuration
 
 
 @click.command(
@@ -45,9 +46,9 @@ def bundle(file: Path | None, path: Path, root: Path) -> None:
     lines of the journal. Without credentials, and without values of `env` and `annotations`; names of pods, devices and
     their serial numbers are in it. A daemon that does not answer is no reason not to. An existing FILE stays as it is.
     """
-    settings = Settings()
+    settings = configuration.settings()
     with contextlib.suppress(ConfigError):  # which its findings say
-        settings = load(path, node_name()).settings
+        settings = load(path, node_name(), from_environment()).settings
     try:
         host = Host(root)
     except HostDevicesError as error:

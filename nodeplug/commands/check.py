@@ -20,7 +20,7 @@ from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.config import Config, ConfigError, loads, node_name, read, reference
+from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.foreign_specs import undescribed
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
@@ -74,15 +74,14 @@ def check(
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    if against and state is not None:
-        raise click.UsageError("--state reads a directory, --against asks its daemon: give one of them")
+    _check_together(against, state, node, is_elsewhere=root != Path("/"))
     try:
         content = read(file)  # once: it may be a pipe, and both answers are about the same
-        config = loads(content, str(file), node or node_name())
+        config = loads(content, str(file), node or node_name(), from_environment())
         host = Host(root)
         inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
-        changes = _changes(content, str(file), against) if against else None
+        changes = _changes(content, str(file), against, output) if against else None
     except ConfigError as error:
         _show_errors(error, output)
         sys.exit(CONFIGURATION)
@@ -122,14 +121,39 @@ def check(
         sys.exit(CONFIGURATION)
 
 
-def _changes(content: bytes, source: str, against: str) -> "Changes":
+def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere: bool) -> None:
+    """Raise `click.UsageError` for options that would answer two questions at once, with what to type."""
+    if not against:
+        return
+    if state is not None:
+        hint = f"--against {state} asks the daemon of that directory, --state {state} reads it where no daemon runs"
+        raise click.UsageError(f"give one of --against and --state: {hint}")
+    if node or (is_elsewhere and against == "running"):
+        option, about = ("--node", "node") if node else ("--root", "devices")
+        hint = f"leave {option} out to ask it, or --against to see what FILE offers there"
+        raise click.UsageError(f"the running daemon knows its own {about} alone: {hint}")
+
+
+def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":
     """Return what the running daemon says that the content would change; without an answer say why and exit."""
-    from nodeplug.commands.running_daemon import STATE_DIRECTORY, ask
-    from nodeplug.control.client import LONG
+    from nodeplug.commands.running_daemon import NOT_RUNNING, REFUSED, STATE_DIRECTORY, not_running, refused
+    from nodeplug.control.client import LONG, NotRunning, ask
     from nodeplug.control.preview import Answer, Question
+    from nodeplug.control.protocol import Refusal
 
     state = STATE_DIRECTORY if against == "running" else Path(against)
-    return ask(state, Question(content.decode(), source), Answer, LONG)
+    try:
+        return ask(state, Question(content.decode(), source), Answer, LONG)
+    except NotRunning as error:
+        if output == "text":
+            not_running(error)
+        code, messages = NOT_RUNNING, [str(error)]
+    except Refusal as refusal:
+        if output == "text":
+            refused(refusal)
+        code, messages = CONFIGURATION if refusal.findings else REFUSED, list(refusal.findings) or [str(refusal)]
+    _show_json_errors(source, [Finding(0, 0, message) for message in messages])
+    sys.exit(code)
 
 
 def _leases(state: Path) -> Book:
@@ -149,9 +173,13 @@ def _show_errors(error: ConfigError, output: Output) -> None:
         for line in error.lines():
             click.echo(line, err=True)
         return
+    _show_json_errors(error.source, error.findings)
+
+
+def _show_json_errors(source: str, findings: Sequence[Finding]) -> None:
+    """Print what is wrong for scripts; line and column are 0 where it is not at a place in the file."""
     found = [
-        {"file": error.source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint}
-        for x in error.findings
+        {"file": source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint} for x in findings
     ]
     click.echo(json.dumps({"errors": found}, indent=2))
 

@@ -11,7 +11,7 @@ import yaml
 
 from dra_plugin.publishing.device_class import device_class
 from nodeplug.commands.examples import examples
-from nodeplug.config import ConfigError, load
+from nodeplug.config import ConfigError, from_environment, load
 from resourceapi.objects import v1, write_object
 
 CONFIGURATION = 2
@@ -34,7 +34,7 @@ def classes(file: Path, api_version: str) -> None:
     Cluster administrators apply them once: nodeplug classes FILE | kubectl apply -f -
     """
     try:
-        config = load(file)
+        config = load(file, given=from_environment())
     except ConfigError as error:
         click.echo(str(error), err=True)
         sys.exit(CONFIGURATION)

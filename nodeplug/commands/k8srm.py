@@ -14,6 +14,7 @@ from controlplane.k8srm.gen import SHAPES, generate
 from controlplane.k8srm.report import as_yaml, reasons, report
 from controlplane.k8srm.types import write
 from nodeplug.commands.examples import examples
+from nodeplug.commands.group import CommandGroup
 
 Output: TypeAlias = Literal["list", "manifests"]
 
@@ -21,7 +22,7 @@ PORT = 55441
 """Where the prototype's server listens."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def k8srm() -> None:
     """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
 

@@ -31,6 +31,7 @@ from kubelet.pods.cgroups import CgroupDriver
 from kubelet.topology import Policy, Scope
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.commands.examples import examples
+from nodeplug.commands.group import CommandGroup
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import (
     ClusterUnavailable,
@@ -57,7 +58,7 @@ _LONGEST_EVENT = 4_000  # characters of a line; plugins and pods call themselves
 _API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def kubelet() -> None:
     """A kubelet for devices, without Kubernetes: run plugins against it, and read what a real one wrote."""
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
+from nodeplug.commands.group import CommandGroup
 from nodeplug.commands.running_daemon import REFUSED, Output, as_text, ask, clock, output_option, state_option
 from nodeplug.control import release as releasing
 from nodeplug.control import witnesses
@@ -26,7 +27,7 @@ class _Shown(Struct, frozen=True):
     leases: tuple[witnesses.Answer, ...]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def leases() -> None:
     """Show who has which device, and end a lease that nobody gives back."""
 

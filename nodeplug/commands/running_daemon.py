@@ -4,6 +4,7 @@ Exit codes: 0 it has answered, 1 it does not do that or something is wrong, 2 th
 wrong, 4 no daemon answers.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,14 +15,15 @@ import click
 import msgspec
 from msgspec import Struct
 
+from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 
 Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
-STATE_DIRECTORY = Path("/var/lib/nodeplug")
-"""The default of settings.stateDirectory."""
+STATE_DIRECTORY = Path(os.environ.get(VARIABLES["stateDirectory"]) or "/var/lib/nodeplug")
+"""The default of settings.stateDirectory, here."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,6 +1,8 @@
 """From a file to a `Config`: read, check everything, and only then use it."""
 
+from collections.abc import Mapping as Entries
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -9,13 +11,12 @@ from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, Finding
 from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_settings, check_together, resource
-from nodeplug.config.schema import File, ResourceEntry, Settings
-from nodeplug.config.tree import SIZE_LIMIT, Unreadable, parse
+from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Settings
+from nodeplug.config.tree import SIZE_LIMIT, Mapping, Node, Scalar, Unreadable, parse
+from nodeplug.version import VERSION
 from resources.groups import Folder, PathSet
 from resources.resource import Resource
 from resources.selector import path_globs
-
-_BUILTIN = Path(__file__).parents[1] / "builtin.yaml"
 
 
 class Config(Struct, frozen=True):
@@ -35,9 +36,9 @@ class Config(Struct, frozen=True):
         return tuple(globs)
 
 
-def load(path: Path, node: str = "") -> Config:
+def load(path: Path, node: str = "", given: Entries[str, Any] | None = None) -> Config:
     """Read a configuration file, as `loads` does. Raises `ConfigError` with everything that is wrong with it."""
-    return loads(read(path), str(path), node)
+    return loads(read(path), str(path), node, given)
 
 
 def read(path: Path) -> bytes:
@@ -50,19 +51,27 @@ def read(path: Path) -> bytes:
         raise ConfigError(str(path), [Finding(1, 1, f"this file cannot be read: {reason}")]) from None
 
 
-def loads(data: bytes, source: str = "configuration", node: str = "") -> Config:
+def loads(data: bytes, source: str = "configuration", node: str = "", given: Entries[str, Any] | None = None) -> Config:
     """Read the content of a configuration file: what is for `node`, or all that it says for any.
 
-    The file's own `settings.nodeName` goes before. Raises `ConfigError` with everything that is wrong with it.
+    `given` are settings by their names in the file, from the environment. The file's own go before, and so does its
+    `settings.nodeName`. Raises `ConfigError` with everything that is wrong with it.
     """
     try:
         root, twice = parse(data)
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
+    _check_kind(root, source)
     document = Document(root, File)
+    version = document.value.get("apiVersion", API_VERSION)
+    if version != API_VERSION:
+        document.at(("apiVersion",), f"nodeplug {VERSION} does not know {version}", f"it reads {API_VERSION}")
     settings = Settings()
     if not document.is_wrong(("settings",)):
-        settings = msgspec.convert(document.value.get("settings", {}), Settings)
+        own = document.value.get("settings", {})
+        if own.get("metricsAddress") == "":
+            del own["metricsAddress"]
+        settings = msgspec.convert({**(given or {}), **own}, Settings)
         check_settings(document, settings)
     entries = {
         i: msgspec.convert(values, ResourceEntry)
@@ -83,7 +92,20 @@ def loads(data: bytes, source: str = "configuration", node: str = "") -> Config:
 
 def builtin() -> Config:
     """Return the configuration that comes with the program: a resource for each harmless class of devices."""
-    return load(_BUILTIN)
+    import pkgutil  # the program may be an archive, and the daemon does not need this
+
+    content = pkgutil.get_data("nodeplug", "builtin.yaml")
+    assert content is not None
+    return loads(content, "builtin.yaml")
+
+
+def _check_kind(root: Node, source: str) -> None:
+    """Raise `ConfigError` where the file is an object for the API server: its keys would each be unknown."""
+    for key, value in root.entries if isinstance(root, Mapping) else ():
+        if key.text == "kind" and isinstance(value, Scalar):
+            message = f"this is a {value.text} for kubectl, not the configuration in it"
+            hint = "give what stands below its `config.yaml: |`, as a file of its own"
+            raise ConfigError(source, [Finding(value.line, value.column, message, hint)])
 
 
 def _globs(item: Resource) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ reference in docs/configuration.md (reference.py). Names in the file are camelCa
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -83,7 +83,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"^(.*:[0-9]{1,5})?$",
-            description="`HOST:PORT` where metrics are served, e.g. `127.0.0.1:9400`. Empty: nowhere.",
+            description="`HOST:PORT` where metrics are served, and probes are answered, e.g. `127.0.0.1:9400`. Empty: "
+            "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
         ),
     ] = ""
     status_socket: Annotated[
@@ -448,9 +449,19 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     dra: Annotated[DraEntry | UnsetType, Meta(description="How they are offered through DRA.")] = UNSET
 
 
-class File(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+API_VERSION: Final = "nodeplug.dev/v1"
+
+
+class File(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """The whole file."""
 
+    api_version: Annotated[
+        str,
+        Meta(
+            description="What the file is written in: `nodeplug.dev/v1`, which need not be said.",
+            extra_json_schema={"const": API_VERSION},
+        ),
+    ] = API_VERSION
     resources: Annotated[
         tuple[ResourceEntry, ...], Meta(description="What is offered, in the order in which devices are given away.")
     ]

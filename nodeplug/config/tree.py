@@ -98,7 +98,13 @@ class _Composer:
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise Unreadable(Finding(*_start(after), "a second document begins here", "only one is read"))
+            raise Unreadable(
+                Finding(
+                    *_start(after),
+                    "a second document begins here",
+                    "only one is read; of objects for kubectl, give what stands below `config.yaml: |`",
+                )
+            )
         return root, self._twice
 
     def _node(self, event: yaml.Event, depth: int) -> Node:

@@ -1,5 +1,11 @@
-"""Asking the daemon, for commands: one question, one answer, or who is to blame that there is none."""
+"""Asking the daemon, for commands: one question, one answer, or who is to blame that there is none.
 
+The answer has a limit, and so has the time for all of it: who answers drop by drop does not hold a command.
+"""
+
+import contextlib
+import socket
+import time
 from pathlib import Path
 from typing import TypeVar
 
@@ -7,12 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from nodeplug.control.protocol import Refusal, Reply
-from nodeplug.control.sockets import SOCKET_NAME, connect
+from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
 
 SECONDS = 15.0
 """To wait for an answer that needs nobody but the daemon."""
 LONG = 75.0
 """To wait for others, too: the kubelet, the host, the API server. The daemon gives up before."""
+MOST_BYTES = 1 << 28
+"""Of an answer; the status of 40,000 devices has some 20 MiB."""
 _PIECE = 1 << 18  # bytes
 T = TypeVar("T")
 
@@ -25,15 +33,11 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
     """Return what the daemon whose state is in `directory` answers. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
-        with connect(directory, seconds) as connection:
-            connection.sendall(msgspec.json.encode(question) + b"\n")
-            received = bytearray()
-            while piece := connection.recv(_PIECE):
-                received += piece
+        received = _conversation(directory, question, seconds)
     except FileNotFoundError:
         raise NotRunning(
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug), or"
-            " name the one of its configuration (settings.stateDirectory)"
+            " name the one of its configuration (settings.stateDirectory) with --state; check has --against for that"
         ) from None
     except ConnectionRefusedError:
         raise NotRunning(f"nobody listens at {path}: the daemon has ended; its log says why") from None
@@ -43,8 +47,12 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
         raise NotRunning(f"{path}: the daemon does not answer within {seconds:g} s; its log may say why") from None
     except OSError as error:
         raise NotRunning(f"{path}: {error.strerror or error}") from None
+    if len(received) > MOST_BYTES:
+        raise NotRunning(f"{path}: the answer has more than {MOST_BYTES} bytes")
     if not received.endswith(b"\n"):
-        raise NotRunning(f"{path}: the daemon ended before it had answered, or has too much to do; ask again")
+        raise NotRunning(
+            f"{path}: the daemon hung up: it has ended, or {MOST_CONNECTIONS} others are asking it now; ask again"
+        )
     try:
         reply = msgspec.json.decode(received, type=Reply)
         if reply.answer is None:
@@ -52,3 +60,27 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
         return msgspec.convert(reply.answer, kind)
     except msgspec.MsgspecError as error:
         raise NotRunning(f"{path}: the daemon answers otherwise than this version expects: {error}") from None
+
+
+def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
+    """Return all that is answered, up to where it is too long or the daemon hangs up. Raises OSError."""
+    deadline = time.monotonic() + seconds
+    received = bytearray()
+    with connect(directory, seconds) as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        _until(deadline, connection)
+        connection.sendall(msgspec.json.encode(question) + b"\n")
+        while len(received) <= MOST_BYTES:
+            _until(deadline, connection)
+            piece = connection.recv(_PIECE)
+            if not piece:
+                break
+            received += piece
+    return bytes(received)
+
+
+def _until(deadline: float, connection: socket.socket) -> None:
+    """Have the next call on the connection end by then. Raises TimeoutError when that was."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(left)

@@ -165,7 +165,9 @@ def _of_resource(running: Running, facts: _Facts, resource: Resource) -> Answer:
     )
     missing = list(_unregistered(views))
     if not facts.assignment.devices[resource.name]:
-        missing.append("no device here is meant by it")
+        meant = sum(not resource.selector.why_not(x) for x in facts.inventory.devices.values())
+        several = f"{meant} device{'s' * (meant > 1)} here would be meant by it, and it may have none: see why below"
+        missing.append(several if meant else "no device here is meant by it")
     elif states and all(x.health != "healthy" for x in states):
         missing.append("none of its devices is healthy and free")
     else:
@@ -177,10 +179,10 @@ def _of_resource(running: Running, facts: _Facts, resource: Resource) -> Answer:
 
 
 def _near(facts: _Facts, resource: Resource) -> Iterator[Near]:
-    """Yield devices of the kinds that a resource means and does not have: first those that nobody has."""
+    """Yield devices of the kinds that a resource means and does not have: first those that it means itself."""
     others = [x for x in facts.inventory.devices.values() if facts.assignment.owners.get(x.id) != resource.name]
     others = [x for x in others if concerns(resource.selector, x.kind)]
-    others.sort(key=lambda x: (x.id in facts.assignment.owners, x.id))
+    others.sort(key=lambda x: (bool(resource.selector.why_not(x)), x.id in facts.assignment.owners, x.id))
     refused = {x.device.id: x.reason for x in facts.assignment.rest}
     for device in others[:_MOST_NEAR]:
         owner = facts.assignment.owners.get(device.id)

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hostdevices import Host, HostDevicesError, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
-from nodeplug.config import Config, ConfigError, loads, node_name
+from nodeplug.config import Config, ConfigError, from_environment, loads, node_name
 from nodeplug.control.changes import Changes, changes
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.running import Running
@@ -24,7 +24,8 @@ class Question(Struct, frozen=True, tag_field="question", tag="preview"):
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `preview`. Raises `Refusal` with the findings of a configuration that is wrong."""
     try:
-        now = await asyncio.to_thread(loads, question.content.encode(), question.source, node_name())
+        content, given = question.content.encode(), from_environment()
+        now = await asyncio.to_thread(loads, content, question.source, node_name(), given)
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
     return await of_running(running, running.config(), now)

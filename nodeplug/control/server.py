@@ -15,9 +15,8 @@ import logging
 from pathlib import Path
 
 from nodeplug.control.running import Running
-from nodeplug.control.sockets import SOCKET_NAME, bound, opened
+from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 
-MOST_CONNECTIONS = 8
 _MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers that are under way at the end
 _AGAIN = 5.0  # seconds until the next try to listen

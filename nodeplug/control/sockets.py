@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "control.sock"
+MOST_CONNECTIONS: Final = 8
+"""That are answered at a time; a further one is closed at once."""
 
 
 @contextlib.contextmanager

@@ -2,10 +2,20 @@
 
 from pathlib import Path
 
-from nodeplug.config import Config, ConfigError, load, node_name
+import msgspec
+
+from nodeplug.config import Config, ConfigError, Settings, from_environment, load, node_name
 from nodeplug.doctor.finding import Finding
 
 _SUBJECT = "configuration"
+
+
+def settings() -> Settings:
+    """Return the settings without any file: those of the environment, as far as they can be used."""
+    try:
+        return msgspec.convert(from_environment(), Settings)
+    except ConfigError:
+        return Settings()
 
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
@@ -13,7 +23,7 @@ def examine(path: Path) -> tuple[Config | None, list[Finding]]:
     if not path.exists():
         return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
     try:
-        config = load(path, node_name())
+        config = load(path, node_name(), from_environment())
     except ConfigError as error:
         return None, [Finding("wrong", _SUBJECT, line, "a daemon would not start with it") for line in error.lines()]
     return config, [Finding("ok", _SUBJECT, f"{path} can be used, with {len(config.resources)} resources")]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostdevices import Host
-from nodeplug.config import Settings
 from nodeplug.doctor import configuration, daemon, host, kubelet, runtime
 from nodeplug.doctor.finding import Finding
 
@@ -13,7 +12,7 @@ def findings(path: Path, machine: Host) -> Iterator[Finding]:
     """Yield what is found; `path` is the daemon's configuration, `machine` the host."""
     config, found = configuration.examine(path)
     yield from found
-    settings = config.settings if config is not None else Settings()
+    settings = config.settings if config is not None else configuration.settings()
     has_dra = config is not None and any(x.api != "device-plugin" for x in config.resources)
     yield from daemon.examine(settings, path)
     yield from kubelet.examine(settings, needs_registry=has_dra or settings.register_through_plugin_watcher)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hostdevices import Host, HostDevicesError
+from hostdevices import Host
 from nodeplug.config import Config, Settings
 from nodeplug.doctor.finding import Finding, Outcome
 
@@ -18,6 +18,7 @@ _CONTAINERD = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
 )
+_MOST_BYTES = 1 << 20
 _SINCE_2 = 3  # version of the files that containerd writes since 2.0
 
 
@@ -27,10 +28,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
     needed = f"{', '.join(needing)} cannot do without CDI" if needing else "nothing that is offered needs it"
     is_known = False
     for path in _CONTAINERD:
-        try:
-            text = host.read(path)
-        except HostDevicesError:
-            text = None
+        text = _text(host.root / path.lstrip("/"))
         if text is None:
             continue
         is_known = True
@@ -63,6 +61,15 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
     if folder not in (Path("/var/run/cdi"), Path("/run/cdi"), Path("/etc/cdi")):
         hint = f"add {folder} to the runtime's cdi_spec_dirs"
         yield Finding("note", _SUBJECT, f"CDI specs are written to {folder}, where no runtime looks by itself", hint)
+
+
+def _text(path: Path) -> str | None:
+    """Return what a file of the runtime's says; None where it cannot be read. No device's file: a host reads no other."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return None
 
 
 def _said(document: dict[str, Any]) -> bool | None:

@@ -221,7 +221,8 @@ async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_
     """Sooner, and the update would take the old pod away while nobody offers devices; later, and it would never do."""
     ports = free_ports(2)
     (socket_dir / "device-plugins").mkdir()  # a kubelet's, which is not there yet
-    old = await start(environment={"POD_UID": "old"}, metricsAddress=f"127.0.0.1:{ports[0]}")
+    manifest = {"POD_UID": "old", "NODEPLUG_METRICS_ADDRESS": f"127.0.0.1:{ports[0]}"}  # no setting of the file
+    old = await start(environment=manifest)
     await until(ports[0], "/readyz", 503)
     new = await start(environment={"POD_UID": "new"}, metricsAddress=f"127.0.0.1:{ports[1]}", lockWaitSeconds=60)
     await until(ports[1], "/livez", 200)

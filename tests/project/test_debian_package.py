@@ -39,8 +39,10 @@ def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) ->
         ("systemd/nodeplug.service", "lib/systemd/system/nodeplug.service"),
         ("systemd/config.yaml", "etc/nodeplug/config.yaml"),
         ("systemd/drop-ins/dra.conf", "usr/share/doc/nodeplug/drop-ins/dra.conf"),
+        ("docs/operating.md", "usr/share/doc/nodeplug/operating.md"),
     ):
         assert (root / there).read_text() == (ROOT / ours).read_text()
+    subprocess.run(["bash", "-n", root / "usr/share/bash-completion/completions/nodeplug"], check=True)
     for script in ("postinst", "prerm", "postrm"):
         subprocess.run(["sh", "-n", root / "DEBIAN" / script], check=True)
     launcher = (root / "opt/nodeplug/bin/nodeplug").read_text()

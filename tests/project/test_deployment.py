@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeplug.config import Config, loads
+from nodeplug.config import Config, from_environment, loads
 from nodeplug.daemon import END_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +42,9 @@ def test_the_unit_s_sandbox_is_tight() -> None:
 @pytest.mark.parametrize("name", ["k0s", "microk8s"])
 def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
     (root,) = re.findall(r"kubeletRoot: (\S+)}", (ROOT / f"systemd/drop-ins/{name}.conf").read_text())
-    overlay = yaml.safe_load((ROOT / f"deploy/overlays/{name}/config.yaml").read_text())
-    assert loads(overlay["data"]["config.yaml"].encode()).settings.kubelet_root == root
+    overlay = yaml.safe_load((ROOT / f"deploy/overlays/{name}/daemonset.yaml").read_text())
+    (variable,) = overlay["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert variable == {"name": "NODEPLUG_KUBELET_ROOT", "value": root}
     lines = (ROOT / f"systemd/drop-ins/{name}.conf").read_text().splitlines()
     given = [line for line in lines if line.startswith("ReadWritePaths=")]
     usual = ["ReadWritePaths=", *re.findall(r"(?m)^ReadWritePaths=.*$", UNIT.read_text())]
@@ -69,8 +70,9 @@ def objects() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def config(objects: dict[str, Any]) -> Config:
-    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode())
+def config(objects: dict[str, Any], container: dict[str, Any]) -> Config:
+    given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
+    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode(), given=given)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,9 @@ def test_an_update_has_the_new_pod_serve_beside_the_old_one(
 ) -> None:
     update = objects["DaemonSet"]["spec"]["updateStrategy"]
     assert (update["type"], update["rollingUpdate"]) == ("RollingUpdate", {"maxSurge": 1, "maxUnavailable": 0})
-    facts = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
+    facts = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"] if "valueFrom" in each
+    }
     assert facts == {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
     assert config.settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"] > END_PATIENCE
     assert "ports" not in container

@@ -1,14 +1,20 @@
 """docs/install.md: what it names is there, and what it says of values is so."""
 
+import base64
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+import pytest
 import yaml
 
 from nodeplug.version import VERSION
+from resourceapi.client import from_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/install.md").read_text()
@@ -21,7 +27,7 @@ def test_every_file_that_a_command_names_is_there_or_made() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
     made = {word.removeprefix("./") for line in SHELL for word in line.split() if "dist/" in word}
     known = {"nodeplug-*.whl", f"nodeplug-{VERSION}-py3-none-any.whl", f"nodeplug-{VERSION}-amd64.oci.tar"}
-    assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb"}}
+    assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb", f"nodeplug-{VERSION}.pyz"}}
 
 
 def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
@@ -34,6 +40,40 @@ def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
         first, *rest = path.split(".")
         assert first in values
         assert not rest or rest[0] in values[first]
+
+
+def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
+    """The node's folder is this one; the token is the only thing that a server must make."""
+    kubectl = shutil.which("kubectl", path=str(Path.home() / ".cache/realnode/bin")) or shutil.which("kubectl")
+    if not kubectl:
+        pytest.skip("no kubectl here: `make node` builds it")
+    (tmp_path / "admin").write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+                "clusters": [
+                    {
+                        "name": "c",
+                        "cluster": {
+                            "server": "https://192.0.2.10:6443",
+                            "certificate-authority-data": base64.b64encode(b"the CA").decode(),
+                        },
+                    }
+                ],
+            }
+        )
+    )
+    (block,) = (block for block in re.findall(r"(?s)```sh\n(.*?)```", PAGE) if "tokenFile" in block)
+    script = "".join(line for line in block.splitlines(keepends=True) if not re.match("kubectl (apply|create)", line))
+    environment = {"KUBECONFIG": str(tmp_path / "admin"), "PATH": f"{Path(kubectl).parent}:{os.environ['PATH']}"}
+    script = script.replace("/etc/nodeplug", str(tmp_path))
+    subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    (tmp_path / "token").write_text("a token\n")
+    found = from_kubeconfig(tmp_path / "kubeconfig")()
+    assert (found.server, found.ca, found.token) == ("https://192.0.2.10:6443", "the CA", "a token")
 
 
 def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:

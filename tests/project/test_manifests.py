@@ -13,7 +13,7 @@ import jsonschema  # type: ignore[import-untyped]  # has no types of its own
 import pytest
 import yaml
 
-from nodeplug.config import loads
+from nodeplug.config import Config, from_environment, loads
 from nodeplug.version import VERSION
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -60,6 +60,7 @@ def _objects(text: str) -> Objects:
         if each["kind"] == "DaemonSet":
             pod = each["spec"]["template"]["spec"]
             pod["volumes"].sort(key=lambda volume: volume["name"])
+            pod["containers"][0]["env"].sort(key=lambda variable: variable["name"])
             pod["containers"][0]["volumeMounts"].sort(key=lambda mount: mount["mountPath"])
             for mount in pod["containers"][0]["volumeMounts"]:
                 mount.setdefault("readOnly", False)
@@ -112,8 +113,19 @@ def test_base_overlays_and_chart_make_the_same_objects(
 
 @pytest.mark.parametrize("folder", VALUES)
 def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[str], Objects]) -> None:
-    objects = kustomize(folder)
-    config = loads(json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode())
+    _check_the_pod(kustomize(folder))
+
+
+def _config(objects: Objects) -> Config:
+    """What the daemon has in the pod: of the file, and of the environment."""
+    (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
+    given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
+    content = json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode()
+    return loads(content, given=given)
+
+
+def _check_the_pod(objects: Objects) -> None:
+    config = _config(objects)
     settings = config.settings
     pod = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -140,14 +152,19 @@ def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[
     else:
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": int(port)}
     assert bool(host) is pod.get("hostNetwork", False)
-    assert container["image"] == f"nodeplug:{VERSION}"
+    assert settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"]
+    assert container["image"].endswith(f"nodeplug:{VERSION}")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"kubeletroot": "/x"}, "kubeletroot"),
-        ({"config": {"settings": {"kubeletRoot": "/x"}}}, "/config/settings"),
+        (
+            {"config": {"settings": {"kubeletRoot": "/x"}}},
+            "config.settings.kubeletRoot: set the value kubeletRoot instead",
+        ),
+        ({"config": {"settings": {"metricsAddress": ":1"}}}, "set the value metricsPort instead"),
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
         ({"monitoring": {"podMonitor": True}, "hostNetwork": True}, "monitoring.podMonitor: with hostNetwork"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
@@ -171,15 +188,28 @@ def test_the_chart_s_own_values_fit_its_schema() -> None:
     assert chart["version"] == chart["appVersion"] == VERSION
 
 
-def test_a_configuration_of_ones_own_goes_on_top(tmp_path: Path, kustomize: Callable[[str], Objects]) -> None:
+@pytest.mark.parametrize("folder", [name for name in VALUES if name != "overlays/without-dra"])
+def test_a_configuration_of_ones_own_goes_on_top(
+    folder: str, tmp_path: Path, kustomize: Callable[[str], Objects]
+) -> None:
+    """It says what is offered, and nothing of the pod."""
     page = (DEPLOY.parent / "docs/install.md").read_text()
     (own,) = re.findall(r"(?s)```yaml\n# own/kustomization.yaml\n(.*?)```", page)
     shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("image", "chart"))
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "kustomization.yaml").write_text(own)
-    (folder / "config.yaml").write_text("resources: [{name: example.com/tty, select: usb-serial}]\n")
-    objects = kustomize(str(folder))
+    own_folder = tmp_path / "own"
+    own_folder.mkdir()
+    (own_folder / "kustomization.yaml").write_text(own.replace("../deploy/base", f"../deploy/{folder}"))
+    (own_folder / "config.yaml").write_text("resources: [{name: example.com/tty, select: usb-serial, api: both}]\n")
+    objects = kustomize(str(own_folder))
+    _check_the_pod(objects)
     assert objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]["resources"][0]["name"] == "example.com/tty"
     (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example.com/nodeplug:0.1.0"
+
+
+def test_a_service_of_systemd_is_somebody_to_the_cluster(kustomize: Callable[[str], Objects]) -> None:
+    """What the DaemonSet may do, without the DaemonSet."""
+    base = kustomize("base")
+    wanted = {key: value for key, value in base.items() if key[0] not in ("DaemonSet", "ConfigMap")}
+    assert kustomize("../systemd/cluster") == wanted
+    assert {key[0] for key in wanted} > {"ClusterRole", "ServiceAccount", "ValidatingAdmissionPolicy"}

@@ -71,3 +71,9 @@ def test_a_configuration_without_dra_has_no_classes(file: Path) -> None:
     result = classes(file)
     assert result.exit_code == 2
     assert result.stderr == f"{file}: no resource has `api: dra` or `api: both`\n"
+
+
+def test_in_a_pod_the_driver_is_the_pod_s(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODEPLUG_DRIVER_NAME", "pod.example.com")
+    file.write_text(CONFIGURATION.replace("settings: {driverName: devices.example.com}", ""))
+    assert 'device.driver == "pod.example.com"' in classes(file).stdout

@@ -3,6 +3,7 @@
 import pytest
 
 from nodeplug.config import ConfigError, Settings, loads
+from nodeplug.version import VERSION
 from tests.nodeplug.config.text import wrong, wrong_with
 
 
@@ -121,3 +122,24 @@ def test_findings_show_no_control_characters() -> None:
         "What is offered, in the order in which devices are given away."
     )
     assert r"unknown key \x1b[2Jresources; did you mean resources?" in caught.value.lines()[1]
+
+
+def test_the_file_says_what_it_is_written_in() -> None:
+    resources = "resources: [{name: x/y, select: kvm}]"
+    assert loads(f"apiVersion: nodeplug.dev/v1\n{resources}\n".encode()).resources
+    assert wrong(f"{resources}\napiVersion: nodeplug.dev/v2\n") == [
+        f"2:13: nodeplug {VERSION} does not know nodeplug.dev/v2; it reads nodeplug.dev/v1"
+    ]
+
+
+def test_an_object_for_kubectl_is_named() -> None:
+    assert wrong("""
+        apiVersion: v1
+        kind: ConfigMap
+        data:
+          config.yaml: |
+            resources: []
+    """) == [
+        "2:7: this is a ConfigMap for kubectl, not the configuration in it; give what stands below its `config.yaml:"
+        " |`, as a file of its own"
+    ]

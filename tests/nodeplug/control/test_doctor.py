@@ -44,7 +44,9 @@ async def test_a_machine_that_has_all(asked: Asked, node: Node) -> None:
     assert ("note", "host", "there is no device for example.com/gps") in found
 
 
-async def test_a_machine_that_has_nothing(tmp_path: Path, socket_dir: Path, made_up: MadeUpHost) -> None:
+async def test_a_machine_that_has_nothing(
+    tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"settings": {"kubeletRoot": f"{socket_dir}/none"}, "resources": [KVM]}))
     code, found = await examined(path, made_up.root)
@@ -54,7 +56,10 @@ async def test_a_machine_that_has_nothing(tmp_path: Path, socket_dir: Path, made
     path.write_text("resources: 3")
     assert (await examined(path, made_up.root))[1][0][:2] == ("wrong", "configuration")
     path.unlink()
-    assert (await examined(path, made_up.root))[1][0] == ("note", "configuration", f"there is no {path}")
+    monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", f"{socket_dir}/none")  # as a pod has it
+    _, found = await examined(path, made_up.root)
+    assert found[0] == ("note", "configuration", f"there is no {path}")
+    assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run here") in found
 
 
 async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:

@@ -34,6 +34,12 @@ async def test_a_device_that_is_not_offered(asked: Asked, made_up: MadeUpHost) -
     found = await asked.json("explain", "/dev/kvm")
     assert found["missing"] == ["example.com/kvm: it is on no PCI bus and cannot be reset"]
     assert found["rules"][1]["outcome"] == "means it, and may not have it"
+    found = await asked.json("explain", "example.com/kvm")
+    assert found["missing"][-1] == "1 device here would be meant by it, and it may have none: see why below"
+    assert found["near"][0] == {
+        "device": "misc-kvm",
+        "reason": "example.com/kvm: it is on no PCI bus and cannot be reset",
+    }
 
 
 async def test_what_is_missing(asked: Asked, node: Node) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from kubelet.node import Node
@@ -68,8 +69,26 @@ async def test_check_against_a_daemon_for_scripts(asked: Asked, node: Node) -> N
     assert {"where": "settings", "field": "stateDirectory", "before": f'"{asked.state}"', "after": '"/elsewhere"'} in (
         changes["fields"]
     )
-    assert (await asked.run(*command, asked.state.parent)).exit_code == 4
+    nobody = await asked.run(*command, asked.state.parent)
+    (error,) = json.loads(nobody.stdout)["errors"]
+    assert (nobody.exit_code, nobody.stderr, error["line"]) == (4, "", 0)
+    assert "no daemon runs with this state directory" in error["message"]
     assert "nothing has changed" in (await asked.run("reload")).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--against", "running", "--state", "/x"], "--against /x asks the daemon of that directory"),
+        (["--against", "running", "--node", "n"], "leave --node out to ask it"),
+        (["--against", "/x", "--node", "n"], "leave --node out to ask it"),
+        (["--against", "running", "--root", "there.gz"], "leave --root out to ask it"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_what_to_type(options: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, ["check", "f.yaml", *options])
+    assert result.exit_code == 2
+    assert says in result.stderr
 
 
 async def test_a_daemon_that_starts_anew_is_waited_for(

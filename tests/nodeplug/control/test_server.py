@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from nodeplug.control.protocol import MOST_BYTES
-from nodeplug.control.server import MOST_CONNECTIONS
-from nodeplug.control.sockets import SOCKET_NAME, connect
+from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
 from tests.nodeplug.control.conftest import FUSE, Asked
 from tests.running import until
 

@@ -1,0 +1,75 @@
+"""Build nodeplug.pyz, a file that any Python from 3.11 on runs: python -m deploy.pyz WHEEL OUT.pyz.
+
+The wheel and its libraries, as Python: of what is compiled only msgspec is in it, for each Python and processor. gRPC's
+core is not, and so neither are the commands that bring a stand-in kubelet. The same inputs give the same bytes.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.image import wheels
+
+_START = Path(__file__).with_name("start.py")
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_LEFT_OUT = ("grpc/", "grpcio-")
+_NAMESPACES = ("google/",)  # which Python sees in an archive only where they stand there themselves
+
+
+def main() -> None:
+    """Build the file that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("out", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site"
+        wheels.install("amd64", site, asked.wheel.resolve())
+        write(asked.out, {**dict(_libraries(site)), **dict(_compiled(Path(scratch)))})
+
+
+def write(out: Path, content: dict[str, bytes]) -> None:
+    """Write an archive of these files, with its start, that can be executed."""
+    when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800))[:6]  # zip begins in 1980
+    start = _START.read_bytes()
+    with out.open("wb") as file:
+        file.write(_SHEBANG)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in sorted({**content, **dict.fromkeys(_NAMESPACES, b""), "__main__.py": start}.items()):
+                info = zipfile.ZipInfo(name, when)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, data)
+    out.chmod(0o755)
+
+
+def _libraries(site: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what Python itself can read of what is installed in `site`."""
+    for path in site.rglob("*"):
+        name = str(path.relative_to(site))
+        if path.is_file() and path.suffix != ".so" and not name.startswith(_LEFT_OUT):
+            yield name, path.read_bytes()
+
+
+def _compiled(scratch: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield msgspec's compiled part for each Python and processor. Raises CalledProcessError as `wheels.install`."""
+    (pin,) = (line for line in wheels.LOCK.read_text().splitlines() if line.startswith("msgspec=="))
+    lock = scratch / "msgspec.lock"
+    lock.write_text(pin + "\n")
+    for python in wheels.PYTHONS:
+        for architecture, machine in wheels.PLATFORMS.items():
+            folder = scratch / f"{python}-{architecture}"
+            pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
+            target = wheels.target(architecture, folder, python)
+            subprocess.run([*pip, "--no-deps", *target, "--require-hashes", "-r", lock], check=True)
+            (found,) = folder.glob("msgspec/_core.*.so")
+            yield f"compiled/cpython-{python.replace('.', '')}-{machine}.so", found.read_bytes()
+
+
+if __name__ == "__main__":
+    main()

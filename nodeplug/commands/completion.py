@@ -1,0 +1,30 @@
+"""`nodeplug completion`: what a shell needs to complete commands, options and their values.
+
+It is derived from the commands themselves: the shell asks `nodeplug` at each Tab, so that it knows what
+this version has.
+"""
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+from nodeplug.commands.examples import examples
+
+_SHELLS = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}
+_PROGRAM = "nodeplug"
+
+
+@click.command(
+    epilog=examples(
+        "nodeplug completion bash | sudo tee /usr/share/bash-completion/completions/nodeplug",
+        "nodeplug completion zsh | sudo tee /usr/local/share/zsh/site-functions/_nodeplug",
+        "nodeplug completion fish > ~/.config/fish/completions/nodeplug.fish",
+        'eval "$(nodeplug completion bash)"',
+    )
+)
+@click.argument("shell", type=click.Choice(sorted(_SHELLS)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion of commands for SHELL, to be put where the shell looks for it."""
+    complete = _SHELLS[shell](ctx.find_root().command, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE")
+    text = complete.source_template % complete.source_vars()  # `source` would start a shell to ask its version
+    click.echo(text)

@@ -1,0 +1,65 @@
+"""Settings from the environment: what whoever starts the daemon decides, and not the file.
+
+A pod's manifest mounts folders and asks at an address; the file says what is offered. So a file needs none of these
+settings in a cluster, and one file is for clusters of any kind. What the file says itself goes before.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from nodeplug.config.document import Document
+from nodeplug.config.errors import ConfigError, Finding
+from nodeplug.config.resources import check_settings
+from nodeplug.config.schema import File, Settings
+from nodeplug.config.tree import parse
+
+VARIABLES: Final = {
+    "kubeletRoot": "NODEPLUG_KUBELET_ROOT",
+    "stateDirectory": "NODEPLUG_STATE_DIRECTORY",
+    "cdiDirectory": "NODEPLUG_CDI_DIRECTORY",
+    "driverName": "NODEPLUG_DRIVER_NAME",
+    "metricsAddress": "NODEPLUG_METRICS_ADDRESS",
+    "lockWaitSeconds": "NODEPLUG_LOCK_WAIT_SECONDS",
+    "statusSocket": "NODEPLUG_STATUS_SOCKET",
+    "clusterEvents": "NODEPLUG_CLUSTER_EVENTS",
+}
+"""By the settings' names in the file. None is a name that Kubernetes makes for a Service."""
+_NUMBERS = ("lockWaitSeconds",)
+_BOOLEANS = {"true": True, "false": False}
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the settings that the environment has, by their names in the file. An empty variable is none.
+
+    Raises `ConfigError`: the values must fit as they must in a file.
+    """
+    found: dict[str, Any] = {}
+    wrong: list[Finding] = []
+    for name, variable in VARIABLES.items():
+        text = environment.get(variable, "")
+        if not text:
+            continue
+        found[name] = int(text) if name in _NUMBERS and text.isdecimal() else text
+        if name == "clusterEvents":
+            found[name] = _BOOLEANS.get(text, text)
+        content = {"resources": [], "settings": {name: found[name]}}
+        document = Document(parse(json.dumps(content).encode())[0], File)
+        if not document.findings:
+            check_settings(document, msgspec.convert(content["settings"], Settings))
+        wrong += [Finding(1, 1, f"{variable}: {x.message}", x.hint) for x in document.findings]
+    if wrong:
+        raise ConfigError("environment", wrong)
+    return found
+
+
+def overridden(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Yield in words where `settings`, of a file and the environment, are not as the environment has them."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
+    for name, value in from_environment(environment).items():
+        said = getattr(settings, names[name])
+        if said != value:
+            yield f"settings.{name} is {said} in the file, which goes before {VARIABLES[name]}={value}"

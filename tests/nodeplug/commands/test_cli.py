@@ -1,0 +1,82 @@
+"""The command line as a whole: what it lists, what it says of typing errors, and what shells complete."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from nodeplug.cli import main
+
+
+def listed(group: click.Group) -> dict[str, click.Command]:
+    context = click.Context(group)
+    return {name: command for name in group.list_commands(context) if (command := group.get_command(context, name))}
+
+
+def every(group: click.Group, *above: str) -> dict[tuple[str, ...], click.Command]:
+    """Return all commands by their words."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    for name, command in listed(group).items():
+        found[*above, name] = command
+        if isinstance(command, click.Group):
+            found |= every(command, *above, name)
+    return found
+
+
+def test_lists_of_commands_have_all_and_cut_nothing() -> None:
+    for words, command in every(main).items():
+        if isinstance(command, click.Group):
+            text = CliRunner().invoke(main, [*words, "--help"]).stdout
+            assert "..." not in text.partition("Commands:")[2]
+            assert all(f"\n  {name} " in text for name in listed(command))
+    overview = CliRunner().invoke(main, ["--help"]).stdout
+    assert all(f"\n  {name} " in overview for name in listed(main))
+    assert "..." not in overview.partition("Options:")[2]
+
+
+def test_every_command_has_an_example() -> None:
+    plain = {words: command for words, command in every(main).items() if not isinstance(command, click.Group)}
+    lacking = [words for words, command in plain.items() if "nodeplug " + " ".join(words) not in (command.epilog or "")]
+    assert lacking == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["statsu"], "No such command 'statsu'. Did you mean 'status'?"),
+        (["leases", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["leases", "xyz"], "No such command 'xyz'. There are list, release, show."),
+    ],
+)
+def test_a_typing_error_gets_what_was_meant(words: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {says}")
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_every_shell_can_read_its_completion(shell: str, tmp_path: Path) -> None:
+    text = CliRunner().invoke(main, ["completion", shell]).stdout
+    assert "_NODEPLUG_COMPLETE" in text
+    if shutil.which(shell):
+        (tmp_path / "completion").write_text(text)
+        subprocess.run([shell, "-n", str(tmp_path / "completion")], check=True)
+
+
+def test_bash_completes_commands_and_values() -> None:
+    bash = shutil.which("bash")
+    if not bash:
+        pytest.skip("no bash here")
+    code = """
+        eval "$(nodeplug completion bash)"
+        complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _nodeplug_completion nodeplug; }
+        complete_words nodeplug st; echo "${COMPREPLY[@]}"
+        complete_words nodeplug status -o j; echo "${COMPREPLY[@]}"
+    """
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([bash, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["status", "json"]

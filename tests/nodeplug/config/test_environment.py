@@ -1,0 +1,66 @@
+"""Settings from the environment: what a pod's manifest decides need not stand in the file."""
+
+import pytest
+
+from nodeplug.config import ConfigError, from_environment, loads, overridden
+from nodeplug.config.environment import VARIABLES
+from nodeplug.config.schema import Settings
+
+FILE = b"resources: [{name: x/y, select: kvm}]\n"
+
+
+def test_every_variable_is_a_setting_of_its_kind() -> None:
+    values = {
+        "kubeletRoot": "/k",
+        "stateDirectory": "/s",
+        "cdiDirectory": "/c",
+        "driverName": "d.example.com",
+        "metricsAddress": "[::1]:9400",
+        "lockWaitSeconds": "60",
+        "statusSocket": "/tmp/s",
+        "clusterEvents": "true",
+    }
+    given = from_environment({VARIABLES[name]: value for name, value in values.items()})
+    settings = Settings(
+        kubelet_root="/k",
+        state_directory="/s",
+        cdi_directory="/c",
+        driver_name="d.example.com",
+        metrics_address="[::1]:9400",
+        lock_wait_seconds=60,
+        status_socket="/tmp/s",
+        cluster_events=True,
+    )
+    assert loads(FILE, given=given).settings == settings
+    assert not list(overridden(settings, {VARIABLES[name]: value for name, value in values.items()}))
+
+
+def test_the_file_goes_before_and_that_is_said() -> None:
+    environment = {"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": "/k"}
+    given = from_environment(environment)
+    settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", given=given).settings
+    assert (settings.kubelet_root, settings.metrics_address) == ("/own", ":9400")
+    assert list(overridden(settings, environment)) == [
+        "settings.kubeletRoot is /own in the file, which goes before NODEPLUG_KUBELET_ROOT=/k"
+    ]
+
+
+def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
+    given = from_environment({"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": ""})
+    settings = loads(FILE + b'settings: {metricsAddress: ""}\n', given=given).settings
+    assert (settings.kubelet_root, settings.metrics_address) == ("/var/lib/kubelet", ":9400")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "says"),
+    [
+        ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" does not fit'),
+        ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is no port"),
+        ("NODEPLUG_KUBELET_ROOT", "/a/../b", "NODEPLUG_KUBELET_ROOT: /a/../b is not an absolute path"),
+        ("NODEPLUG_LOCK_WAIT_SECONDS", "a minute", "NODEPLUG_LOCK_WAIT_SECONDS: this must be a whole number"),
+        ("NODEPLUG_DRIVER_NAME", "Nodeplug", "NODEPLUG_DRIVER_NAME: Nodeplug cannot be the name of a driver"),
+    ],
+)
+def test_what_does_not_fit_in_a_file_does_not_here(variable: str, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"environment:1:1: {says}"):
+        from_environment({variable: text})

@@ -1,0 +1,69 @@
+"""Asking the daemon: what answers otherwise than a daemon does not hold or fill the command."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeplug.control import client
+from nodeplug.control.leases import Answer, Question
+from nodeplug.control.sockets import bound, opened
+
+Answering = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def answered(folder: Path, answer: Answering) -> Iterator[None]:
+    """Have somebody else answer, one who does as told with each connection."""
+    with opened(folder) as at:
+        listening = bound(at)
+    listening.listen()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the asker has gone, or the test has
+            connection, _ = listening.accept()
+            with connection:
+                answer(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(30)
+
+
+def test_an_answer_that_drips_is_given_up(tmp_path: Path) -> None:
+    def drip(connection: socket.socket) -> None:
+        over = threading.Event()
+        while not over.wait(0.01):
+            connection.sendall(b" ")
+
+    with answered(tmp_path, drip), pytest.raises(client.NotRunning, match=r"does not answer within 0\.1 s"):
+        client.ask(tmp_path, Question(), Answer, 0.1)
+
+
+def test_an_answer_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+
+    def flood(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b" " * 65536)
+
+    with answered(tmp_path, flood), pytest.raises(client.NotRunning, match="more than 1048576 bytes"):
+        client.ask(tmp_path, Question(), Answer, 30)
+
+
+def test_a_daemon_that_hangs_up_is_said_so(tmp_path: Path) -> None:
+    """As it does when too many ask: the question is not read, and the kernel calls that a reset."""
+
+    def hang_up(connection: socket.socket) -> None:
+        connection.recv(1, socket.MSG_PEEK)
+
+    with answered(tmp_path, hang_up), pytest.raises(client.NotRunning, match=r"hung up.*8 others are asking"):
+        client.ask(tmp_path, Question(), Answer, 30)
