@@ -8,6 +8,7 @@ import yaml
 from msgspec import Struct
 
 from hostdevices import Host
+from nodeplug.config.schema import API_VERSION
 
 Values: TypeAlias = dict[str, Any]
 """A part of a configuration file as plain values."""
@@ -48,6 +49,7 @@ class Conversion(Struct, frozen=True):
 
     def _lines(self) -> Iterator[str]:
         yield f"# Made of {self.source}, a configuration of {self.plugin}."
+        yield f"apiVersion: {API_VERSION}"
         if mounted := sorted({path for x in self.resources if isinstance(x, Offered) for path in x.mounted}):
             yield from _dumped({"settings": {"allowedMounts": mounted}}, "")
         is_any = any(isinstance(x, Offered) for x in self.resources)

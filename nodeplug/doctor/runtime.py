@@ -64,7 +64,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
 
 
 def _text(path: Path) -> str | None:
-    """Return what a file of the runtime's says; None where it cannot be read. No device's file: a host reads no other."""
+    """Return what a file of the runtime's says; None where it cannot be read. A live host reads only /sys and /proc."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
