@@ -73,12 +73,11 @@ def test_the_page_for_operators_names_every_alert() -> None:
 
 def test_what_is_scraped_is_the_daemonset() -> None:
     monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text())
-    manifests = {
-        each["kind"]: each for each in yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text()) if each
-    }
-    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    address = yaml.safe_load(manifests["ConfigMap"]["data"]["config.yaml"])["settings"]["metricsAddress"]
+    manifests = yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text())
+    pod = next(each for each in manifests if each and each["kind"] == "DaemonSet")["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
+    address = next(each["value"] for each in container["env"] if each["name"] == "NODEPLUG_METRICS_ADDRESS")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     ports = [x["replacement"] for x in endpoint["relabelings"] if x["targetLabel"] == "__address__"]
     assert ports == [f"$1{address}", f"[$1]{address}"]
