@@ -26,8 +26,9 @@ from nodeplug.config import Config, overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
-from nodeplug.device_events import Seen, device_changes, record_devices
 from nodeplug.digest import sha256
+from nodeplug.events.devices import Seen, device_changes, record_devices
+from nodeplug.events.leases import observe_ledger
 from nodeplug.fronts import (
     CannotOffer,
     cluster_events,
@@ -38,7 +39,6 @@ from nodeplug.fronts import (
     of_dra,
     witnesses,
 )
-from nodeplug.lease_events import observe_ledger
 from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
@@ -49,7 +49,7 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
-    from nodeplug.cluster_events import ClusterEvents
+    from nodeplug.events.cluster import ClusterEvents
     from userspace import NvidiaUserspace
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that

@@ -26,7 +26,7 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
-    from nodeplug.cluster_events import ClusterEvents
+    from nodeplug.events.cluster import ClusterEvents
     from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
@@ -102,7 +102,7 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
     """Make what writes Events to the API server; None where it is not asked for, or there is none to write to."""
     if not config.settings.cluster_events:
         return None
-    from nodeplug.cluster_events import ClusterEvents
+    from nodeplug.events.cluster import ClusterEvents
     from resourceapi.client import AsyncClient, CredentialsError
 
     credentials = _credentials(config.settings)

@@ -14,10 +14,10 @@ import click
 
 from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
-from nodeplug.bundle import collect, pack
 from nodeplug.commands.examples import examples
 from nodeplug.config import ConfigError, from_environment, load, node_name
 from nodeplug.doctor import configuration
+from nodeplug.report.bundle import collect, pack
 
 
 @click.command(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nodeplug.redaction import REMOVED, without_credentials, without_values
+from nodeplug.report.redaction import REMOVED, without_credentials, without_values
 
 JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
 

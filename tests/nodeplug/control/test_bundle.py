@@ -11,9 +11,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from nodeplug import bundle
 from nodeplug.cli import main
-from nodeplug.redaction import REMOVED
+from nodeplug.report import bundle
+from nodeplug.report.redaction import REMOVED
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.control.conftest import FUSE, Asked
 

@@ -28,7 +28,7 @@ from nodeplug.control import client, events, metrics, status
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.doctor.examination import findings
-from nodeplug.redaction import without_credentials, without_values
+from nodeplug.report.redaction import without_credentials, without_values
 from nodeplug.version import VERSION
 
 MOST_BYTES: Final = 4 << 20

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from checkpoint import Lease
 from hostdevices import Device, Inventory
-from nodeplug.lease_events import MOST_NAMED, named, who
+from nodeplug.events.leases import MOST_NAMED, named, who
 from resources.assignment import Assignment
 from telemetry import EventLog
 

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from checkpoint import Ledger
 from checkpoint.lease import Change
-from nodeplug.lease_events import observe_ledger, record_commits
+from nodeplug.events.leases import observe_ledger, record_commits
 from telemetry import EventLog
 from tests.checkpoint.build import claimed, lease
 from tests.running import until

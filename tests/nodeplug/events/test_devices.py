@@ -7,7 +7,7 @@ from msgspec import structs
 from checkpoint import Lease
 from hostdevices import Device, Inventory
 from hostdevices.device import Health
-from nodeplug.device_events import DeviceChange, Seen, device_changes, record_devices
+from nodeplug.events.devices import DeviceChange, Seen, device_changes, record_devices
 from resources.assignment import Assignment
 from telemetry import EventLog
 from tests.checkpoint.build import lease

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver import Server
-from nodeplug.cluster_events import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
-from nodeplug.device_events import DeviceChange
+from nodeplug.events.cluster import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
+from nodeplug.events.devices import DeviceChange
 from resourceapi.client import AsyncClient, Credentials
 from telemetry import Telemetry
 from tests.checkpoint.build import claimed, lease

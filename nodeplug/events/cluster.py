@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from checkpoint import Lease
 from hostdevices.shown import shown
-from nodeplug.device_events import DeviceChange
-from nodeplug.lease_events import who
+from nodeplug.events.devices import DeviceChange
+from nodeplug.events.leases import who
 from resourceapi.client import AsyncClient, ClientError, CredentialsError
 from resourceapi.objects import DecodeError, v1
 from telemetry import Event, Telemetry

@@ -1,0 +1,1 @@
+"""What somebody needs who helps from afar, without credentials: `nodeplug bundle`."""
