@@ -15,6 +15,7 @@ import click
 from hostdevices import Host, HostDevicesError
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import config_option, live_root_option
 from nodeplug.config import ConfigError, from_environment, load, node_name
 from nodeplug.doctor import configuration
 from nodeplug.report.bundle import collect, pack
@@ -28,17 +29,8 @@ from nodeplug.report.bundle import collect, pack
     )
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))
-@click.option(
-    "--config",
-    "path",
-    default=Path("/etc/nodeplug/config.yaml"),
-    show_default=True,
-    type=click.Path(path_type=Path, readable=False),
-    help="The daemon's configuration.",
-)
-@click.option(
-    "--root", default="/", show_default=True, type=click.Path(path_type=Path), help="Where the host's /sys is."
-)
+@config_option
+@live_root_option
 def bundle(file: Path | None, path: Path, root: Path) -> None:
     """Collect what a report about this node needs into FILE, a .tar.gz; `-` is standard output.
 

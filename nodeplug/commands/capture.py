@@ -9,14 +9,13 @@ from hostdevices import Host, HostDevicesError
 from hostdevices.capture import capture as entries_of
 from hostdevices.recording import save
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import live_root_option
 
 
 @click.command(epilog=examples("nodeplug capture --mask node.gz"))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--mask", is_flag=True, help="Replace serial numbers, MAC addresses and UUIDs, consistently.")
-@click.option(
-    "--root", default="/", type=click.Path(path_type=Path), show_default=True, help="Where sys/, proc/ and dev/ are."
-)
+@live_root_option
 def capture(file: Path, mask: bool, root: Path) -> None:
     """Record what the device tree says to FILE, as text, compressed.
 

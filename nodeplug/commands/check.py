@@ -20,6 +20,7 @@ from deviceplugin.limits import why_too_long
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import root_option
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.foreign_specs import undescribed
 from nodeplug.prospects import Prospect, prospects
@@ -40,13 +41,7 @@ CONFIGURATION = 2
     )
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
-)
+@root_option
 @click.option("--node", default="", help="The node's name, for resources with `onNodes`. Without: this one's.")
 @click.option(
     "--state",

@@ -10,6 +10,7 @@ import click
 
 from hostdevices import Host, HostDevicesError
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import root_option
 from nodeplug.config import ConfigError, loads, read
 from nodeplug.convert import FORMATS
 from nodeplug.convert import convert as converted
@@ -26,13 +27,7 @@ LEFT_OUT, UNREADABLE = 1, 2
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--from", "plugin", type=click.Choice(list(FORMATS)), help="Whose it is. Without: what its keys say.")
 @click.option("--domain", default="", help="For names that have none in FILE. Without: the other plugin's own.")
-@click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Another node: a folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
-)
+@root_option
 def convert(file: Path, plugin: str | None, domain: str, root: Path) -> None:
     """Print the configuration FILE of another device plugin as one of nodeplug.
 

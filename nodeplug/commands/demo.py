@@ -32,6 +32,7 @@ from nodeplug.commands.demo_claim import ms, show_claim, step
 from nodeplug.commands.examples import examples
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, brought_along
+from nodeplug.commands.options import root_option
 from nodeplug.daemon import Daemon
 from resources.assignment import Assignment, assign
 
@@ -43,7 +44,7 @@ _PREFERRED = ("nodeplug.dev/kvm", "nodeplug.dev/fuse")  # for the pod: devices t
 
 @click.command(epilog=examples("nodeplug demo --watch"))
 @click.option("--watch", is_flag=True, help="Stay, and print every hotplug, health change and allocation.")
-@click.option("--root", default="/", type=click.Path(path_type=Path), help="Another tree, or a capture file.")
+@root_option
 def demo(watch: bool, root: Path) -> None:
     """Show the main job on this machine's devices, with a stand-in kubelet."""
     logs.setup("warning", "text")

@@ -11,6 +11,7 @@ import click
 from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
 from hostdevices.readers import READERS
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import root_option
 
 Output: TypeAlias = Literal["table", "json", "yaml"]
 
@@ -20,13 +21,7 @@ Output: TypeAlias = Literal["table", "json", "yaml"]
         "nodeplug discover", "nodeplug discover --kind nic --kind gpu -o json", "nodeplug discover --id misc-kvm"
     )
 )
-@click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="A folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
-)
+@root_option
 @click.option("-o", "--output", default="table", show_default=True, type=click.Choice(["table", "json", "yaml"]))
 @click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
 @click.option("--id", "ids", multiple=True, help="Only the device with this id, with all that is known; repeatable.")

@@ -11,6 +11,7 @@ import click
 from hostdevices import Host
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import config_option, live_root_option
 from nodeplug.commands.running_daemon import Output, as_text, output_option
 from nodeplug.doctor.examination import findings
 
@@ -23,17 +24,8 @@ _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
         "nodeplug doctor --config /etc/nodeplug/config.yaml -o json",
     )
 )
-@click.option(
-    "--config",
-    "path",
-    default=Path("/etc/nodeplug/config.yaml"),
-    show_default=True,
-    type=click.Path(path_type=Path, readable=False),
-    help="The daemon's configuration.",
-)
-@click.option(
-    "--root", default="/", show_default=True, type=click.Path(path_type=Path), help="Where the host's /sys is."
-)
+@config_option
+@live_root_option
 @output_option
 def doctor(path: Path, root: Path, output: Output) -> None:
     """Look at all that nodeplug needs here; say what is wrong, and what to do about it.

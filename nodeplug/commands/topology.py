@@ -9,6 +9,7 @@ import click
 
 from hostdevices import Host, HostDevicesError, scan
 from nodeplug.commands.examples import examples
+from nodeplug.commands.options import root_option
 from nodeplug.commands.running_daemon import state_option
 from nodeplug.config import node_name
 from nodeplug.control import client
@@ -26,13 +27,7 @@ from nodeplug.topology.text import lines
 @click.option("--text", "form", flag_value="text", default=True, help="Lines; the default.")
 @click.option("--svg", "form", flag_value="svg", help="A drawing, for a browser or a page.")
 @click.option("--all", "is_all", is_flag=True, help="Devices that nobody offers, too.")
-@click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="A folder with sys/, proc/ and dev/, or a file of nodeplug capture.",
-)
+@root_option
 @state_option
 def topology(form: str, is_all: bool, root: Path, state: Path) -> None:
     """Show NUMA nodes, PCI roots and devices, with health and holders.

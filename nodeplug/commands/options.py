@@ -1,0 +1,37 @@
+"""Options that several commands have: which host, which configuration."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture."
+
+
+def root_option(command: F) -> F:
+    """Add `--root` to a command that reads a host, or what was recorded of one."""
+    return _root(_ELSEWHERE)(command)
+
+
+def live_root_option(command: F) -> F:
+    """Add `--root` to a command that is about a running host, wherever it is mounted."""
+    return _root("Where the host's sys/, proc/ and dev/ are.")(command)
+
+
+def config_option(command: F) -> F:
+    """Add `--config` to a command that looks at what the daemon reads."""
+    return click.option(
+        "--config",
+        "path",
+        default=Path("/etc/nodeplug/config.yaml"),
+        show_default=True,
+        type=click.Path(path_type=Path, readable=False),
+        help="The daemon's configuration.",
+    )(command)
+
+
+def _root(help_text: str) -> Callable[[F], F]:
+    return click.option("--root", default="/", show_default=True, type=click.Path(path_type=Path), help=help_text)
