@@ -171,7 +171,9 @@ class ResourcePlugin:
         """
         offered = self.allocator.devices if self.resource.cdi is not False else {}
         found: dict[str, cdi.Device | None] = {}
-        is_needed = bool(self._gone) or self.resource.cdi is False or self.resource.group is not None or self._is_other
+        names_facts = "{" in self.resource.container_path  # another one when a device is called otherwise
+        is_needed = bool(self._gone) or self.resource.cdi is False or self.resource.group is not None or names_facts
+        is_needed |= self._is_other
         leases = self._ledger.of_resource(self.resource.name, API) if is_needed else ()
         self._is_other = is_needed and not leases  # which may not be read yet
         for record in filter(None, map(container_record.decode, {lease.record: None for lease in leases})):

@@ -1,6 +1,7 @@
 """What a resource says of devices: its path in containers, and what a device lacks, over the wire."""
 
 import pytest
+from msgspec.structs import replace
 
 import cdi
 from checkpoint import Ledger
@@ -118,3 +119,22 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
         await ledger.end(ledger.leases())
         side.update(assign(scan(made_up.host), resources).devices)
         await until(lambda: described(paths) == ({"misc-fuse": ["/dev/new"], **others} if is_offered else {}))
+
+
+async def test_a_pods_device_stays_where_its_container_sees_it_when_it_is_called_otherwise(
+    start: StartPlugins, made_up: MadeUpHost, paths: Paths
+) -> None:
+    """A path that names a fact of the device is another one when that changes, long after the pod was given it."""
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        resources = [misc(container_path="/dev/at-{name}", cdi=True)]
+        side = await offering(start, made_up, resources[0])
+        await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
+        await allocate(kubelet, "misc-fuse")
+        assigned = assign(scan(made_up.host), resources).devices
+        side.update(assigned)
+        (name,) = assigned
+        fuse, kvm = assigned[name]
+        elsewhere = replace(fuse, devnodes=(replace(fuse.devnodes[0], container_path="/dev/at-fuse9"),))
+        side.update({name: (elsewhere, kvm)})
+        await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
+        assert described(paths) == {"misc-fuse": ["/dev/at-fuse"], "misc-kvm": ["/dev/at-kvm"]}
