@@ -26,4 +26,4 @@ def examine(path: Path) -> tuple[Config | None, list[Finding]]:
         config = load(path, node_name(), from_environment())
     except ConfigError as error:
         return None, [Finding("wrong", _SUBJECT, line, "a daemon would not start with it") for line in error.lines()]
-    return config, [Finding("ok", _SUBJECT, f"{path} can be used, with {len(config.resources)} resources")]
+    return config, [Finding("ok", _SUBJECT, f"{path} can be used; resources: {len(config.resources)}")]
