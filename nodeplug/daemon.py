@@ -252,7 +252,7 @@ class Daemon:
                     if is_first:
                         is_first = False
                         self._is_configured.set()
-                        log.info("resources offered: %d", len(config.resources))
+                        log.info("offering resources: %d", len(config.resources))
                         notify("READY=1")
             finally:
                 polling.cancel()

@@ -193,4 +193,4 @@ async def test_a_daemon_writes_them_where_it_is_asked_to(machine: Machine) -> No
 async def test_without_an_api_server_the_daemon_works_all_the_same(start: StartDaemon) -> None:
     process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
     await until_logged(process, "settings.clusterEvents: there is no API server to write Events to: not in a cluster")
-    await until_logged(process, "offering 1 resources")
+    await until_logged(process, "offering resources: 1")
