@@ -1,5 +1,7 @@
 """What the configurations of other device plugins select can be selected here."""
 
+from pathlib import Path
+
 import pytest
 
 from hostdevices import Device, Inventory, scan
@@ -213,3 +215,13 @@ def test_published_arguments_of_the_generic_device_plugin(tree: Tree) -> None:
     assert nodes(found["video"]) == [["/dev/video0"]]
     assert nodes(found["fuse"]) == [["/dev/fuse"]]
     assert nodes(found["audio"]) == [[f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]]
+
+
+def test_shared_rdma_devices_are_had_together(tmp_path: Path) -> None:
+    """As that plugin gives them: every container has all that its pool means."""
+    tree = Tree(tmp_path / "root")
+    _network(tree)
+    text = """{"configList": [{"resourceName": "hca", "rdmaHcaMax": 3, "selectors": {"vendors": ["15b3", "8086"]}}]}"""
+    rdma(tree, "/sys/devices/pci0000:af/0000:af:02.0", "irdma0", 4)
+    (both,) = offered(tree, convert(text.encode(), "rdma.json", tree.host).text())["hca"]
+    assert {node.path for node in both.devnodes} >= {"/dev/infiniband/uverbs3", "/dev/infiniband/uverbs4"}
