@@ -45,8 +45,8 @@ _NOT_SOUND = {
     0,  # the error is the Python module's own: text that is not UTF-8
 }
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
-_LONGEST_LOG = 256 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
-_TIDY_AFTER = 8  # commits: some 64 pages of the write-ahead log
+_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
+_TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 _COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
 
 

@@ -302,7 +302,7 @@ class Ledger:
         if self._is_loaded and self._quick_in_a_row >= _QUICK_AGAIN:
             outcomes, changes = self._decide(batch)
             refusal, seconds = self._write(changes) if changes else (None, 0.0)
-            _answer(batch, self._settle(outcomes, changes, refusal, seconds))
+            self._settle(batch, outcomes, changes, refusal, seconds)
             if self._database.is_untidy:
                 self._begin(self._tidy())
         else:
@@ -318,18 +318,15 @@ class Ledger:
         self._flush()
 
     async def _flush_in_thread(self, batch: Sequence[_Request]) -> None:
-        outcomes: Sequence[Any] = [asyncio.CancelledError()] * len(
-            batch
-        )  # where the loop ends nobody else would say so
         try:
             await self.load()
             outcomes, changes = self._decide(batch)
             refusal, seconds = await self._in_thread(self._write, changes) if changes else (None, 0.0)
-            outcomes = self._settle(outcomes, changes, refusal, seconds)
+            self._settle(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
-            outcomes = [LedgerUnavailable(str(error))] * len(batch)
-        finally:
-            _answer(batch, outcomes)
+            _answer(batch, [LedgerUnavailable(str(error))] * len(batch))
+        finally:  # where the loop ends nobody else would say so
+            _answer(batch, [asyncio.CancelledError()] * len(batch))
         await self._tidy()
 
     async def _tidy(self) -> None:
@@ -363,28 +360,38 @@ class Ledger:
         return None, time.perf_counter() - began
 
     def _settle(
-        self, outcomes: Sequence[Any], changes: Sequence[Change], refusal: LedgerUnavailable | None, seconds: float
-    ) -> Sequence[Any]:
-        """Return the answers after a transaction that took so long; what was refused is taken back."""
+        self,
+        batch: Sequence[_Request],
+        outcomes: Sequence[Any],
+        changes: Sequence[Change],
+        refusal: LedgerUnavailable | None,
+        seconds: float,
+    ) -> None:
+        """Answer after a transaction that took so long, then notify; what was refused is taken back."""
         if not changes:
-            return outcomes
+            _answer(batch, outcomes)
+            return
         self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
-        self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)
-            return [x if isinstance(x, Exception) else refusal for x in outcomes]
+            outcomes = [x if isinstance(x, Exception) else refusal for x in outcomes]
+        else:
+            self._note(changes, seconds)
+        _answer(batch, outcomes)
+        self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        for committed in self._commit_observers if refusal is None else ():
+            loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
+
+    def _note(self, changes: Sequence[Change], seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
         if self._commit_seconds is not None:
             self._commit_seconds.observe(seconds)
-        for committed in self._commit_observers:
-            loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
         for change in changes:
             for lease in change.ended:
                 self._answered.pop(lease.key, None)
             self._answered.update((lease.key, now) for lease in change.begun)
-        return outcomes
 
     def _loaded(self, book: Book) -> None:
         now = asyncio.get_running_loop().time()

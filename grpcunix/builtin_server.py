@@ -138,6 +138,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
         self.heard = loop.time()  # when something came last
         self.calls: dict[int, Call] = {}
+        self._unanswered = 0  # calls under way that are answered once
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve, if there is room for one more."""
@@ -228,6 +229,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     async def _run(self, request: Request, method: Method, call: Call) -> None:
         """Answer a call, whatever its handler does."""
         connection, stream_id = self._connection, request.stream
+        self._unanswered += not method.streams
         try:
             message = method.read(request.message)
             if method.streams:
@@ -244,7 +246,11 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         self.calls.pop(stream_id, None)
         if call.timer is not None:
             call.timer.cancel()
-        self.flush_soon()
+        self._unanswered -= not method.streams
+        if self._unanswered or self._is_receiving:
+            self.flush_soon()
+        else:  # no other answer will come in this turn of the loop
+            self.flush()
 
     async def _stream(self, stream_id: int, method: Method, message: Any, call: Call) -> None:
         async with aclosing(method.behaviour(message, call)) as answers:

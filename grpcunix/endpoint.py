@@ -13,6 +13,7 @@ from grpcunix.http2.connection import Connection
 
 PIECE: Final = 32_768  # bytes that are read at once
 UNREAD: Final = 32_768  # bytes that the other end may leave unread of what no window holds back
+PATIENCE: Final = 0.001  # seconds that the answer to a ping waits for another one to leave with it
 LINGER: Final = 5.0  # seconds that a closed connection has to take its last bytes
 
 _BUFFER: Final = memoryview(bytearray(PIECE))
@@ -60,6 +61,7 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         self._transport: asyncio.Transport | None = None
         self._is_receiving = False  # what is to be sent leaves after the events
         self._flush_handle: asyncio.Handle | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def on_event(self, event: E) -> None:
         """Act on what happened."""
@@ -82,6 +84,9 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         transport, connection = self._transport, self._connection
         if transport is None or transport.is_closing():
             return
@@ -118,6 +123,8 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         """Forget the socket."""
         del exc
         self._transport = None
+        if self._patience is not None:
+            self._patience.cancel()
         self.lost.set_result(None)
         self.on_lost()
 
@@ -151,7 +158,10 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
                 self.on_event(event)
         finally:
             self._is_receiving = False
-        self.flush()
+        if self._connection.is_closed or not self._connection.outbox.is_patient:
+            self.flush()
+        elif self._patience is None:  # a client of Go pings with each call: one write for both answers, not two
+            self._patience = self._loop.call_later(PATIENCE, self.flush)
 
     def pause_writing(self) -> None:
         """Stop cutting DATA: the socket is full."""

@@ -70,8 +70,6 @@ class ClaimInterfaces:
 
         Raises `InterfaceRefused`.
         """
-        if not is_moving(plan.record):
-            return
         from dra_plugin.preparing.interface_plan import check_names
 
         records = (record_of(lease) for lease in others if lease.pods & plan.pods)

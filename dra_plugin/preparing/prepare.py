@@ -350,8 +350,9 @@ class Preparer:
         links = await self.interfaces.links([x for x in results if (x.request, x.device) not in kept], self._find)
         plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept)
         if plan.devices:
-            others = [x for x in self._dra_leases() if x.owner != claim_owner(ref.uid)]
-            self.interfaces.check_names(plan, others)
+            if is_moving(plan.record):
+                others = (x for x in self._dra_leases() if x.owner != claim_owner(ref.uid))
+                self.interfaces.check_names(plan, others)
             await self._carry_out(plan, before, untouched)
             self._write_status(plan.record)
         return plan.record.devices

@@ -334,7 +334,7 @@ class Connection(Generic[E]):
             raise Fault(ErrorCode.FRAME_SIZE_ERROR, "PING must have 8 bytes")
         self._courtesy.spend()
         if not flags & frames.ACK:
-            self.outbox.add(frames.frame(frames.PING, frames.ACK, 0, payload))
+            self.outbox.add_patient(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         del flags

@@ -46,11 +46,22 @@ class Outbox:
         self.ended: list[Stream] = []  # streams whose trailers have left since
         self.paying = 0  # frames of DATA, and ends of our half, that have left since; see `Courtesy`
         self._frames: list[bytes] = []
+        self._patient = 0  # how many of them may wait for others
         self._waiting: dict[int, Stream] = {}
 
     def add(self, frame: bytes) -> None:
         """Send a frame that no window holds back."""
         self._frames.append(frame)
+
+    def add_patient(self, frame: bytes) -> None:
+        """Send a frame that may wait a moment for others, to leave together with them."""
+        self._frames.append(frame)
+        self._patient += 1
+
+    @property
+    def is_patient(self) -> bool:
+        """Tell whether there is nothing to be sent that may not wait a moment."""
+        return not self._waiting and len(self._frames) == self._patient
 
     def fits(self, stream: Stream, size: int) -> bool:
         """Tell whether one DATA frame of `size` bytes may leave at once, of a stream for which nothing waits."""
@@ -81,6 +92,7 @@ class Outbox:
         if not self._frames:
             return b""
         frames, self._frames = self._frames, []
+        self._patient = 0
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _cut(self) -> None:

@@ -263,6 +263,16 @@ async def test_who_observes_hears_which_leases_ended_and_began(ledger: Ledger) -
     assert heard.empty()
 
 
+async def test_who_observes_hears_of_it_after_the_caller_has_gone_on(ledger: Ledger) -> None:
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    ledger.observe(heard.put_nowait)
+    ledger.observe_commits(heard.put_nowait)
+    await ledger.grant([lease("gpu-0")])
+    assert heard.empty()
+    assert await heard.get() == [lease("gpu-0")]
+    assert await heard.get()
+
+
 async def test_a_second_opener_is_told_and_the_first_goes_on(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(StateLocked, match=r"state: another nodeplug uses this state directory"):
         await opened(tmp_path / "state")
