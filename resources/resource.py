@@ -87,6 +87,16 @@ class InterfaceMoves(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
 
+class DriverBinding(Struct, frozen=True):
+    """PCI functions get this driver for as long as a claim has them, for virtual machines and drivers in user space.
+
+    With `iommufd` containers get the nodes for that, else those of the IOMMU group.
+    """
+
+    driver: str = "vfio-pci"
+    iommufd: bool = False
+
+
 class DraOptions(Struct, frozen=True):
     """How devices are offered through DRA.
 
@@ -105,6 +115,7 @@ class DraOptions(Struct, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
     extended_resource: bool = False
     interface: InterfaceMoves | None = None
+    bind: DriverBinding | None = None
 
 
 class Resource(Struct, frozen=True):

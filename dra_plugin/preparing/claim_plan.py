@@ -13,6 +13,7 @@ from checkpoint.holdings import claim_holder
 from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.binding_record import Binding
 from dra_plugin.preparing.claim_record import AllocatedDevice, Holding, Record, allocated_at, encode, identity
 from dra_plugin.preparing.device_config import Settings, read_configs
 from dra_plugin.preparing.device_status import device_status, network_data
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 Find: TypeAlias = Callable[[str], Offered | None]
 Kept: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
 """By request and device, an interface that a claim has already, and whether it is away from home."""
+Bindings: TypeAlias = Mapping[str, Binding]
+"""How devices get their drivers, by their names."""
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
 
 
@@ -55,6 +58,7 @@ class _Choice(Struct, frozen=True):
     offered: Offered
     settings: Settings
     interface: Interface | None = None
+    binding: Binding | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -136,11 +140,12 @@ class Planner:
         in_use: bool = False,
         links: "Links | None" = None,
         kept: Kept | None = None,
+        bindings: Bindings | None = None,
     ) -> Plan:
         """Return what to do for the claim's `results`; a device that is `in_use` already need not be healthy.
 
         `links` are all interfaces, for devices whose interface moves; of those in `kept` it is the claim's already, and
-        may be in its pod.
+        may be in its pod. `bindings` are how devices get their drivers.
 
         Raises `DraPluginError` or `CdiError` for what cannot be.
         """
@@ -152,7 +157,8 @@ class Planner:
             offered = self._offered(result, in_use, is_away=moved is not None and moved[1])
             choice = _Choice(result, offered, configs.settings(offered.resource, result))
             interface = moved[0] if moved is not None else self._interface(choice, claim.metadata.uid, links)
-            choices.append(structs.replace(choice, interface=interface))
+            binding = None if choice.is_admin else (bindings or {}).get(result.device)
+            choices.append(structs.replace(choice, interface=interface, binding=binding))
         if not in_use:
             _check_edits(choices)
         units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
@@ -238,6 +244,7 @@ class Planner:
             facts=facts(choice.settings.env.values(), choice.offered.device),
             interface=choice.interface,
             vhost_net=choice.offered.resource.vhost_net,
+            binding=choice.binding,
         )
 
     def _entry(self, choice: _Choice) -> DeviceEntry:

@@ -56,11 +56,11 @@ def group_id(host: Host, syspath: str) -> str | None:
     """Return the device id of the IOMMU group that a function belongs to; None where it is in none."""
     group = host.link(f"{syspath}/iommu_group")
     members = group_members(host, group) if group else ()
-    return device_id("vfio", _endpoints(host, members)[0].rpartition("/")[2]) if members else None
+    return device_id("vfio", endpoints(host, members)[0].rpartition("/")[2]) if members else None
 
 
-def _endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
-    """Return the members without bridges, which nobody drives."""
+def endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
+    """Return the members of a group without bridges, which nobody drives."""
     bridges = {x for x in members if (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)}
     return [x for x in members if x not in bridges] or list(members)
 
@@ -85,7 +85,7 @@ def _device(
     cdevs: dict[str, str],
     facts: dict[str, AttributeValue | None],
 ) -> Device | None:
-    ours = _endpoints(host, members)
+    ours = endpoints(host, members)
     first = ours[0]
     name = first.rpartition("/")[2]
     cdev_nodes = tuple(node for member in members if member in cdevs for node in devnodes(host, cdevs[member]))

@@ -24,11 +24,13 @@ from nodeplug.config.schema import (
     ResourceEntry,
     Value,
 )
+from nodeplug.config.selectors import KINDS
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
 from resourceapi.objects.names import dns_label, dns_subdomain
 from resourceapi.objects.slice_rules import binding_conditions
-from resources.resource import Capacity, DraOptions, InterfaceMoves, Partition
+from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
+from resources.selector import Selection, concerns
 
 _Amount: TypeAlias = int | str
 _KUBERNETES = "resource.kubernetes.io/"
@@ -78,6 +80,7 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
         binding_failure_conditions=dra.binding_failure_conditions,
         extended_resource=dra.extended_resource,
         interface=_interface(document, path, entry, dra.interface),
+        bind=_binding(document, path, entry, dra),
     )
 
 
@@ -124,6 +127,36 @@ def _interface(
             message = f"{text} has all addresses there are, the node's own and the API server's among them"
             document.at((*place, "addresses", i), message, "name the network that the interfaces are for")
     return InterfaceMoves(said.name, said.mtu, said.mac, said.addresses)
+
+
+def check_bound_kinds(document: Document, path: Path, selector: Selection) -> None:
+    """Add a finding where the selector of a resource with `dra.bind` means other devices than PCI functions."""
+    if others := [kind for kind in KINDS if kind != "pci" and concerns(selector, kind)]:
+        message = f"only PCI functions get another driver, and this may mean devices of kind {others[0]}"
+        document.at((*path, "select"), message, "add `kind: pci`; a card's interface or disk goes with it")
+
+
+def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry) -> DriverBinding | None:
+    if dra.bind is UNSET:
+        return None
+    place = (*path, "dra", "bind")
+    if entry.api == "both":
+        message = "through the device plugin API nobody says when a pod is over and its device can have its driver back"
+        document.at(place, message, "take `api: dra`", key=True)
+    if entry.shares > 1 or dra.partitions:
+        document.at(place, "a driver is for one claim", "leave out shares and partitions", key=True)
+    if dra.interface is not UNSET:
+        document.at(place, "without its own driver a function has no interface to move", "leave one out", key=True)
+    said = {
+        "group": entry.group is not UNSET,
+        "nodes": bool(entry.nodes),
+        "containerPath": bool(entry.container_path),
+        "userspace": entry.userspace is not UNSET,
+    }
+    message = "a device with another driver is its whole IOMMU group, with the nodes of that"
+    for key in (name for name, is_said in said.items() if is_said):
+        document.at((*path, key), message, "leave it out", key=True)
+    return DriverBinding() if isinstance(dra.bind, str) else DriverBinding(dra.bind.driver, dra.bind.iommufd)
 
 
 def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:

@@ -16,6 +16,7 @@ from msgspec import NODEFAULT, UNSET, Struct
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from nodeplug.config.schema import (
     AccessEntry,
+    BindEntry,
     CapacityEntry,
     DraEntry,
     File,
@@ -42,6 +43,7 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("dra.capacity", CapacityEntry),
     ("dra.partitions", PartitionEntry),
     ("dra.interface", InterfaceEntry),
+    ("dra.bind", BindEntry),
     ("settings", Settings),
 )
 

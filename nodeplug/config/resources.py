@@ -101,6 +101,10 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     cdi_devices = _cdi_devices(document, (*path, "cdiDevices"), entry, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
     dra = _dra(document, path, entry)
+    if dra.bind is not None and selector is not None:
+        from nodeplug.config.dra import check_bound_kinds
+
+        check_bound_kinds(document, path, selector)
     wanted = Expected()
     if entry.compat is not UNSET and selector is not None:
         wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector)

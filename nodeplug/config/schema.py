@@ -263,6 +263,19 @@ class InterfaceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     ] = ()
 
 
+class BindEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which driver a claim's PCI functions have, and how containers open them."""
+
+    driver: Annotated[Literal["vfio-pci"], Meta(description="The driver. Its module is loaded already.")] = "vfio-pci"
+    iommufd: Annotated[
+        bool,
+        Meta(
+            description="Containers get `/dev/vfio/devices/vfioN` of each function, and `/dev/iommu`. Without: the "
+            "IOMMU group's `/dev/vfio/N`, and `/dev/vfio/vfio`."
+        ),
+    ] = False
+
+
 class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """How devices are offered through DRA. Needs `api: dra` or `api: both`."""
 
@@ -312,6 +325,13 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Meta(
             description="`move`: the network interface of a device moves into the pod that claims it, and comes back, "
             "see [Interfaces that move](claims.md#interfaces-that-move). An object also says what a claim may choose."
+        ),
+    ] = UNSET
+    bind: Annotated[
+        Literal["vfio-pci"] | BindEntry | UnsetType,
+        Meta(
+            description="`vfio-pci`: while a claim has a PCI function, this is the driver of its whole IOMMU group; "
+            "then each has its own again, see [Devices for virtual machines](claims.md#devices-for-virtual-machines)."
         ),
     ] = UNSET
 
