@@ -379,7 +379,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     env: Annotated[
         Mapping[str, str],
         Meta(
-            description="Environment variables. Values may name `{ids}`, `{devnodes}` and attributes; `{{` is a brace."
+            description="Environment variables. Values may name `{ids}`, `{devnodes}`, "
+            "`{pciFunctions}` and attributes; `{{` is a brace."
         ),
     ] = {}
     mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that the container sees.")] = ()
