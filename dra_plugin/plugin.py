@@ -269,7 +269,7 @@ class DraPlugin:
                 return lease
             now = self._offers.find(name_of(lease.unit))
             was_share = "/" in lease.unit
-            if now is None or was_share != (now.resource.shares > 1):
+            if now is None or was_share != now.resource.is_shared:
                 return lease
             is_at_its_port = now.resource.identity == "port" and now.name in lease.exclusive  # whatever it is there
             if now.exclusive != lease.exclusive and not is_at_its_port:

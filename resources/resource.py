@@ -29,6 +29,14 @@ class Selector(Protocol):
         ...
 
 
+class Shares(Struct, frozen=True):
+    """How many shares the devices have that `selector` means: `count`, or one for each `memory` bytes of theirs."""
+
+    selector: Selector | None = None
+    count: int = 1
+    memory: int = 0
+
+
 class Mount(Struct, frozen=True):
     """A host path that the container sees."""
 
@@ -121,7 +129,8 @@ class DraOptions(Struct, frozen=True):
 class Resource(Struct, frozen=True):
     """A named set of devices and how containers get them.
 
-    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once.
+    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once,
+    `shares_of` how many of those devices that the first of them means (shares.py).
     `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
     are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
     of a folder; it may name facts of the device.
@@ -145,6 +154,7 @@ class Resource(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     container_path: str = ""
     shares: int = 1
+    shares_of: tuple[Shares, ...] = ()
     permissions: str = "rw"
     env: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
@@ -163,6 +173,11 @@ class Resource(Struct, frozen=True):
     dangerous: bool = False
     api: Api = "device-plugin"
     dra: DraOptions = DraOptions()
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether devices are offered in shares, be it one."""
+        return self.shares > 1 or bool(self.shares_of)
 
     @property
     def needs_cdi(self) -> bool:

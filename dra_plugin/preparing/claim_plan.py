@@ -22,7 +22,7 @@ from dra_plugin.preparing.interface_config import check_allowed
 from dra_plugin.preparing.interface_record import Interface
 from dra_plugin.preparing.metadata import DeviceEntry
 from dra_plugin.preparing.metadata_files import base_request, cdi_device_id, describe, pod_claim_name
-from dra_plugin.publishing.attributes import SHARES
+from dra_plugin.publishing.attributes import SHARES, capacities
 from dra_plugin.publishing.offers import Offered
 from hostdevices import Device
 from hostdevices.presence import Presence
@@ -285,7 +285,7 @@ def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], froz
     ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
     if share:
         return frozenset(), near | ids
-    if offered is None or offered.resource.shares > 1:
+    if offered is None or offered.resource.is_shared:
         return ids, near - ids
     return offered.exclusive, near
 
@@ -302,10 +302,11 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for each in choices:
         layout, resource = each.offered.layout, each.offered.resource
-        if each.is_admin or (layout is None and resource.shares == 1 and not each.result.share_id):
+        if each.is_admin or (layout is None and not resource.is_shared and not each.result.share_id):
             continue
         if layout is None:
-            has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
+            amounts = capacities(resource, each.offered.device)
+            has = {SHARES: "1", **{name: x.value for name, x in amounts.items()}}
             consumed = {name: str(x) for name, x in each.result.consumed_capacity.items() if name in has}
             takes: Mapping[str, str] = {SHARES: "1", **consumed}
         else:
@@ -355,7 +356,7 @@ def _resets(choices: Sequence[_Choice]) -> list[Device]:
     for each in choices:
         if each.is_admin or not each.settings.reset:
             continue
-        if each.offered.resource.shares > 1 or each.offered.partition or each.result.share_id:
+        if each.offered.resource.is_shared or each.offered.partition or each.result.share_id:
             raise ClaimRefused(
                 f"request {each.result.request}: device {each.result.device} is shared, a reset would hit its other"
                 " holders; remove `reset` from the configuration of the class or claim"

@@ -28,6 +28,7 @@ from nodeplug.config.schema import (
     ResourceEntry,
     Select,
     Settings,
+    SharesEntry,
 )
 from resources.presets import PRESETS
 
@@ -35,6 +36,7 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("The file", File),
     ("resources", ResourceEntry),
     ("select", Select),
+    ("sharesOf", SharesEntry),
     ("group", GroupEntry),
     ("group.paths", PathEntry),
     ("mounts", MountEntry),

@@ -15,6 +15,7 @@ from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
+from nodeplug.config.shares import shares_entry
 from resources import template
 from resources.groups import Folder, Group, PathSet
 from resources.mounts import NEVER_BELOW, is_below, is_taken
@@ -76,7 +77,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     selector = _selector(document, path, entry, group)
     if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
         document.at((*path, "shares"), why)
-    if entry.reset and entry.shares > 1:
+    shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
+    if entry.reset and entry.is_shared:
         document.at((*path, "reset"), "a reset would hit the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
         document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
@@ -122,6 +124,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         nodes=nodes,
         container_path=container_path,
         shares=entry.shares,
+        shares_of=shares,
         permissions=entry.permissions,
         env={**wanted.env, **env},
         mounts=mounts,

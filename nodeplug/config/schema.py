@@ -158,6 +158,22 @@ class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw
     )
 
 
+class SharesEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """How many shares some of a resource's devices have. One of `count` and `memory`."""
+
+    select: Annotated[str | Select | UnsetType, Meta(description="Which of them. Without: all.")] = UNSET
+    count: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many containers may use each at once.")
+    ] = UNSET
+    memory: Annotated[
+        _Amount | UnsetType,
+        Meta(
+            description="One share for each so much of a device's `memory`: `10Gi`. Through DRA a claim can ask for "
+            "another amount of it; who does not gets this."
+        ),
+    ] = UNSET
+
+
 class PathEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One node of a group of paths."""
 
@@ -372,6 +388,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = ""
     shares: Annotated[int, Meta(ge=1, description="How many containers may use one device at once.")] = 1
+    shares_of: Annotated[
+        tuple[SharesEntry, ...],
+        Meta(
+            description="Other shares for other devices: the first that means a device counts, for the rest `shares` "
+            "does."
+        ),
+    ] = ()
     permissions: Annotated[
         str,
         Meta(pattern="^[rwm]{1,3}$", description="What a container may do with a node: read, write, mknod (`rwm`)."),
@@ -468,6 +491,11 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = "device-plugin"
     dra: Annotated[DraEntry | UnsetType, Meta(description="How they are offered through DRA.")] = UNSET
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether devices are offered in shares."""
+        return self.shares > 1 or bool(self.shares_of)
 
 
 API_VERSION: Final = "nodeplug.dev/v1"
