@@ -131,6 +131,7 @@ class Resource(Struct, frozen=True):
 
     `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once,
     `shares_of` how many of those devices that the first of them means (shares.py).
+    `evict_after_seconds`: how long a device must be gone until the pod that has it is evicted; 0: it never is.
     `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
     are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
     of a folder; it may name facts of the device.
@@ -155,6 +156,7 @@ class Resource(Struct, frozen=True):
     container_path: str = ""
     shares: int = 1
     shares_of: tuple[Shares, ...] = ()
+    evict_after_seconds: int = 0
     permissions: str = "rw"
     env: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()

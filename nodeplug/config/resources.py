@@ -88,6 +88,9 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.api == "dra" and entry.ids is not UNSET:
         hint = "leave it out; `dra.attributes` say more of a device"
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
+    if entry.api == "dra" and entry.evict_after_seconds is not UNSET:
+        message = "claims have taints for this"
+        document.at((*path, "evictAfterSeconds"), message, "set `dra: {taint: NoExecute}`", key=True)
     if entry.identity == "port" and entry.group is not UNSET:
         document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
     by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
@@ -125,6 +128,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         container_path=container_path,
         shares=entry.shares,
         shares_of=shares,
+        evict_after_seconds=0 if entry.evict_after_seconds is UNSET else entry.evict_after_seconds,
         permissions=entry.permissions,
         env={**wanted.env, **env},
         mounts=mounts,

@@ -476,6 +476,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"
+    evict_after_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=86400)] | UnsetType,
+        Meta(
+            description="Evict the pod whose device, given through the device plugin API, has been gone for so long, "
+            "see [Unplugged devices](operating.md#unplugged-devices). Without: it stays."
+        ),
+    ] = UNSET
     reset: Annotated[
         bool, Meta(description="Reset the device before each container starts (PCI function-level reset).")
     ] = False
