@@ -30,12 +30,8 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
     Raises `BindRefused`.
     """
     where = f"device {device.id}"
-    if not host.exists(f"{_DRIVERS}/{bind.driver}"):
-        raise BindRefused(f"{where}: the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})")
-    node = "/dev/iommu" if bind.iommufd else "/dev/vfio/vfio"
-    if host.devnode(node) is None:
-        module = "iommufd" if bind.iommufd else "vfio"
-        raise BindRefused(f"{where}: there is no {node}; load its kernel module (modprobe {module})")
+    if why := why_not_here(host, bind):
+        raise BindRefused(f"{where}: {why}")
     functions = []
     for member in _members(host, device):
         address = member.rpartition("/")[2]
@@ -50,6 +46,16 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
         tuple(structs.replace(x, health=HEALTHY) for x in parts),
         bind.iommufd,
     )
+
+
+def why_not_here(host: Host, bind: DriverBinding) -> str:
+    """Return what the host lacks to bind anything, and what to do; empty where it has all."""
+    if not host.exists(f"{_DRIVERS}/{bind.driver}"):
+        return f"the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})"
+    node, module = ("/dev/iommu", "iommufd") if bind.iommufd else ("/dev/vfio/vfio", "vfio")
+    if host.devnode(node) is None:
+        return f"there is no {node}; load its kernel module (modprobe {module})"
+    return ""
 
 
 def _members(host: Host, device: Device) -> list[str]:
