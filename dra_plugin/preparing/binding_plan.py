@@ -61,6 +61,8 @@ def why_not_here(host: Host, bind: DriverBinding) -> str:
 def _members(host: Host, device: Device) -> list[str]:
     """Return the functions of a device's IOMMU group. Raises `BindRefused`."""
     where, address = f"device {device.id}", device.pci_functions[0]
+    if not host.exists(f"{_FUNCTIONS}/{address}"):
+        raise BindRefused(f"{where}: the function {address} is gone; delete the pod to get another device")
     group = host.link(f"{_FUNCTIONS}/{address}/iommu_group")
     if not group:
         raise BindRefused(f"{where}: {address} is in no IOMMU group; is the IOMMU switched on (firmware, kernel)?")
