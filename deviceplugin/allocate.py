@@ -268,7 +268,7 @@ class Allocator:
             resource=self.resource.name,
             unit=unit_id,
             api=API,
-            owner=owner_of(self.resource, unit_id),
+            owner=owner_of(self.resource, unit_id, device),
             exclusive=device.ids if device else frozenset(),
             shared=frozenset(device.parents) if device else frozenset(),
             record=record,

@@ -22,7 +22,7 @@ from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device, describe
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, owner_of, units_of, units_of_device
+from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device
 from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
@@ -123,7 +123,7 @@ class ResourcePlugin:
 
         `noticed_at` is when the host said so, by the loop's clock.
         """
-        too_long = why_too_long(len(devices), self.resource.shares)
+        too_long = why_too_long(*size_of(self.resource, devices))
         if too_long and too_long != self._too_long:
             log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
         self._too_long = too_long
@@ -245,7 +245,7 @@ class ResourcePlugin:
 
     def _why_unavailable(self, device: Device) -> str:
         """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
-        owner = owner_of(self.resource, self._units(device)[0])
+        owner = owner_of(self.resource, self._units(device)[0], device)
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
             return str(lease)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
@@ -256,7 +256,7 @@ class ResourcePlugin:
             return "its CDI spec is not written yet"
         if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
             return f"a pod has {other.unit} from when that was another device"
-        is_leased = self.resource.shares == 1 and self._lease(self._units(device)[0]) is not None
+        is_leased = not self.resource.is_shared and self._lease(self._units(device)[0]) is not None
         return "" if is_leased else device.unavailable  # nobody else can get what a pod has
 
     def _units(self, device: Device) -> list[str]:

@@ -6,6 +6,7 @@ ids, so a unit of another name is found to be taken when `ids` changes under it.
 """
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from checkpoint import Api
 from checkpoint.lease import shares_owner, unit_owner
 from hostdevices import Device
 from resources.resource import Resource
+from resources.shares import shares_of
 from resources.unit_names import SHARE, unit_name
 
 API: Api = "device-plugin"
@@ -36,10 +38,17 @@ def units_of(resource: Resource, devices: tuple[Device, ...]) -> dict[str, Unit]
 def units_of_device(resource: Resource, device: Device) -> list[str]:
     """Return the ids of the units of one device."""
     name = unit_name(resource.ids, device)
-    if resource.shares == 1:
+    if not resource.is_shared:
         return [name]
     separator = "." if resource.ids == "identity" else SHARE
-    return [f"{name}{separator}{share}" for share in range(resource.shares)]
+    return [f"{name}{separator}{share}" for share in range(shares_of(resource, device).count)]
+
+
+def size_of(resource: Resource, devices: Sequence[Device]) -> tuple[int, int]:
+    """Return how many devices with how many shares each have as many units as these have together."""
+    if not resource.shares_of:
+        return len(devices), resource.shares
+    return 1, sum(shares_of(resource, device).count for device in devices)
 
 
 def name_in(unit_id: str) -> str:
@@ -48,7 +57,12 @@ def name_in(unit_id: str) -> str:
     return (found[1] or found[2]) if found else unit_id
 
 
-def owner_of(resource: Resource, unit_id: str) -> str:
-    """Return who owns the lease of a unit: shares of one device go together while it has as many, under one name."""
+def owner_of(resource: Resource, unit_id: str, device: Device | None) -> str:
+    """Return who owns the lease of a unit: shares of one device go together while it has as many, under one name.
+
+    `device` is None where it is not there any more.
+    """
     name = name_in(unit_id)
-    return unit_owner(resource.name, unit_id) if name == unit_id else shares_owner(resource.name, name, resource.shares)
+    if name == unit_id:
+        return unit_owner(resource.name, unit_id)
+    return shares_owner(resource.name, name, shares_of(resource, device).count)

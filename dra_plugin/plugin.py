@@ -179,8 +179,8 @@ class DraPlugin:
         self._updated.set()
 
     def with_lent(self, inventory: Inventory) -> Inventory:
-        """Return what a scan has found, with the interfaces that claims have moved away; any thread may ask."""
-        devices = self._preparer.interfaces.with_lent(inventory.devices)
+        """Return what a scan has found, with what claims have changed as it was before; any thread may ask."""
+        devices = self._preparer.hardware.with_lent(inventory.devices)
         return inventory if devices is inventory.devices else structs.replace(inventory, devices=devices)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -269,7 +269,7 @@ class DraPlugin:
                 return lease
             now = self._offers.find(name_of(lease.unit))
             was_share = "/" in lease.unit
-            if now is None or was_share != (now.resource.shares > 1):
+            if now is None or was_share != now.resource.is_shared:
                 return lease
             is_at_its_port = now.resource.identity == "port" and now.name in lease.exclusive  # whatever it is there
             if now.exclusive != lease.exclusive and not is_at_its_port:

@@ -75,3 +75,7 @@ class CachedTree:
     def node(self, path: str) -> Node | None:
         """Return the device node that `path` leads to, now."""
         return self._tree.node(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write to a file that is there. Raises OSError."""
+        self._tree.write(path, data)

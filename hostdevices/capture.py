@@ -61,6 +61,9 @@ class _Overheard:
         self.asked.add(path)
         return self._tree.node(path)
 
+    def write(self, path: str, data: bytes) -> None:
+        self._tree.write(path, data)
+
 
 def capture(host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS) -> list[Entry]:
     """Return what of `host` a recording must hold for `readers` to find the same in it, sorted by path.

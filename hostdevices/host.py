@@ -64,11 +64,7 @@ class Host:
         real = self.resolve(path)
         if real is None or not real.startswith("/sys/"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        descriptor = os.open(f"{self.root}{real}", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
+        self.tree.write(real, text.encode())
 
     def folders(self, path: str) -> list[str] | None:
         """Return the sorted names of the folders in a folder, without links; None where it cannot be read."""

@@ -46,6 +46,10 @@ class Presence:
         """Return a device as the last scan found it."""
         return self._devices.get(device_id)
 
+    def scanned(self, ids: Iterable[str]) -> list[Device]:
+        """Return those of these devices that the last scan has found, with all their nodes, whatever is offered."""
+        return [self._scanned[i] for i in ids if i in self._scanned]
+
     def devices(self) -> Iterable[Device]:
         """Return all devices as the last scan found them."""
         return self._devices.values()

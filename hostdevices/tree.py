@@ -4,6 +4,7 @@ Rule: whoever made a stored tree decides what is in it, so nothing in it may lea
 links are followed inside the tree only, and only regular files and folders are ever opened.
 """
 
+import errno
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -59,6 +60,10 @@ class Tree(Protocol):
         """Return the device node that `path` leads to."""
         ...
 
+    def write(self, path: str, data: bytes) -> None:
+        """Write to a file that is there, at a path without links. Raises OSError."""
+        ...
+
 
 class Machine:
     """The running machine's own tree."""
@@ -97,6 +102,10 @@ class Machine:
             return _node(os.stat(path))
         except GONE_OR_REFUSED:
             return None
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write to a file that is there. Raises OSError."""
+        _write(path, data)
 
 
 class StoredTree(ABC):
@@ -161,6 +170,10 @@ class StoredTree(ABC):
         real = self.resolve(path)
         return None if real is None else self._node(real)
 
+    def write(self, path: str, data: bytes) -> None:  # noqa: ARG002 - for trees that can be written to
+        """Refuse to write."""
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
     @abstractmethod
     def _read(self, real: str, limit: int) -> bytes | None: ...
 
@@ -200,6 +213,10 @@ class Folder(StoredTree):
         if above is not None and name not in ("", ".", "..") and self._target(f"{above}/{name}") is None:
             return None  # a name that is not there, and no link
         return super().resolve(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write to a file that is there. Raises OSError."""
+        _write(self._prefix + path, data)
 
     def _inside(self, path: str) -> str | None:
         """Ask the kernel, which is faster than we are; None unless its answer lies in this tree."""
@@ -269,6 +286,14 @@ def _read(path: str, limit: int) -> bytes | None:
     finally:
         os.close(descriptor)
     return data
+
+
+def _write(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def _resolve(path: str) -> str | None:

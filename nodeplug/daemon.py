@@ -34,7 +34,9 @@ from nodeplug.fronts import (
     cluster_events,
     device_plugins,
     dra_plugin,
+    evictions,
     needs_dra,
+    needs_evictions,
     of_device_plugins,
     of_dra,
     witnesses,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
     from nodeplug.events.cluster import ClusterEvents
+    from nodeplug.eviction import Evictions
     from userspace import NvidiaUserspace
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
@@ -88,6 +91,7 @@ class Daemon:
         self._inventory: Inventory | None = None
         self._seen = Seen()
         self._cluster_events: ClusterEvents | None = None
+        self._evictions: Evictions | None = None
         self._host = host
         self._observer = observer
         self._presence = Presence(host)
@@ -129,7 +133,10 @@ class Daemon:
         reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
 
         def starts_anew(new: Config) -> bool:
-            return new.settings != self._config.settings or (needs_dra(new, ledger) and dra is None)
+            is_first = (needs_dra(new, ledger) and dra is None) or (
+                needs_evictions(new) and not needs_evictions(config)
+            )
+            return new.settings != self._config.settings or is_first
 
         running = Running(
             host=host,
@@ -149,6 +156,7 @@ class Daemon:
             began=asyncio.get_running_loop().time(),
         )
         self._cluster_events = cluster_events(config, telemetry)
+        self._evictions = evictions(config, telemetry)
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take(ledger),
             "watchdog": watchdog(),
@@ -162,6 +170,8 @@ class Daemon:
             parts["DRA"] = dra.run()
         if self._cluster_events is not None:
             parts["Events"] = self._cluster_events.run()
+        if self._evictions is not None:
+            parts["evictions"] = _once_owned(ledger, self._evictions.run)
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
         for part, address in (
@@ -233,6 +243,8 @@ class Daemon:
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
                     self._record_changes(Seen(inventory, assignment), ledger)
+                    if self._evictions is not None:
+                        self._evictions.look(inventory, self._presence, config.resources, ledger)
                     if is_first:
                         plugins.configure(of_device_plugins(config))
                         if dra is not None:

@@ -27,6 +27,7 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
     from nodeplug.events.cluster import ClusterEvents
+    from nodeplug.eviction import Evictions
     from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
@@ -114,6 +115,28 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
     # of its own, so that no claim waits behind an Event
     client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
     return ClusterEvents(client, config.settings.node_name or node_name(), telemetry)
+
+
+def needs_evictions(config: Config) -> bool:
+    """Tell whether a resource has pods evicted whose devices are gone."""
+    return any(x.evict_after_seconds and x.api != "dra" for x in config.resources)
+
+
+def evictions(config: Config, telemetry: Telemetry) -> "Evictions | None":
+    """Make what evicts pods whose devices are gone; None where nobody asks for it, or there is no API server to ask."""
+    if not needs_evictions(config):
+        return None
+    from nodeplug.eviction import Evictions
+    from resourceapi.client import AsyncClient, CredentialsError
+
+    credentials = _credentials(config.settings)
+    try:
+        credentials()
+    except CredentialsError as error:
+        log.warning("evictAfterSeconds: no pod is evicted, for there is no API server to ask: %s", error)
+        return None
+    client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
+    return Evictions(client, config.settings.node_name or node_name(), telemetry)
 
 
 def _credentials(settings: Settings) -> "Source":

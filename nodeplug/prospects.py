@@ -3,14 +3,14 @@
 A pod keeps what it has, whatever the configuration says. What changes is what others can have until it ends.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from checkpoint import Api, Lease
 from checkpoint.lease import Book
-from deviceplugin.units import name_in, owner_of, units_of, units_of_device
+from deviceplugin.units import Unit, name_in, owner_of, units_of, units_of_device
 from nodeplug.config import Config
 from resources.assignment import Assignment
 
@@ -57,7 +57,7 @@ def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> 
     leases = Book(held)
     offers = _offers(config, assignment)
     units = {
-        resource.name: units_of(resource, assignment.devices[resource.name]).keys()
+        resource.name: units_of(resource, assignment.devices[resource.name])
         for resource in config.resources
         if resource.api != "dra"
     }
@@ -72,15 +72,16 @@ def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> 
     return found
 
 
-def _of_unit(lease: Lease, config: Config, units: Mapping[str, Collection[str]]) -> str:
+def _of_unit(lease: Lease, config: Config, units: Mapping[str, Mapping[str, Unit]]) -> str:
     resource = next((x for x in config.resources if x.name == lease.resource), None)
     if resource is None:
         return f"{lease.resource} is not offered any more"
     if resource.api == "dra":
         return f"{lease.resource} is offered through DRA alone"
-    if lease.unit not in units[resource.name]:
+    if (unit := units[resource.name].get(lease.unit)) is None:
         return f"{lease.resource} has no {lease.unit} any more"
-    return "" if owner_of(resource, lease.unit) == lease.owner else f"{name_in(lease.unit)} has other shares"
+    is_alike = owner_of(resource, lease.unit, unit.device) == lease.owner
+    return "" if is_alike else f"{name_in(lease.unit)} has other shares"
 
 
 def _of_claim(lease: Lease, offers: "Offers | None") -> str:
@@ -101,7 +102,7 @@ def _kept(
     for resource in config.resources:
         if resource.api != "dra":
             for device in assignment.devices[resource.name]:
-                owner = owner_of(resource, units_of_device(resource, device)[0])
+                owner = owner_of(resource, units_of_device(resource, device)[0], device)
                 for _, lease in leases.conflicts(owner, device.ids, device.parents):
                     yield lease.owner, Blocked(resource.name, device.id)
     for offered in offers or ():

@@ -10,7 +10,8 @@ Rules:
 5. A resource that resets its devices has only such as can be, and whose reset hits no other device that is offered.
 6. A device of which its resource says what it has not stays the resource's, as unavailable (container_view.py).
 7. A device that its resource's `ids` do not tell from the others is not the resource's.
-8. Every device that nobody owns has a reason in words.
+8. A resource that gives functions another driver has whole IOMMU groups (iommu_groups.py).
+9. Every device that nobody owns has a reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from resources.container_view import as_given
 from resources.danger import why_dangerous
 from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
+from resources.iommu_groups import whole_groups
 from resources.resource import Resource
 from resources.selector import concerns
 from resources.unit_names import why_unnamed
@@ -68,7 +70,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
         refused = {
             device.id: reason for device in meant if (reason := _why_refused(device, resource, hierarchy, owners))
         }
-        grouping = _bundles(resource, [device for device in meant if device.id not in refused], hierarchy)
+        grouping = _bundles(resource, [device for device in meant if device.id not in refused], hierarchy, owners)
         refused.update(grouping.left_out)
         offered: list[Device] = []
         for bundle in grouping.bundles:
@@ -148,10 +150,19 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
     return ""
 
 
-def _bundles(resource: Resource, devices: Sequence[Device], hierarchy: Hierarchy) -> Grouping:
+def _bundles(
+    resource: Resource, devices: Sequence[Device], hierarchy: Hierarchy, owners: Mapping[str, str]
+) -> Grouping:
     """Return what is handed out as one, each with all its parts, wholes first."""
     wholes_first = sorted(devices, key=lambda device: len(hierarchy.ancestors(device.id)))
-    if resource.group:
+    if resource.dra.bind:
+
+        def why_not(device: Device) -> str:
+            owner = owners.get(device.id)
+            return f"{owner} owns it" if owner else _why_refused(device, resource, hierarchy, owners)
+
+        grouping = whole_groups(wholes_first, hierarchy.of_kind("pci"), why_not)
+    elif resource.group:
         grouping = group(resource.group, wholes_first, hierarchy.ancestors)
     else:
         grouping = Grouping(tuple(Bundle(device.id, (device,), device.devnodes) for device in wholes_first))
@@ -163,7 +174,8 @@ def _with_parts(resource: Resource, bundle: Bundle, hierarchy: Hierarchy) -> Bun
     for device in bundle.devices:
         everything.update((part.id, part) for part in hierarchy.descendants(device.id))
     devices = tuple(everything.values())
-    devnodes = bundle.devnodes if isinstance(resource.group, PathSet | Folder) else united_devnodes(devices)
+    has_own_nodes = resource.dra.bind or isinstance(resource.group, PathSet | Folder)
+    devnodes = bundle.devnodes if has_own_nodes else united_devnodes(devices)
     return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
 
 

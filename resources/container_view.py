@@ -16,6 +16,7 @@ from resources.foreign_cdi import why_no_name
 from resources.groups import Folder
 from resources.mounts import is_plain
 from resources.resource import Resource
+from resources.shares import why_unshared
 
 _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
 
@@ -62,7 +63,7 @@ def _lacking(resource: Resource, device: Device) -> str:
             return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that this driver holds"
         if device.driver_files.problem:
             return device.driver_files.problem
-    if why := why_no_name(resource.cdi_devices, device):
+    if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
         return why
     for name, value in resource.dra.attributes.items():
         size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0

@@ -27,6 +27,10 @@ class Hierarchy:
             for whole in wholes:
                 self._children.setdefault(whole, []).append(part)
 
+    def of_kind(self, kind: str) -> list[Device]:
+        """Return the inventory's devices of a kind, in the order of their ids."""
+        return [device for device in self._devices.values() if device.kind == kind]
+
     def ancestors(self, device: str) -> tuple[Device, ...]:
         """Return the devices that `device` is a part of, directly or not, the nearest first."""
         return self._reached(device, self._parents, self._ancestors)

@@ -29,6 +29,14 @@ class Selector(Protocol):
         ...
 
 
+class Shares(Struct, frozen=True):
+    """How many shares the devices have that `selector` means: `count`, or one for each `memory` bytes of theirs."""
+
+    selector: Selector | None = None
+    count: int = 1
+    memory: int = 0
+
+
 class Mount(Struct, frozen=True):
     """A host path that the container sees."""
 
@@ -87,6 +95,16 @@ class InterfaceMoves(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
 
+class DriverBinding(Struct, frozen=True):
+    """PCI functions get this driver for as long as a claim has them, for virtual machines and drivers in user space.
+
+    With `iommufd` containers get the nodes for that, else those of the IOMMU group.
+    """
+
+    driver: str = "vfio-pci"
+    iommufd: bool = False
+
+
 class DraOptions(Struct, frozen=True):
     """How devices are offered through DRA.
 
@@ -105,12 +123,15 @@ class DraOptions(Struct, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
     extended_resource: bool = False
     interface: InterfaceMoves | None = None
+    bind: DriverBinding | None = None
 
 
 class Resource(Struct, frozen=True):
     """A named set of devices and how containers get them.
 
-    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once.
+    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once,
+    `shares_of` how many of those devices that the first of them means (shares.py).
+    `evict_after_seconds`: how long a device must be gone until the pod that has it is evicted; 0: it never is.
     `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
     are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
     of a folder; it may name facts of the device.
@@ -134,6 +155,8 @@ class Resource(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     container_path: str = ""
     shares: int = 1
+    shares_of: tuple[Shares, ...] = ()
+    evict_after_seconds: int = 0
     permissions: str = "rw"
     env: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
@@ -152,6 +175,11 @@ class Resource(Struct, frozen=True):
     dangerous: bool = False
     api: Api = "device-plugin"
     dra: DraOptions = DraOptions()
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether devices are offered in shares, be it one."""
+        return self.shares > 1 or bool(self.shares_of)
 
     @property
     def needs_cdi(self) -> bool:

@@ -1,6 +1,7 @@
 """Templates: values for containers that name facts of the devices given, and the variables that may hold them.
 
-`{ids}`, `{devnodes}` and `{attribute}` stand for the facts of all devices, joined by commas; `{{` and `}}` are braces.
+`{ids}`, `{devnodes}`, `{pciFunctions}` (the addresses of all functions) and `{attribute}` stand for the facts of all
+devices, joined by commas; `{{` and `}}` are braces.
 A filled value has a limit: the kernel starts no program with a variable of 128 KiB (MAX_ARG_STRLEN), or with more than
 a quarter of its stack in all of them, and what a value holds is kept in specs and leases, too.
 
@@ -23,7 +24,8 @@ from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.device import Device
 from hostdevices.errors import HostDevicesError
 
-FIELDS = ("ids", "devnodes")
+FUNCTIONS = "pciFunctions"
+FIELDS = ("ids", "devnodes", FUNCTIONS)
 """What a template can name beside attributes."""
 MOST_BYTES = 32 * 1024
 """Of a value when it is filled."""
@@ -90,6 +92,8 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
             return ",".join(ids)
         if field == "devnodes":
             return ",".join(node.container_path or node.path for device in devices for node in device.devnodes)
+        if field == FUNCTIONS and all(device.pci_functions for device in devices):
+            return ",".join(address for device in devices for address in device.pci_functions)
         if (lacking := next((x.id for x in devices if field not in x.attributes), None)) is not None:
             raise FieldMissing(f"{of}: device {lacking} has no {short_name(field)}")
         return ",".join(_text(device.attributes[field]) for device in devices)
@@ -119,6 +123,8 @@ def named(template: str) -> dict[str, None]:
 
 def missing(template: str, device: Device) -> str:
     """Return the short name of an attribute that a template names and `device` does not have; empty for none."""
+    if f"{{{FUNCTIONS}}}" in template and not device.pci_functions:
+        return FUNCTIONS
     return next((short_name(name) for name in named(template) if name not in device.attributes), "")
 
 

@@ -25,12 +25,15 @@ EventKind: TypeAlias = Literal[
     "allocated",
     "holder-known",
     "released",
+    "evicted",
     "refused",
     "set-aside",
     "reloaded",
     "reload-refused",
 ]
-WARNINGS: Final[frozenset[EventKind]] = frozenset({"unplugged", "unhealthy", "refused", "set-aside", "reload-refused"})
+WARNINGS: Final[frozenset[EventKind]] = frozenset(
+    {"unplugged", "unhealthy", "evicted", "refused", "set-aside", "reload-refused"}
+)
 """Of what somebody may have to do something about."""
 MOST: Final = 500
 LONGEST: Final = 500  # characters of each text

@@ -39,7 +39,7 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.pods import bind
+from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.rest import Outcome, Rest, Target
 from controlplane.apiserver.reviews import access_review, kind_of_review, subject_review, token_review
 from controlplane.apiserver.status import (
@@ -224,13 +224,14 @@ class Application:
         raise method_not_allowed()
 
     async def _subresource(self, request: Request, target: Target) -> Response:
-        if target.kind.id == "pods" and target.subresource == "binding":
+        if target.kind.id == "pods" and target.subresource in ("binding", "eviction"):
             if request.method != "POST":
                 raise method_not_allowed()
             options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
             form = self._form(request, target.kind)
-            body = read_body(await body_of(request), request.headers.get("Content-Type", ""), "Binding")
-            bind(self._rest, target, body, options)
+            kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
+            body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
+            write(self._rest, target, body, options)
             await self._store.settle()
             return Response(written(success(), form), 201, media_type=form.media_type)
         if target.kind.id == ACCOUNTS and target.subresource == "token":

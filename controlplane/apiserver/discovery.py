@@ -132,7 +132,8 @@ def _resources(kind: Kind) -> list[Plain]:
             "kind": "Binding",
             "verbs": ["create"],
         }
-        found.insert(1, binding)
+        eviction = {**binding, "name": "pods/eviction", "group": "policy", "version": "v1", "kind": "Eviction"}
+        found[1:1] = [binding, eviction]
     return found
 
 
@@ -157,6 +158,8 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
         if kind.id == "pods":
             binding = {"group": "", "version": "v1", "kind": "Binding"}
             subresources.append({"subresource": "binding", "responseKind": binding, "verbs": ["create"]})
+            eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
+            subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
         if kind.status:
             subresources.append({"subresource": "status", "responseKind": response, "verbs": STATUS_VERBS})
         if subresources:

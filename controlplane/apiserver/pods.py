@@ -1,12 +1,13 @@
-"""Binding a pod to a node."""
+"""Binding a pod to a node, and evicting it."""
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.rest import Rest, Target, check_uid
 from controlplane.apiserver.status import bad_request, conflict
 from resourceapi.objects import format_time
 
 _SCHEDULED = "PodScheduled"
+_DISRUPTED = "DisruptionTarget"
 
 
 def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> None:
@@ -41,3 +42,28 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": format_time(rest.clock())}
     told = {**bound, "status": {**status, "conditions": [*others, scheduled]}}
     rest.update(target._replace(subresource="status"), told, WriteOptions(), "binding")
+
+
+def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> None:
+    """Delete a pod as an Eviction asks for; the pod says why. There are no PodDisruptionBudgets here.
+
+    Raises ApiError, also for another pod than the Eviction means by its uid.
+    """
+    one = target._replace(subresource="")
+    pod = rest.get(one)
+    asked = eviction.get("deleteOptions") or {}
+    preconditions = (asked.get("preconditions") if isinstance(asked, dict) else None) or {}
+    uid = str(preconditions.get("uid") or "") if isinstance(preconditions, dict) else ""
+    if uid:
+        check_uid(one, pod, uid)
+    if options.dry_run:
+        return
+    if not pod["metadata"].get("deletionTimestamp"):
+        status = pod.get("status") or {}
+        others = [each for each in status.get("conditions") or () if each.get("type") != _DISRUPTED]
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        since = format_time(rest.clock())
+        disrupted = {"type": _DISRUPTED, "status": "True", "lastTransitionTime": since, **why}
+        told = {**pod, "status": {**status, "conditions": [*others, disrupted]}}
+        rest.update(target._replace(subresource="status"), told, WriteOptions(), "eviction")
+    rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"]))

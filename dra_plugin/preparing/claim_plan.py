@@ -13,6 +13,7 @@ from checkpoint.holdings import claim_holder
 from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.binding_record import Binding
 from dra_plugin.preparing.claim_record import AllocatedDevice, Holding, Record, allocated_at, encode, identity
 from dra_plugin.preparing.device_config import Settings, read_configs
 from dra_plugin.preparing.device_status import device_status, network_data
@@ -21,7 +22,7 @@ from dra_plugin.preparing.interface_config import check_allowed
 from dra_plugin.preparing.interface_record import Interface
 from dra_plugin.preparing.metadata import DeviceEntry
 from dra_plugin.preparing.metadata_files import base_request, cdi_device_id, describe, pod_claim_name
-from dra_plugin.publishing.attributes import SHARES
+from dra_plugin.publishing.attributes import SHARES, capacities
 from dra_plugin.publishing.offers import Offered
 from hostdevices import Device
 from hostdevices.presence import Presence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 Find: TypeAlias = Callable[[str], Offered | None]
 Kept: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
 """By request and device, an interface that a claim has already, and whether it is away from home."""
+Bindings: TypeAlias = Mapping[str, Binding]
+"""How devices get their drivers, by their names."""
 Attributes: TypeAlias = Callable[[Offered], Mapping[str, v1.DeviceAttribute]]
 
 
@@ -55,6 +58,7 @@ class _Choice(Struct, frozen=True):
     offered: Offered
     settings: Settings
     interface: Interface | None = None
+    binding: Binding | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -136,11 +140,12 @@ class Planner:
         in_use: bool = False,
         links: "Links | None" = None,
         kept: Kept | None = None,
+        bindings: Bindings | None = None,
     ) -> Plan:
         """Return what to do for the claim's `results`; a device that is `in_use` already need not be healthy.
 
         `links` are all interfaces, for devices whose interface moves; of those in `kept` it is the claim's already, and
-        may be in its pod.
+        may be in its pod. `bindings` are how devices get their drivers.
 
         Raises `DraPluginError` or `CdiError` for what cannot be.
         """
@@ -152,7 +157,8 @@ class Planner:
             offered = self._offered(result, in_use, is_away=moved is not None and moved[1])
             choice = _Choice(result, offered, configs.settings(offered.resource, result))
             interface = moved[0] if moved is not None else self._interface(choice, claim.metadata.uid, links)
-            choices.append(structs.replace(choice, interface=interface))
+            binding = None if choice.is_admin else (bindings or {}).get(result.device)
+            choices.append(structs.replace(choice, interface=interface, binding=binding))
         if not in_use:
             _check_edits(choices)
         units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
@@ -238,6 +244,7 @@ class Planner:
             facts=facts(choice.settings.env.values(), choice.offered.device),
             interface=choice.interface,
             vhost_net=choice.offered.resource.vhost_net,
+            binding=choice.binding,
         )
 
     def _entry(self, choice: _Choice) -> DeviceEntry:
@@ -278,7 +285,7 @@ def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], froz
     ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
     if share:
         return frozenset(), near | ids
-    if offered is None or offered.resource.shares > 1:
+    if offered is None or offered.resource.is_shared:
         return ids, near - ids
     return offered.exclusive, near
 
@@ -295,10 +302,11 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for each in choices:
         layout, resource = each.offered.layout, each.offered.resource
-        if each.is_admin or (layout is None and resource.shares == 1 and not each.result.share_id):
+        if each.is_admin or (layout is None and not resource.is_shared and not each.result.share_id):
             continue
         if layout is None:
-            has = {SHARES: str(resource.shares), **{name: x.value for name, x in resource.dra.capacity.items()}}
+            amounts = capacities(resource, each.offered.device)
+            has = {SHARES: "1", **{name: x.value for name, x in amounts.items()}}
             consumed = {name: str(x) for name, x in each.result.consumed_capacity.items() if name in has}
             takes: Mapping[str, str] = {SHARES: "1", **consumed}
         else:
@@ -348,7 +356,7 @@ def _resets(choices: Sequence[_Choice]) -> list[Device]:
     for each in choices:
         if each.is_admin or not each.settings.reset:
             continue
-        if each.offered.resource.shares > 1 or each.offered.partition or each.result.share_id:
+        if each.offered.resource.is_shared or each.offered.partition or each.result.share_id:
             raise ClaimRefused(
                 f"request {each.result.request}: device {each.result.device} is shared, a reset would hit its other"
                 " holders; remove `reset` from the configuration of the class or claim"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from checkpoint import Lease
 from dra_plugin.driver import ClaimRef, PreparedDevice
+from dra_plugin.preparing.binding_record import Binding
 from dra_plugin.preparing.device_config import Settings
 from dra_plugin.preparing.interface_record import Interface
 from dra_plugin.preparing.metadata_files import RequestMetadata
@@ -26,7 +27,7 @@ class AllocatedDevice(Struct, frozen=True):
     `partition` names the part of it that this is; empty for the whole. `consumed` are amounts of the device's
     capacities, `facts` the attributes that its variables name, as text. An administrator's access is beside whoever has
     the device, and never changes it. `interface` is what of it moves into the pod; with
-    `vhost_net` containers get these nodes, too.
+    `vhost_net` containers get these nodes, too. `binding` is which driver it has for the claim.
     """
 
     request: str
@@ -42,6 +43,7 @@ class AllocatedDevice(Struct, frozen=True):
     facts: Mapping[str, str] = {}
     interface: Interface | None = None
     vhost_net: bool = False
+    binding: Binding | None = None
 
 
 class Holding(Struct, frozen=True):

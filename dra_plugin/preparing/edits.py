@@ -26,11 +26,13 @@ from msgspec import Struct, structs
 import cdi
 from dra_plugin.driver import ClaimRef
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.binding_record import Binding
 from dra_plugin.preparing.claim_record import AllocatedDevice, Record
 from dra_plugin.preparing.device_config import process_group
 from dra_plugin.preparing.interface_record import Interface, Place
 from dra_plugin.preparing.metadata_files import base_request
 from hostdevices import Device
+from hostdevices.device import Devnode
 from hostdevices.presence import Presence
 from resources.resource import VHOST_NET, Mount
 from resources.template import named, render
@@ -59,23 +61,28 @@ def device_names(driver: str, claim: ClaimRef, devices: Sequence[ClaimDevice]) -
     requests: set[str] = set()
     for each in devices:
         request = base_request(each.allocated.request)
-        has_edits = request not in requests or (each.device is not None and each.device.devnodes)
+        has_nodes = each.allocated.binding is not None or (each.device is not None and each.device.devnodes)
+        has_edits = request not in requests or has_nodes
         requests.add(request)
         names.append(cdi.qualified_name(_kind(driver), _unit(claim, each.allocated)) if has_edits else "")
     return tuple(names)
 
 
 def claim_spec(
-    driver: str, record: Record, presence: Presence, place: Callable[[Interface], Place] = lambda _: Place.HOME
+    driver: str,
+    record: Record,
+    presence: Presence,
+    place: Callable[[Interface], Place] = lambda _: Place.HOME,
+    bound: Callable[[Binding], tuple[Devnode, ...]] = lambda _: (),
 ) -> cdi.Spec | None:
     """Describe the devices of a prepared claim as they are now; None where nothing is there to describe.
 
-    `place` says where an interface is.
+    `place` says where an interface is, `bound` which nodes there are of what has another driver for the claim.
 
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
     whatever has taken its place. Raises `ValueTooLong` for a variable, `TooManyVariables` for all of them together.
     """
-    devices = [ClaimDevice(each, _there(each, presence)) for each in record.allocated]
+    devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
     edits: dict[str, cdi.Device] = {}
     described: set[str] = set()
     for each in devices:
@@ -100,7 +107,9 @@ def claim_spec(
     return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None
 
 
-def _there(allocated: AllocatedDevice, presence: Presence) -> Device | None:
+def _there(
+    allocated: AllocatedDevice, presence: Presence, bound: Callable[[Binding], tuple[Devnode, ...]]
+) -> Device | None:
     """Return a device as it is now; None where it is not there.
 
     What its variables name and it does not say any more is as it was when the claim got it.
@@ -108,6 +117,9 @@ def _there(allocated: AllocatedDevice, presence: Presence) -> Device | None:
     device, moved = presence.find(allocated.seen), allocated.interface
     if device is None and moved is not None:  # in its pod, or not scanned since it is back: without it nothing starts
         device = structs.replace(allocated.seen.device, attributes=moved.device.attributes)
+    if device is not None and allocated.binding is not None:
+        nodes = bound(allocated.binding)
+        device = structs.replace(device, devnodes=nodes) if nodes else None
     if device is None:
         return None
     before = {

@@ -19,8 +19,9 @@ Rules:
    called stays, so the answer is the same when the devices are; what the runtime finds under these names is where they
    are now (`describe`).
 5. Whoever works for a claim has its turn (turns.py).
-6. An interface is set up for its pod after its claim's lease says how it was, and with every call anew, for what is to
-   be done follows from where it is; the lease ends once it is as it was (interface_moves.py).
+6. An interface is set up for its pod, a driver given to a device, after its claim's lease says how it was, and with
+   every call anew, for what is to be done follows from how it is now; the lease ends once it is as it was
+   (interface_moves.py, driver_binding.py).
 """
 
 import asyncio
@@ -40,10 +41,12 @@ from checkpoint.holdings import ClaimName, claim_holder, claim_of
 from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_bindings import bindings_of
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, is_moving
+from dra_plugin.preparing.claim_hardware import ClaimHardware, changes
 from dra_plugin.preparing.claim_plan import (
     Attributes,
+    Bindings,
     DeviceChanged,
     Find,
     Kept,
@@ -123,14 +126,15 @@ class Preparer:
         self._turns = turns
         self._work = HostWork()
         self._moved = asyncio.Event()
-        self.interfaces = interfaces = ClaimInterfaces(host, presence, self._work, runtime, self._moved.set)
+        self.hardware = hardware = ClaimHardware(host, presence, self._work, runtime, self._moved.set)
+        place, bound = hardware.interfaces.place, hardware.bindings.nodes
         self._files = ClaimFiles(
-            driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, interfaces.place)
+            driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, place, bound)
         )
         self._statuses = statuses
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
         self._problems: list[str] = []  # of the last repair, in words
-        self.interfaces.follow(self._records())
+        self._follow()
 
     async def run(self) -> None:
         """Keep what runtimes find of prepared claims true, whenever devices have moved (`update`)."""
@@ -138,12 +142,12 @@ class Preparer:
             await self._moved.wait()
             self._moved.clear()
             for record in self._records():
-                if is_moving(record) or self._described.get(record.claim.uid) != self._where(record):
+                if changes(record) or self._described.get(record.claim.uid) != self._where(record):
                     await self._describe(record)
 
     async def close(self) -> None:
         """Return when no file is written any more, also for callers that are gone: they may be another instance's."""
-        self.interfaces.close()
+        self.hardware.close()
         await self._work.close()
 
     def update(self) -> None:
@@ -161,7 +165,7 @@ class Preparer:
         except CheckpointError as error:
             log.error("claims are repaired later: %s", error)
             return True  # whoever reads it at last is told (`Ledger.observe`)
-        self.interfaces.follow(self._records())
+        self._follow()
         is_done = True
         for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
             async with self._turns.take([uid]):
@@ -210,8 +214,9 @@ class Preparer:
             if self._ledger.of_owner(claim_owner(ref.uid)):
                 return
             try:
-                links = await self.interfaces.links(results, self._find)
-                plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links)
+                links = await self.hardware.interfaces.links(results, self._find)
+                bindings = await self.hardware.bindings.plan(results, self._find)
+                plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links, bindings=bindings)
             except DeviceChanged:
                 raise
             except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
@@ -288,9 +293,9 @@ class Preparer:
                 self._statuses.write_missing(record.claim, record.status)
             try:
                 if self._is_of_this_boot(leases):
-                    await self.interfaces.settle(record)
+                    await self.hardware.settle(record)
             except _REFUSALS as error:
-                log.error("interfaces of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
+                log.error("hardware of a claim: %s; it is tried again", _in_words(error), extra={"claim": uid})
                 return False
         return True
 
@@ -334,9 +339,10 @@ class Preparer:
         before, leases = await self._prepared_before(claim, ref, results)
         untouched: Set[str] = frozenset()
         kept: Kept = {}
+        bound: Bindings | None = None
         if before is not None and self._is_of_this_boot(leases):
-            await self.interfaces.settle(before)
-            kept = self.interfaces.kept(before)
+            await self.hardware.settle(before)
+            kept, bound = self.hardware.interfaces.kept(before), bindings_of(before)
             untouched = {
                 x.seen.device.id
                 for x in before.allocated
@@ -347,12 +353,14 @@ class Preparer:
                 self._ledger.answered(leases)
                 self._write_status(before)
                 return before.devices
-        links = await self.interfaces.links([x for x in results if (x.request, x.device) not in kept], self._find)
-        plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept)
+        moving = [x for x in results if (x.request, x.device) not in kept]
+        links = await self.hardware.interfaces.links(moving, self._find)
+        bindings = await self.hardware.bindings.plan(results, self._find) if bound is None else bound
+        plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept, bindings=bindings)
         if plan.devices:
             if is_moving(plan.record):
                 others = (x for x in self._dra_leases() if x.owner != claim_owner(ref.uid))
-                self.interfaces.check_names(plan, others)
+                self.hardware.interfaces.check_names(plan, others)
             await self._carry_out(plan, before, untouched)
             self._write_status(plan.record)
         return plan.record.devices
@@ -378,8 +386,10 @@ class Preparer:
         claim, boot_id = plan.record.claim, self._ledger.boot_id
         check = partial(check_shares, uid=claim.uid, holdings=plan.record.shared)
         self._files.check(claim)
+        # a reboot has taken drivers back: which ones devices have now is on record before they change again
+        begins = before is None or (bool(bindings_of(plan.record)) and not self._is_current(claim))
         try:
-            if before is None:
+            if begins:
                 phase: Phase = "intended" if plan.resets else "done"
                 await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=check)
             if resets := [device for device in plan.resets if device.id not in in_use]:
@@ -392,7 +402,7 @@ class Preparer:
             if old := [x for x in leased if plan.devices.get(x.unit, ("",))[0] != x.resource]:
                 await self._ledger.end(old)
         except Exception:  # whatever it was: what was there before is put back, and it is said by whoever called
-            await self._put_back(claim, before)
+            await self._put_back(claim, None if begins else before)
             raise
 
     async def _put_back(self, claim: ClaimRef, before: Record | None) -> None:
@@ -415,11 +425,11 @@ class Preparer:
         await self._work.write(partial(self._files.remove, record.claim if record else claim))
         self._described.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
-            await self.interfaces.restore(record)
+            await self.hardware.restore(record)
         kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
-            self.interfaces.follow(self._records())
+            self._follow()
             log.info("claim is unprepared", extra={"claim": str(claim)})
 
     async def _describe(self, record: Record) -> None:
@@ -430,7 +440,7 @@ class Preparer:
                 return  # it is over, or was prepared again meanwhile
             try:
                 if self._is_of_this_boot(leases):
-                    await self.interfaces.settle(record)
+                    await self.hardware.settle(record)
                 where = self._where(record)
                 if self._described.get(record.claim.uid) == where:
                     return
@@ -443,9 +453,9 @@ class Preparer:
                 self._described[record.claim.uid] = where
 
     async def _write(self, record: Record, *, anew: bool = False) -> None:
-        if is_moving(record):
-            self.interfaces.follow(self._records())
-            await self.interfaces.settle(record)
+        if changes(record):
+            self._follow(record)
+            await self.hardware.settle(record)
         where = self._where(record)
         await self._work.write(partial(self._files.write, record, anew=anew))
         self._described[record.claim.uid] = where
@@ -457,9 +467,18 @@ class Preparer:
     def _where(self, record: Record) -> object:
         """Return what the description of a claim's devices depends on."""
         found = (self._presence.find(each.seen) for each in record.allocated)
-        places = self.interfaces.places(record)
         devices = tuple((device.devnodes, device.driver_files) if device is not None else None for device in found)
-        return devices, places
+        return devices, self.hardware.where(record)
+
+    def _follow(self, *records: Record) -> None:
+        """Keep scans and events true to what claims have, `records` among them; a reboot has taken drivers back."""
+        done = self._records()
+        current = [record for record in done if self._is_current(record.claim)]
+        self.hardware.follow([*done, *records], [*current, *records])
+
+    def _is_current(self, claim: ClaimRef) -> bool:
+        """Tell whether a claim was prepared since the node has booted."""
+        return self._is_of_this_boot(self._ledger.of_owner(claim_owner(claim.uid)))
 
     def _is_of_this_boot(self, leases: Sequence[Lease]) -> bool:
         return all(lease.boot_id == self._ledger.boot_id for lease in leases)

@@ -15,6 +15,7 @@ from hostdevices.readers.sysfs import TEXT_LIMIT
 from resourceapi.objects import ErrorList, Quantity, v1
 from resourceapi.objects.field_rules import qualified_name
 from resources.resource import Capacity, Partition, Resource
+from resources.shares import shares_of
 from resources.template import missing, render
 
 MOST_TOGETHER = 32
@@ -36,14 +37,14 @@ def describe(name: str, resource: Resource, device: Device, partition: Partition
 
     Taints and counters are not of the device alone: pool.py adds them.
     """
-    capacities = partition.capacity if partition is not None else _capacities(resource, device)
+    amounts = partition.capacity if partition is not None else capacities(resource, device)
     return v1.Device(
         name=name,
-        attributes=_attributes(name, resource, device, partition, MOST_TOGETHER - len(capacities)),
-        capacity={key: capacity(said) for key, said in capacities.items()},
+        attributes=_attributes(name, resource, device, partition, MOST_TOGETHER - len(amounts)),
+        capacity={key: capacity(said) for key, said in amounts.items()},
         binding_conditions=resource.dra.binding_conditions,
         binding_failure_conditions=resource.dra.binding_failure_conditions,
-        allow_multiple_allocations=True if resource.shares > 1 else None,
+        allow_multiple_allocations=True if resource.is_shared else None,
     )
 
 
@@ -70,11 +71,17 @@ def _configured(name: str, resource: Resource, device: Device) -> dict[str, Attr
     }
 
 
-def _capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
+def capacities(resource: Resource, device: Device) -> dict[str, Capacity]:
+    """Return how much of what a whole device of `resource` has, and what of it can be asked for."""
     found = dict(resource.dra.capacity)
-    if resource.shares > 1:
-        return {**found, SHARES: Capacity(str(resource.shares), default="1", minimum="1", step="1")}
     memory = device.attributes.get(MEMORY)
+    if resource.is_shared:
+        shares = shares_of(resource, device)
+        if shares.memory_each and isinstance(memory, int):
+            found[MEMORY] = Capacity(str(memory), default=str(min(memory, shares.memory_each)))
+        if shares.count == 1:  # servers take no step that leads beyond the last value
+            return {**found, SHARES: Capacity("1", default="1", valid_values=("1",))}
+        return {**found, SHARES: Capacity(str(shares.count), default="1", minimum="1", step="1")}
     if isinstance(memory, int) and memory > 0:  # of a device with shares the first claim would take all of it
         found.setdefault(MEMORY, Capacity(str(memory)))
     return found

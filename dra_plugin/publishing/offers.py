@@ -43,14 +43,14 @@ class Offered(Struct, frozen=True):
     @property
     def exclusive(self) -> frozenset[str]:
         """Return the ids that a lease of it takes whole; a share of a device takes none (see `shared`)."""
-        if self.resource.shares > 1:
+        if self.resource.is_shared:
             return frozenset()
         return frozenset((self.name,)) if self.partition else self.device.ids
 
     @property
     def shared(self) -> frozenset[str]:
         """Return the ids that a lease of it takes a part of, or that nobody else may have whole beside it."""
-        parts = self.device.ids if self.partition or self.resource.shares > 1 else frozenset[str]()
+        parts = self.device.ids if self.partition or self.resource.is_shared else frozenset[str]()
         return parts | frozenset((*self.device.parents, *self.device.sriov_peers))
 
     @property

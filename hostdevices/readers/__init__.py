@@ -21,6 +21,7 @@ FILES = (  # in the order in which a scan runs them
     "intel_io",
     "net",
     "rdma",
+    "vdpa",
     "vfio",
     "usb",
     "tty",

@@ -12,10 +12,9 @@ from hostdevices.inventory import Problem
 from hostdevices.readers.location import SysfsLocations
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import LINK_LOSSES, Sample
-from hostdevices.readers.sysfs import hexadecimal, known, natural, number, text, uevent
+from hostdevices.readers.sysfs import hexadecimal, known, link_type, natural, number, text, uevent
 from hostdevices.readers.uplinks import uplinks
 
-_LINK_TYPES = {1: "ethernet", 32: "infiniband", 772: "loopback", 65534: "none"}  # linux/if_arp.h
 _IFF_UP = 0x1
 _REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
 
@@ -36,8 +35,8 @@ def read(host: Host) -> Iterator[Finding]:
         if _REPRESENTOR.fullmatch(label):
             role = (*role, label)
         identity, parents = locations.identify("nic", location, *role)
-        link_type = number(host, f"{syspath}/type")
-        if link_type is None:
+        kind_of_link = link_type(host, syspath)
+        if kind_of_link is None:
             return None  # bonding_masters and its like, or gone
         virtual = location.attributes["bus"] == "virtual"
         facts: dict[str, AttributeValue | None] = {
@@ -47,7 +46,7 @@ def read(host: Host) -> Iterator[Finding]:
             "mtu": number(host, f"{syspath}/mtu"),
             "operstate": text(host, f"{syspath}/operstate"),
             "carrier": host.read(f"{syspath}/carrier") == "1",
-            "linkType": _LINK_TYPES.get(link_type, str(link_type)),
+            "linkType": kind_of_link,
             "devType": uevent(host, syspath).get("DEVTYPE"),
             "virtual": virtual,
             **known_uplinks.mark(name),

@@ -14,7 +14,7 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
-from hostdevices.readers.sysfs import hexadecimal, known, natural, numa_nodes, number, pcie_root, text
+from hostdevices.readers.sysfs import hexadecimal, known, link_type, natural, numa_nodes, number, pcie_root, text
 from hostdevices.readers.uplinks import uplinks
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")  # domains above ffff exist (VMD, Hyper-V)
@@ -32,6 +32,10 @@ _AER = {
 _AER_TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+ ([0-9]+)")
 _TEMPERATURE = re.compile(r"(temp[0-9]+)_input")
 _ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
+_NETWORK = "02"  # PCI base class
+_VDPA = re.compile(r"vdpa[0-9]+")
+_VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that has it
+_IFF_UP = 0x1
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
 
@@ -71,11 +75,30 @@ class PciFunctions:
             "driver": host.link(f"{syspath}/driver"),
             "iommuGroup": int(group) if group and group.isdecimal() else None,
         }
+        if str(attributes["class"]).startswith(_NETWORK):
+            attributes.update(self._of_network(syspath))
         if shared.get("sriov") == "pf":
             attributes["totalVFs"] = natural(host, f"{syspath}/sriov_totalvfs")
             # Counted, because reading sriov_numvfs waits while functions are being made.
             attributes["numVFs"] = sum(1 for name in host.list(syspath) if _VIRTUAL_FUNCTION.fullmatch(name))
         return known(attributes)
+
+    def _of_network(self, syspath: str) -> dict[str, AttributeValue | None]:
+        """Return what only network functions are asked for."""
+        host = self._host
+        names = host.list(syspath)
+        # A virtual function's own interface may be in a pod; what it is like its physical one says.
+        networks = f"{syspath}/physfn/net" if "physfn" in names else f"{syspath}/net"
+        interface = next(iter(host.list(networks)), None)
+        port = next(iter(host.list(f"{syspath}/infiniband")), None) if "infiniband" in names else None
+        vdpa = next((name for name in names if _VDPA.fullmatch(name)), None)
+        driver = host.link(f"{syspath}/{vdpa}/driver") if vdpa else None
+        return {
+            "acpiIndex": natural(host, f"{syspath}/acpi_index"),
+            "linkType": link_type(host, f"{networks}/{interface}") if interface else None,
+            "pKey": partition_key(host, f"{syspath}/infiniband/{port}") if port else None,
+            "vdpaType": _VDPA_TYPES.get(driver or ""),
+        }
 
     def _read_shared(self, syspath: str) -> dict[str, AttributeValue]:
         host = self._host
@@ -117,6 +140,11 @@ def numa_of(attributes: Mapping[str, AttributeValue]) -> tuple[int, ...]:
     """Return the NUMA node that attributes tell of."""
     node = attributes.get(NUMA_NODE)
     return (node,) if isinstance(node, int) else ()
+
+
+def partition_key(host: Host, rdma: str) -> str | None:
+    """Return the first partition key of the RDMA device at a syspath, `8001`. Raises `UnreadableFile`."""
+    return hexadecimal(host, f"{rdma}/ports/1/pkeys/0", 4)
 
 
 def function_above(syspath: str) -> str | None:
@@ -169,12 +197,22 @@ def function_signals(sample: Sample, function: str) -> None:
         total = _AER_TOTAL.search(host.read(f"{function}/aer_dev_{severity}") or "")
         if total:
             sample.counters[counter] = int(total[1])
+    _physical_link(sample, function)
     if runtime not in AWAKE:
         return
     if host.read_bytes(f"{function}/config", len(_DEAD)) == _DEAD:
         sample.faults["config"] = "it does not answer on the PCI bus (its configuration reads as all ones)"
     for name in host.list(f"{function}/hwmon"):
         _sensors(sample, f"{function}/hwmon/{name}")
+
+
+def _physical_link(sample: Sample, function: str) -> None:
+    """Take the link of a virtual function's physical one, by which its packets go. One that is down says nothing."""
+    host, physical = sample.host, f"{function}/physfn"
+    for name in host.list(f"{physical}/net"):
+        flags = int(hexadecimal(host, f"{physical}/net/{name}/flags", 8) or "0", 16)
+        if flags & _IFF_UP and host.read(f"{physical}/net/{name}/carrier") == "0":
+            sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
 
 
 def _sensors(sample: Sample, folder: str) -> None:
@@ -200,6 +238,10 @@ PCI = Reader(
         subsystemDevice  hexadecimal
         revision         hexadecimal
         iommuGroup       integer
+        acpiIndex        integer      of a network function: the firmware's number of it
+        linkType         text         of a network function, a virtual one by its physical one: "ethernet", "infiniband"
+        pKey             hexadecimal  of an InfiniBand function: its first partition key
+        vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer
         numVFs           integer
         uplink           boolean      true: it carries the node's default route

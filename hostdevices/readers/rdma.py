@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hostdevices.device import AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.readers.location import SysfsLocation, SysfsLocations
+from hostdevices.readers.pci import partition_key
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import LINK_LOSSES, Sample
 from hostdevices.readers.sysfs import devnodes, known, natural_order, number, shared_node, text, version
@@ -65,6 +66,7 @@ def _attributes(host: Host, syspath: str, location: SysfsLocation) -> dict[str, 
         "boardID": text(host, f"{syspath}/board_id"),
         "firmware": version(host.read(f"{syspath}/fw_ver")),
         "ports": len(ports),
+        "pKey": partition_key(host, syspath),
         "linkLayer": text(host, f"{below}/link_layer"),
         "state": states.get(port),
         "physState": _word(host, f"{below}/phys_state"),
@@ -112,6 +114,7 @@ RDMA = Reader(
         boardID       text
         firmware      version
         ports         integer
+        pKey          hexadecimal  the first partition key of port 1
         linkLayer     text
         state         text
         physState     text

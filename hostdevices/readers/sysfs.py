@@ -90,6 +90,16 @@ def hexadecimal(host: Host, path: str, digits: int) -> str | None:
     return found[1].lower().rjust(digits, "0")
 
 
+LINK_TYPES = {1: "ethernet", 32: "infiniband", 772: "loopback", 65534: "none"}
+"""What an interface's `type` says, linux/if_arp.h."""
+
+
+def link_type(host: Host, interface: str) -> str | None:
+    """Return the type of the network interface at a syspath; None where it has none. Raises `UnreadableFile`."""
+    value = number(host, f"{interface}/type")
+    return None if value is None else LINK_TYPES.get(value, str(value))
+
+
 def text_value(value: str | None) -> str | None:
     """Return a text as an attribute can hold it: one printable line of at most 64 bytes, cut with an ellipsis."""
     if not value:

@@ -7,7 +7,7 @@ one of them owns the group. The group's number is counted up; its first function
 import re
 from collections.abc import Iterator
 
-from hostdevices.device import AttributeValue, Device, Devnode
+from hostdevices.device import PCI_BUS_ID, AttributeValue, Device, Devnode
 from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.pci import ADDRESS, PciFunctions, function_above, pci_id
@@ -56,11 +56,11 @@ def group_id(host: Host, syspath: str) -> str | None:
     """Return the device id of the IOMMU group that a function belongs to; None where it is in none."""
     group = host.link(f"{syspath}/iommu_group")
     members = group_members(host, group) if group else ()
-    return device_id("vfio", _endpoints(host, members)[0].rpartition("/")[2]) if members else None
+    return device_id("vfio", endpoints(host, members)[0].rpartition("/")[2]) if members else None
 
 
-def _endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
-    """Return the members without bridges, which nobody drives."""
+def endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
+    """Return the members of a group without bridges, which nobody drives."""
     bridges = {x for x in members if (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)}
     return [x for x in members if x not in bridges] or list(members)
 
@@ -85,7 +85,7 @@ def _device(
     cdevs: dict[str, str],
     facts: dict[str, AttributeValue | None],
 ) -> Device | None:
-    ours = _endpoints(host, members)
+    ours = endpoints(host, members)
     first = ours[0]
     name = first.rpartition("/")[2]
     cdev_nodes = tuple(node for member in members if member in cdevs for node in devnodes(host, cdevs[member]))
@@ -121,7 +121,11 @@ def _device(
 
 
 def read_mdev(host: Host) -> Iterator[Finding]:
-    """Yield one device per mediated device."""
+    """Yield one device per mediated device.
+
+    It has no address of its own, and not its parent's: who took it for one would take the whole parent. `mdevUUID` is
+    what KubeVirt asks for (VEP 10), and otherwise an address.
+    """
     functions = PciFunctions(host)
 
     def mdev(syspath: str) -> Device | None:
@@ -129,6 +133,10 @@ def read_mdev(host: Host) -> Iterator[Finding]:
         group = host.link(f"{syspath}/iommu_group") or ""
         parent = function_above(syspath)
         node = shared_node(host, f"/dev/vfio/{group}") if group.isdecimal() else ()
+        nodes = node + shared_node(host, "/dev/vfio/vfio") if node else ()
+        if cdevs := tuple(x for at in entries(host, f"{syspath}/vfio-dev") for x in devnodes(host, at)):
+            nodes += cdevs + shared_node(host, "/dev/iommu")
+        of_parent = functions.shared(parent) if parent else {}
         return Device(
             id=device_id("mdev", uuid),
             kind="mdev",
@@ -139,14 +147,16 @@ def read_mdev(host: Host) -> Iterator[Finding]:
                     "name": uuid,
                     "bus": "mdev",
                     "driver": host.link(f"{syspath}/driver"),
-                    **(functions.shared(parent) if parent else {}),
+                    **{name: value for name, value in of_parent.items() if name != PCI_BUS_ID},
+                    "parent": parent.rpartition("/")[2] if parent else None,
                     "uuid": uuid,
+                    "mdevUUID": uuid,
                     "type": host.link(f"{syspath}/mdev_type"),
                     "model": text(host, f"{syspath}/mdev_type/name"),
                     "iommuGroup": int(group) if group.isdecimal() else None,
                 }
             ),
-            devnodes=(node + shared_node(host, "/dev/vfio/vfio")) if node else (),
+            devnodes=nodes,
             numa_nodes=numa_nodes(host, syspath),
             parents=(pci_id(parent.rpartition("/")[2]),) if parent else (),
         )
@@ -186,6 +196,8 @@ MDEV = Reader(
     one_per="mediated device",
     attributes=attributes("""
         uuid        text
+        mdevUUID    text     the same, as KubeVirt asks for it
+        parent      text     the address of the function that it is a part of
         type        text
         model       text
         iommuGroup  integer

@@ -17,6 +17,7 @@ from checkpoint import CheckpointError
 from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
+from deviceplugin.units import size_of
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
@@ -25,6 +26,7 @@ from nodeplug.config import Config, ConfigError, Finding, from_environment, load
 from nodeplug.foreign_specs import undescribed
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
+from resources.shares import shares_of
 
 if TYPE_CHECKING:
     from nodeplug.control.changes import Changes
@@ -91,7 +93,7 @@ def check(
     too_long = {
         x.name: why
         for x in config.resources
-        if x.api != "dra" and (why := why_too_long(len(assignment.devices[x.name]), x.shares))
+        if x.api != "dra" and (why := why_too_long(*size_of(x, assignment.devices[x.name])))
     }
     found = prospects(config, assignment, leases) if changes is None else changes.leases
     if output == "json":
@@ -205,6 +207,7 @@ def _described(
                         "numaNodes": list(device.numa_nodes),
                         "health": {"healthy": device.health.healthy, "reason": device.health.reason},
                         "unavailable": device.unavailable,
+                        "shares": shares_of(resource, device).count,
                     }
                     for device in assignment.devices[resource.name]
                 ],

@@ -15,6 +15,7 @@ from nodeplug.config import Config
 from nodeplug.prospects import Prospect
 from resources.assignment import Assignment
 from resources.resource import Resource
+from resources.shares import shares_of
 
 _MOST_NODES = 4  # of one device; `-o json` has all
 
@@ -97,8 +98,9 @@ def _prospect(prospect: Prospect) -> str:
 
 def _count(devices: Sequence[Device], resource: Resource) -> str:
     parts = [f"{len(devices)} device{'' if len(devices) == 1 else 's'}"]
-    if resource.shares > 1:
-        parts.append(f"{resource.shares} shares each")
+    if resource.is_shared:
+        counts = sorted({shares_of(resource, device).count for device in devices} or {resource.shares})
+        parts.append(f"{' or '.join(map(str, counts))} shares each")
     if resource.dra.partitions:
         parts.append(f"in partitions {', '.join(partition.name for partition in resource.dra.partitions)}")
     if resource.api != "device-plugin":

@@ -4,12 +4,12 @@
 |---|---|---|
 | `sriov` | Multus, sriov-cni, DPDK images | `ids: pciBusID`, `PCIDEVICE_<NAME>`, `PCIDEVICE_<NAME>_INFO` and |
 | | | device-info files; `k8s.cni.cncf.io/deviceID` and `k8s.cni.cncf.io/resourceName` |
-| `kubevirt` | virt-launcher | `PCI_RESOURCE_<NAME>`, `MDEV_PCI_RESOURCE_<NAME>` or `USB_RESOURCE_<NAME>`; of |
-| | | mediated devices `mdevUUID`; `access` for its user |
+| `kubevirt` | virt-launcher | `PCI_RESOURCE_<NAME>`, `MDEV_PCI_RESOURCE_<NAME>` or `USB_RESOURCE_<NAME>`; |
+| | | `access` for its user |
 | `nvidia` | NVIDIA's runtime, dcgm-exporter | `ids: uuid`, `NVIDIA_VISIBLE_DEVICES` |
 
 NAME is the resource's in capitals, with `_` for `.` and `/`; other characters stay, for so it is looked up. Several
-devices are joined by commas.
+devices are joined by commas. In claims KubeVirt reads the attributes that these devices have anyway.
 
 Sources: sriov-network-device-plugin (PCIDEVICE_), Multus (its DRA client), KubeVirt (ResourceNameToEnvVar; the PCI,
 mdev and USB device plugins; VEP 10), NVIDIA's device plugin (deviceListStrategy envvar, deviceIDStrategy uuid).
@@ -62,8 +62,7 @@ def expected(document: Document, path: Path, word: Compat, name: str, selector: 
         return Expected()
     (kind,) = kinds
     prefix, value = _KUBEVIRT[kind]
-    attributes = {"mdevUUID": value} if kind == "mdev" else {}
-    return Expected(env={_variable(prefix, name): value}, attributes=attributes, access=NodeAccess(_QEMU, _QEMU))
+    return Expected(env={_variable(prefix, name): value}, access=NodeAccess(_QEMU, _QEMU))
 
 
 def _variable(prefix: str, name: str) -> str:

@@ -24,11 +24,13 @@ from nodeplug.config.schema import (
     ResourceEntry,
     Value,
 )
+from nodeplug.config.selectors import KINDS
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.capacity_rules import capacity_of_shared_device
 from resourceapi.objects.names import dns_label, dns_subdomain
 from resourceapi.objects.slice_rules import binding_conditions
-from resources.resource import Capacity, DraOptions, InterfaceMoves, Partition
+from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
+from resources.selector import Selection, concerns
 
 _Amount: TypeAlias = int | str
 _KUBERNETES = "resource.kubernetes.io/"
@@ -53,12 +55,14 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
     )
     _check_partitions(document, path, entry, dra)
     capacities = {
-        name: _capacity(document, (*place, "capacity", name), said, entry.shares)
+        name: _capacity(document, (*place, "capacity", name), said, is_shared=entry.is_shared)
         for name, said in dra.capacity.items()
         if _is_named(document, (*place, "capacity", name), name)
     }
-    if entry.shares > 1 and SHARES in capacities:
+    if entry.is_shared and SHARES in capacities:
         document.at((*place, "capacity", SHARES), "the capacity shares is what `shares` says", key=True)
+    if MEMORY in capacities and any(x.memory is not UNSET for x in entry.shares_of):
+        document.at((*place, "capacity", MEMORY), "the capacity memory is what `sharesOf` shares", key=True)
     if partitions and capacities:
         message = "a device with partitions is not offered as a whole"
         document.at((*place, "capacity"), message, "say what each partition has", key=True)
@@ -78,6 +82,7 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
         binding_failure_conditions=dra.binding_failure_conditions,
         extended_resource=dra.extended_resource,
         interface=_interface(document, path, entry, dra.interface),
+        bind=_binding(document, path, entry, dra),
     )
 
 
@@ -107,7 +112,7 @@ def _interface(
     if said is UNSET:
         return None
     place = (*path, "dra", "interface")
-    if entry.shares > 1 or (entry.dra is not UNSET and entry.dra.partitions):
+    if entry.is_shared or (entry.dra is not UNSET and entry.dra.partitions):
         document.at(place, "an interface is in one pod at a time", "leave out shares and partitions", key=True)
     if entry.api == "both":
         message = "through the device plugin API a pod would get the device without its interface"
@@ -124,6 +129,36 @@ def _interface(
             message = f"{text} has all addresses there are, the node's own and the API server's among them"
             document.at((*place, "addresses", i), message, "name the network that the interfaces are for")
     return InterfaceMoves(said.name, said.mtu, said.mac, said.addresses)
+
+
+def check_bound_kinds(document: Document, path: Path, selector: Selection) -> None:
+    """Add a finding where the selector of a resource with `dra.bind` means other devices than PCI functions."""
+    if others := [kind for kind in KINDS if kind != "pci" and concerns(selector, kind)]:
+        message = f"only PCI functions get another driver, and this may mean devices of kind {others[0]}"
+        document.at((*path, "select"), message, "add `kind: pci`; a card's interface or disk goes with it")
+
+
+def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry) -> DriverBinding | None:
+    if dra.bind is UNSET:
+        return None
+    place = (*path, "dra", "bind")
+    if entry.api == "both":
+        message = "through the device plugin API nobody says when a pod is over and its device can have its driver back"
+        document.at(place, message, "take `api: dra`", key=True)
+    if entry.is_shared or dra.partitions:
+        document.at(place, "a driver is for one claim", "leave out shares and partitions", key=True)
+    if dra.interface is not UNSET:
+        document.at(place, "without its own driver a function has no interface to move", "leave one out", key=True)
+    said = {
+        "group": entry.group is not UNSET,
+        "nodes": bool(entry.nodes),
+        "containerPath": bool(entry.container_path),
+        "userspace": entry.userspace is not UNSET,
+    }
+    message = "a device with another driver is its whole IOMMU group, with the nodes of that"
+    for key in (name for name, is_said in said.items() if is_said):
+        document.at((*path, key), message, "leave it out", key=True)
+    return DriverBinding() if isinstance(dra.bind, str) else DriverBinding(dra.bind.driver, dra.bind.iommufd)
 
 
 def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:
@@ -150,7 +185,7 @@ def _check_partitions(document: Document, path: Path, entry: ResourceEntry, dra:
             document.at((*place, i, "name"), f"{name} is the name of two partitions")
     if not dra.partitions:
         return
-    if entry.shares > 1:
+    if entry.is_shared:
         document.at(place, "a device is offered in shares or in partitions, not in both", "leave one out", key=True)
     if entry.group is not UNSET:
         document.at(place, "a group is handed out as one and has no partitions", "leave one out", key=True)
@@ -176,7 +211,7 @@ def _partition(document: Document, path: Path, entry: PartitionEntry, counters: 
     for name, value in entry.attributes.items():
         _check_attribute(document, (*path, "attributes", name), name, value)
     capacities = {
-        name: _capacity(document, (*path, "capacity", name), said, 1)
+        name: _capacity(document, (*path, "capacity", name), said, is_shared=False)
         for name, said in entry.capacity.items()
         if _is_named(document, (*path, "capacity", name), name)
     }
@@ -232,7 +267,7 @@ def _check_number(
         document.at(path, message, f"at most {MOST_TOGETHER} are possible")
 
 
-def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, shares: int) -> Capacity:
+def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, *, is_shared: bool) -> Capacity:
     entry = said if isinstance(said, CapacityEntry) else CapacityEntry(value=said)
     if isinstance(said, CapacityEntry):
         amounts = [_amount(document, (*path, name), x) for name, x in _policy(entry)]
@@ -249,13 +284,13 @@ def _capacity(document: Document, path: Path, said: _Amount | CapacityEntry, sha
         step=_text(entry.step),
     )
     if None not in amounts:
-        _check_policy(document, path, entry, found, shares)
+        _check_policy(document, path, entry, found, is_shared=is_shared)
     return found
 
 
-def _check_policy(document: Document, path: Path, entry: CapacityEntry, said: Capacity, shares: int) -> None:
+def _check_policy(document: Document, path: Path, entry: CapacityEntry, said: Capacity, *, is_shared: bool) -> None:
     policy = [name for name, _ in _policy(entry)] + (["validValues"] if entry.valid_values else [])
-    if shares == 1:
+    if not is_shared:
         if policy:
             document.at(path, f"{' and '.join(policy)}: a device without `shares` is given out as a whole")
     elif not said.default:

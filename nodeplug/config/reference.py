@@ -16,6 +16,7 @@ from msgspec import NODEFAULT, UNSET, Struct
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from nodeplug.config.schema import (
     AccessEntry,
+    BindEntry,
     CapacityEntry,
     DraEntry,
     File,
@@ -27,6 +28,7 @@ from nodeplug.config.schema import (
     ResourceEntry,
     Select,
     Settings,
+    SharesEntry,
 )
 from resources.presets import PRESETS
 
@@ -34,6 +36,7 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("The file", File),
     ("resources", ResourceEntry),
     ("select", Select),
+    ("sharesOf", SharesEntry),
     ("group", GroupEntry),
     ("group.paths", PathEntry),
     ("mounts", MountEntry),
@@ -42,6 +45,7 @@ _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (
     ("dra.capacity", CapacityEntry),
     ("dra.partitions", PartitionEntry),
     ("dra.interface", InterfaceEntry),
+    ("dra.bind", BindEntry),
     ("settings", Settings),
 )
 

@@ -15,6 +15,7 @@ from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
+from nodeplug.config.shares import shares_entry
 from resources import template
 from resources.groups import Folder, Group, PathSet
 from resources.mounts import NEVER_BELOW, is_below, is_taken
@@ -76,7 +77,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     selector = _selector(document, path, entry, group)
     if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
         document.at((*path, "shares"), why)
-    if entry.reset and entry.shares > 1:
+    shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
+    if entry.reset and entry.is_shared:
         document.at((*path, "reset"), "a reset would hit the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
         document.at((*path, "permissions"), f"{entry.permissions} says a permission twice")
@@ -86,6 +88,9 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.api == "dra" and entry.ids is not UNSET:
         hint = "leave it out; `dra.attributes` say more of a device"
         document.at((*path, "ids"), "only the device plugin API knows such ids", hint, key=True)
+    if entry.api == "dra" and entry.evict_after_seconds is not UNSET:
+        message = "claims have taints for this"
+        document.at((*path, "evictAfterSeconds"), message, "set `dra: {taint: NoExecute}`", key=True)
     if entry.identity == "port" and entry.group is not UNSET:
         document.at((*path, "identity"), "a group is known by what its members have in common", "leave one out")
     by_name = entry.cdi is True or entry.access is not UNSET or entry.userspace is not UNSET
@@ -101,6 +106,10 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     cdi_devices = _cdi_devices(document, (*path, "cdiDevices"), entry, settings)
     access = None if entry.access is UNSET else _access(document, path, entry.access, entry)
     dra = _dra(document, path, entry)
+    if dra.bind is not None and selector is not None:
+        from nodeplug.config.dra import check_bound_kinds
+
+        check_bound_kinds(document, path, selector)
     wanted = Expected()
     if entry.compat is not UNSET and selector is not None:
         wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector)
@@ -118,6 +127,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         nodes=nodes,
         container_path=container_path,
         shares=entry.shares,
+        shares_of=shares,
+        evict_after_seconds=0 if entry.evict_after_seconds is UNSET else entry.evict_after_seconds,
         permissions=entry.permissions,
         env={**wanted.env, **env},
         mounts=mounts,

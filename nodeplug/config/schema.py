@@ -158,6 +158,22 @@ class Select(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw
     )
 
 
+class SharesEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """How many shares some of a resource's devices have. One of `count` and `memory`."""
+
+    select: Annotated[str | Select | UnsetType, Meta(description="Which of them. Without: all.")] = UNSET
+    count: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="How many containers may use each at once.")
+    ] = UNSET
+    memory: Annotated[
+        _Amount | UnsetType,
+        Meta(
+            description="One share for each so much of a device's `memory`: `10Gi`. Through DRA a claim can ask for "
+            "another amount of it; who does not gets this."
+        ),
+    ] = UNSET
+
+
 class PathEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One node of a group of paths."""
 
@@ -263,6 +279,19 @@ class InterfaceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     ] = ()
 
 
+class BindEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which driver a claim's PCI functions have, and how containers open them."""
+
+    driver: Annotated[Literal["vfio-pci"], Meta(description="The driver. Its module is loaded already.")] = "vfio-pci"
+    iommufd: Annotated[
+        bool,
+        Meta(
+            description="Containers get `/dev/vfio/devices/vfioN` of each function, and `/dev/iommu`. Without: the "
+            "IOMMU group's `/dev/vfio/N`, and `/dev/vfio/vfio`."
+        ),
+    ] = False
+
+
 class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """How devices are offered through DRA. Needs `api: dra` or `api: both`."""
 
@@ -314,6 +343,13 @@ class DraEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "see [Interfaces that move](claims.md#interfaces-that-move). An object also says what a claim may choose."
         ),
     ] = UNSET
+    bind: Annotated[
+        Literal["vfio-pci"] | BindEntry | UnsetType,
+        Meta(
+            description="`vfio-pci`: while a claim has a PCI function, this is the driver of its whole IOMMU group; "
+            "then each has its own again, see [Devices for virtual machines](claims.md#devices-for-virtual-machines)."
+        ),
+    ] = UNSET
 
 
 class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -352,6 +388,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = ""
     shares: Annotated[int, Meta(ge=1, description="How many containers may use one device at once.")] = 1
+    shares_of: Annotated[
+        tuple[SharesEntry, ...],
+        Meta(
+            description="Other shares for other devices: the first that means a device counts, for the rest `shares` "
+            "does."
+        ),
+    ] = ()
     permissions: Annotated[
         str,
         Meta(pattern="^[rwm]{1,3}$", description="What a container may do with a node: read, write, mknod (`rwm`)."),
@@ -359,7 +402,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     env: Annotated[
         Mapping[str, str],
         Meta(
-            description="Environment variables. Values may name `{ids}`, `{devnodes}` and attributes; `{{` is a brace."
+            description="Environment variables. Values may name `{ids}`, `{devnodes}`, "
+            "`{pciFunctions}` and attributes; `{{` is a brace."
         ),
     ] = {}
     mounts: Annotated[tuple[MountEntry, ...], Meta(description="Host paths that the container sees.")] = ()
@@ -432,6 +476,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     health: Annotated[
         HealthPolicy, Meta(description="`strict`: every signal counts. `present`: only that the device exists.")
     ] = "strict"
+    evict_after_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=86400)] | UnsetType,
+        Meta(
+            description="Evict the pod whose device, given through the device plugin API, has been gone for so long, "
+            "see [Unplugged devices](operating.md#unplugged-devices). Without: it stays."
+        ),
+    ] = UNSET
     reset: Annotated[
         bool, Meta(description="Reset the device before each container starts (PCI function-level reset).")
     ] = False
@@ -447,6 +498,11 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         ),
     ] = "device-plugin"
     dra: Annotated[DraEntry | UnsetType, Meta(description="How they are offered through DRA.")] = UNSET
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether devices are offered in shares."""
+        return self.shares > 1 or bool(self.shares_of)
 
 
 API_VERSION: Final = "nodeplug.dev/v1"

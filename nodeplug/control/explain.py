@@ -21,6 +21,7 @@ from nodeplug.control.status import DeviceView, ResourceView, devices, resources
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from resources.selector import Selection, concerns, describe
+from resources.shares import shares_of
 
 _MOST_NEAR = 20  # devices that a resource does not have and that are of its kinds
 
@@ -73,6 +74,10 @@ class _Facts(Struct):
     assignment: Assignment
     places: Mapping[str, Place]
     source: str
+
+    def device(self, resource: str, device: str) -> Device | None:
+        """Return a device as a resource offers it."""
+        return next((x for x in self.assignment.devices.get(resource, ()) if x.id == device), None)
 
     def place(self, resource: str) -> str:
         """Return where a resource says which devices it means; empty where no file does."""
@@ -204,8 +209,8 @@ def _unregistered(views: Sequence[ResourceView]) -> Iterator[str]:
 
 
 def _all_leased(facts: _Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
-    shares = next(x.shares for x in facts.config.resources if x.name == resource)
-    if states and all(x.leased >= shares for x in states):
+    offered = next(x for x in facts.config.resources if x.name == resource)
+    if states and all(x.leased >= shares_of(offered, facts.device(resource, x.id)).count for x in states):
         yield "all of it is leased"
 
 

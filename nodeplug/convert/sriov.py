@@ -13,6 +13,8 @@ from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 
 _CLASSES = {"netDevice": "02*", "accelerator": "12*"}
+_TYPES = {"ether": "ethernet"}
+_LAYERS = {"ether": "Ethernet", "infiniband": "InfiniBand"}
 _WITH_FUNCTIONS = re.compile(r"([^#]+)(?:#([0-9,-]+))?")
 
 
@@ -54,12 +56,8 @@ class File(Struct, frozen=True, rename="camel"):
 
 
 _NOWHERE = {
-    "acpi_indexes": "acpiIndexes",
     "ddp_profiles": "ddpProfiles",
-    "p_keys": "pKeys",
     "aux_types": "auxTypes",
-    "vdpa_type": "vdpaType",
-    "link_types": "linkTypes",
 }
 
 
@@ -75,6 +73,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         unknown = [word for x in selectors for field, word in _NOWHERE.items() if getattr(x, field)]
         if pool.device_type not in _CLASSES:
             unknown.append(f"deviceType {pool.device_type}")
+        if any((pool.is_rdma or x.is_rdma) and (x.acpi_indexes or x.vdpa_type) for x in selectors):
+            unknown.append("isRdma with acpiIndexes or vdpaType")
         if pool.additional_info:
             unknown.append("additionalInfo")
         if len({selector.need_vhost_net for selector in selectors}) > 1:
@@ -103,6 +103,10 @@ def _select(pool: Pool, selector: Selector) -> Values:
         ("device", selector.devices),
         ("driver", selector.drivers),
         ("pciBusID", selector.pci_addresses),
+        ("acpiIndex", tuple(int(x) for x in selector.acpi_indexes if x.isdecimal())),
+        ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
+        ("vdpaType", (selector.vdpa_type,) if selector.vdpa_type else ()),
+        *_link_types(selector, is_rdma=values["kind"] == "rdma"),
     ):
         if wanted:
             attributes[name] = one_or_all(wanted)
@@ -111,6 +115,13 @@ def _select(pool: Pool, selector: Selector) -> Values:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
     values["not"] = {"attributes": {"numVFs": ">0"} if values["kind"] == "pci" else {"sriov": "pf"}}
     return values
+
+
+def _link_types(selector: Selector, *, is_rdma: bool) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the attribute that has the type of the link, and what it is to be."""
+    if is_rdma:
+        return [("linkLayer", tuple(_LAYERS.get(x, x) for x in selector.link_types))]
+    return [("linkType", tuple(_TYPES.get(x, x) for x in selector.link_types))]
 
 
 def _functions(attribute: str, wanted: Sequence[str]) -> list[Values]:

@@ -33,7 +33,26 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
         assigned = assign(inventory, config.resources).devices
         for name in (x.name for x in config.resources if not assigned[x.name]):
             yield Finding("note", _SUBJECT, f"there is no device for {name}", f"nodeplug explain {name}")
+        yield from _bound(host, config)
     yield from _watching(host)
+
+
+def _bound(host: Host, config: Config) -> Iterator[Finding]:
+    """Look at what resources need whose devices get another driver."""
+    for resource in config.resources:
+        if resource.dra.bind is None:
+            continue
+        from dra_plugin.preparing.binding_plan import why_not_here
+
+        words = f"{resource.name}: claims have its devices with the driver {resource.dra.bind.driver}"
+        why = why_not_here(host, resource.dra.bind)
+        if not why and not host.list("/sys/kernel/iommu_groups"):
+            why = "there is no IOMMU group; switch the IOMMU on in the firmware and on the kernel's command line"
+        lacks, _, do = why.partition("; ")
+        if lacks:
+            yield Finding("wrong", _SUBJECT, f"{words}, and are refused: {lacks}", do)
+        else:
+            yield Finding("ok", _SUBJECT, f"{words}, which the kernel has")
 
 
 def _watching(host: Host) -> Iterator[Finding]:

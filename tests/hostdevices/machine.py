@@ -142,6 +142,11 @@ def _network(tree: Tree) -> None:
         connectx, "0000:3b:00.2", 0, vendor="15b3", device="101e", pci_class="020000", driver="mlx5_core", numa_node=0
     )
     interface(tree, virtual, "ens1f0v0", mac="00:00:00:00:00:00")
+    offloaded = tree.virtual_function(
+        connectx, "0000:3b:00.3", 1, vendor="15b3", device="101e", pci_class="020000", driver="mlx5_core", numa_node=0
+    )
+    vdpa = tree.device(f"{offloaded}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    tree.device(f"{vdpa}/vhost-vdpa-0", node="vhost-vdpa-0")
     uplink = tree.pci("0000:00:1f.6", vendor="8086", device="15be", pci_class="020000", driver="e1000e")
     eno1 = interface(tree, uplink, "eno1", mac="54:bf:64:00:00:01", speed=1000)
     bridge = tree.device(

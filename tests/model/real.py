@@ -164,7 +164,7 @@ class Real:
             resource=offered.name,
             unit=name,
             api="dra" if is_claim else "device-plugin",
-            owner=claim_owner(_UIDS[CLAIM]) if is_claim else owner_of(offered, name),
+            owner=claim_owner(_UIDS[CLAIM]) if is_claim else owner_of(offered, name, None),
             exclusive=frozenset({f"device-{device_of(unit)}"}),
             holder=f"claim/default/claim/{_UIDS[CLAIM]}" if is_claim else "",
             boot_id="boot",

@@ -39,6 +39,14 @@ print("netlink" in sys.modules, type(sys.modules["ipaddress"]) is _Deferred)
     assert output(code).splitlines()[-1] == "False True"
 
 
+def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them() -> None:
+    code = (
+        _DAEMON
+        + "import dra_plugin; print([x for x in sys.modules if 'driver_binding' in x or 'hostdevices.usage' in x])"
+    )
+    assert output(code).splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize(
     ("use", "shown"),
     [

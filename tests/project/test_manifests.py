@@ -28,6 +28,7 @@ WITHOUT_DRA = [
 VALUES: dict[str, dict[str, Any]] = {
     "base": {},
     "overlays/cluster-events": {"clusterEvents": True},
+    "overlays/eviction": {"evictsPods": True},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
     "overlays/microk8s": {"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet"},
     "overlays/moving-interfaces": {"hostNetwork": True, "movesInterfaces": True},
@@ -168,6 +169,7 @@ def _check_the_pod(objects: Objects) -> None:
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
         ({"monitoring": {"podMonitor": True}, "hostNetwork": True}, "monitoring.podMonitor: with hostNetwork"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
+        ({"evictsPods": True} | VALUES["overlays/without-dra"], "evictsPods needs dra.enabled"),
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
     ],
 )

@@ -19,7 +19,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
 ON_THE_MACHINE = frozenset(
     """
     accel amd-gpu block camera cec dma-heap dsa gpio gpu hidraw i2c iio input intel-gpu kvm lirc loop mdev media mig nic
-    nvme pps ptp qat rdma rtc serial sound spi sriov-vf tpm tun uio usb usb-serial vfio video watchdog
+    nvme pps ptp qat rdma rtc serial sound spi sriov-vf tpm tun uio usb usb-serial vdpa vfio video
+    watchdog
     """.split()  # noqa: SIM905 - forty names one below the other hide what they are for
 )
 

@@ -51,7 +51,7 @@ class Network(World):
 
     def found(self) -> dict[str, Device]:
         """What the host has, with what is in pods, as the daemon has it."""
-        return dict(self.preparer.interfaces.with_lent(super().found()))
+        return dict(self.preparer.hardware.with_lent(super().found()))
 
     def show(self, name: str) -> None:
         """Have /sys show an interface that is here."""
@@ -386,4 +386,4 @@ async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: 
 
 async def test_without_interfaces_that_move_nothing_is_heard(network: Network) -> None:
     assert await network.failures(ref(wanted())) == {uid(1): None}
-    assert network.preparer.interfaces._events is None
+    assert network.preparer.hardware.interfaces._events is None

@@ -3,6 +3,7 @@
 import pytest
 
 from hostdevices import Device, scan
+from hostdevices.health import signals
 from hostdevices.readers import Finding
 from hostdevices.readers.pci import read
 from tests.hostdevices.machine import interface
@@ -120,3 +121,44 @@ def test_an_impossible_numa_node_is_none(number: int, tree: Tree) -> None:
 def test_numbers_beyond_64_bits_are_left_out(tree: Tree) -> None:
     tree.pci("0000:00:02.0", sriov_totalvfs=99999999999999999999)
     assert "totalVFs" not in functions(tree)["0000:00:02.0"].attributes
+
+
+def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
+    physical = tree.pci("0000:3b:00.0", pci_class="020000", sriov_totalvfs=4, acpi_index=3)
+    interface(tree, physical, "ens1", mac="02:00:00:00:00:01")
+    virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020700")
+    tree.child(virtual, "infiniband/mlx5_1", group="class/infiniband", ports__1__pkeys__0="0x8001")
+    tree.device(f"{virtual}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    tree.pci("0000:00:1f.0", pci_class="060100", acpi_index=4)
+    found = functions(tree)
+    of_card, of_function = (found[f"0000:3b:00.{n}"].attributes for n in (0, 1))
+    assert (of_card["acpiIndex"], of_card["linkType"]) == (3, "ethernet")
+    assert (of_function["pKey"], of_function["vdpaType"]) == ("8001", "vhost")
+    assert of_function["linkType"] == "ethernet"  # its own interface may be in a pod
+    assert "acpiIndex" not in found["0000:00:1f.0"].attributes
+
+
+@pytest.mark.parametrize(
+    ("flags", "carrier", "is_well"), [("0x1003", 0, False), ("0x1003", 1, True), ("0x1002", 0, True)]
+)
+def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
+    tree: Tree, flags: str, carrier: int, *, is_well: bool
+) -> None:
+    physical = tree.pci("0000:3b:00.0", pci_class="020000")
+    tree.child(physical, "net/ens1", group="class/net", flags=flags, carrier=carrier)
+    tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000", driver="vfio-pci")
+    faults = signals(tree.host, functions(tree)["0000:3b:00.1"]).faults
+    words = {} if is_well else {"physical link": "its physical function's interface ens1 has no carrier"}
+    assert faults == words
+
+
+def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
+    function = tree.pci("0000:3b:00.1", pci_class="020000")
+    vdpa = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    tree.device(f"{vdpa}/vhost-vdpa-0", node="vhost-vdpa-0")
+    other = tree.pci("0000:3b:00.2", pci_class="020000")
+    tree.device(f"{other}/vdpa1", group="bus/vdpa/devices", driver="vdpa/virtio_vdpa")
+    (device,) = (x for x in scan(tree.host).devices.values() if x.kind == "vdpa")
+    assert (device.id, device.parents) == ("vdpa-0000-3b-00-1", ("pci-0000-3b-00-1",))
+    assert [node.path for node in device.devnodes] == ["/dev/vhost-vdpa-0"]
+    assert (device.attributes["driver"], device.attributes["name"]) == ("vhost_vdpa", "vdpa0")

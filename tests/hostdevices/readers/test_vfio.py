@@ -3,7 +3,7 @@
 import pytest
 
 from hostdevices import Device, Inventory
-from hostdevices.readers.vfio import read_vfio
+from hostdevices.readers.vfio import read_mdev, read_vfio
 from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.tree import Tree
 
@@ -94,10 +94,22 @@ def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
         device.attributes.items()
         >= {
             "uuid": MDEV_UUID,
+            "mdevUUID": MDEV_UUID,
+            "parent": "0000:65:00.0",
             "type": "nvidia-222",
             "model": "GRID T4-1B",
             "iommuGroup": 52,
             "vendor": "10de",
         }.items()
     )
+    assert device.pci_functions == ()  # the parent's address would be the whole parent
     assert not [x for x in inventory.devices.values() if x.kind == "vfio" and x.attributes["iommuGroup"] == 52]
+
+
+def test_a_mediated_device_has_the_nodes_for_iommufd_too(tree: Tree) -> None:
+    parent = tree.pci("0000:65:00.0", vendor="10de")
+    mdev = tree.device(f"{parent}/{MDEV_UUID}", group="bus/mdev/devices")
+    tree.child(mdev, "vfio-dev/vfio3", group="class/vfio-dev", node="vfio/devices/vfio3")
+    tree.node("/dev/iommu", "10:127")
+    (device,) = (x for x in read_mdev(tree.host) if isinstance(x, Device))
+    assert [node.path for node in device.devnodes] == ["/dev/vfio/devices/vfio3", "/dev/iommu"]

@@ -85,6 +85,7 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
                 "numaNodes": [],
                 "health": {"healthy": True, "reason": ""},
                 "unavailable": "",
+                "shares": 10,
             }
         ],
         "error": "",

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from hostdevices import scan
 from nodeplug.cli import main
 from nodeplug.config import loads
 from resources.resource import Resource
@@ -130,6 +131,32 @@ data:
     assert list(resources(converted(tree, config_map))) == ["smarter-devices/video7"]
     arguments = """[--domain, x.com, "--device={name: a, groups: [{paths: [{path: /dev/a}]}]}", --log-level=all]"""
     assert list(resources(converted(tree, arguments))) == ["x.com/a"]
+
+
+def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:
+    text = """
+resourceList:
+- {resourceName: vdpa, selectors: {vdpaType: vhost, linkTypes: [ether]}}
+- {resourceName: ib, selectors: {pKeys: ["0x8001"], acpiIndexes: ["3"], linkTypes: [infiniband]}}
+- {resourceName: rdma, selectors: {isRdma: true, pKeys: ["0x1"], linkTypes: [infiniband]}}
+"""
+    physical = tree.pci("0000:3b:00.0", pci_class="020000", acpi_index=3)
+    tree.child(physical, "net/ens1", group="class/net", type=1)
+    virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000")
+    tree.device(f"{virtual}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
+    card = tree.pci("0000:5e:00.0", pci_class="020700", acpi_index=3)
+    tree.child(card, "net/ib0", group="class/net", type=32)
+    tree.child(card, "infiniband/mlx5_0", group="class/infiniband", ports__1__pkeys__0="0x8001")
+    found = list(resources(converted(tree, text)).values())
+    devices = scan(tree.host).devices.values()
+    assert [[x.id for x in devices if not each.selector.why_not(x)] for each in found] == [
+        ["pci-0000-3b-00-1"],
+        ["pci-0000-5e-00-0"],
+        [],
+    ]
+    words = str(found[2].selector)
+    assert "'InfiniBand'" in words
+    assert "'0001'" in words
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """`compat`: what other programs read of the devices that a container has, as their own plugins write it."""
 
 import pytest
+from msgspec.structs import replace
 
 from deviceplugin.response import container_response
 from deviceplugin.units import Unit
 from nodeplug.config import loads
+from resources.container_view import as_given
 from resources.resource import NodeAccess, Resource
 from tests.hostdevices.made import device
 from tests.nodeplug.config.text import one, wrong, wrong_with
@@ -33,7 +35,7 @@ def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
     ("select", "env", "attributes"),
     [
         ("vfio", {"PCI_RESOURCE_EXAMPLE_COM_MY-GPU": ADDRESS}, {}),
-        ("mdev", {"MDEV_PCI_RESOURCE_EXAMPLE_COM_MY-GPU": "{uuid}"}, {"mdevUUID": "{uuid}"}),
+        ("mdev", {"MDEV_PCI_RESOURCE_EXAMPLE_COM_MY-GPU": "{uuid}"}, {}),
         ("{kind: usb, id: usb-1*}", {"USB_RESOURCE_EXAMPLE_COM_MY-GPU": "{usbAddress}"}, {}),
     ],
 )
@@ -64,11 +66,11 @@ def test_what_the_resource_says_goes_before() -> None:
         ids: uuid
         access: {uid: 5}
         env: {MDEV_PCI_RESOURCE_X_Y: "a", MORE: "b"}
-        dra: {attributes: {mdevUUID: "x"}}
+        dra: {attributes: {tier: "x"}}
     """)
     assert (found.ids, found.access) == ("uuid", NodeAccess(5))
     assert found.env == {"MDEV_PCI_RESOURCE_X_Y": "a", "MORE": "b"}
-    assert found.dra.attributes == {"mdevUUID": "x"}
+    assert found.dra.attributes == {"tier": "x"}
 
 
 def test_through_dra_alone_devices_have_our_ids() -> None:
@@ -82,6 +84,20 @@ def test_through_dra_alone_devices_have_our_ids() -> None:
 
 def test_where_only_plain_nodes_go_nobody_owns_them_otherwise() -> None:
     assert one("select: vfio\ncompat: kubevirt\ncdi: false").access is None
+
+
+def test_a_group_has_the_addresses_of_all_its_functions() -> None:
+    found = one('select: vfio\nenv: {ALL: "{pciFunctions}", FIRST: "{pciBusID}"}')
+    functions = ("0000:41:00.0", "0000:41:00.1")
+    group = replace(
+        device("vfio-1", "vfio", attributes={"resource.kubernetes.io/pciBusID": functions[0]}), functions=functions
+    )
+    env = container_response(found, [Unit(group.id, group)], named=False).envs
+    assert (env["ALL"], env["FIRST"]) == (",".join(functions), functions[0])
+    stick = device("usb-1", "usb")
+    assert as_given(one('select: usb\nenv: {ALL: "{pciFunctions}"}'), stick).unavailable.startswith(
+        "it has no pciFunctions"
+    )
 
 
 @pytest.mark.parametrize("select", ["{id: usb-1*}", "{path: /dev/x}", "{kind: [usb, mdev]}"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dra_plugin.publishing.device_class import device_class
 from nodeplug.config import ConfigError, loads
 from resourceapi.objects import validate_create
-from resources.resource import Capacity, DraOptions, InterfaceMoves, Partition
+from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
 from tests.dra_plugin.offering import DRIVER, device, offering, published
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
@@ -369,3 +369,27 @@ def test_what_is_accepted_makes_slices_and_classes_that_servers_take(entry: dict
     full = {f"a{i}": i for i in range(40)} | {"memory": 1 << 30}
     assert published(offering([found], {found.name: [device("gpu-1", attributes=full)]}))
     assert not validate_create(device_class(found, DRIVER))
+
+
+def test_functions_get_another_driver() -> None:
+    pci = "select: {kind: pci, attributes: {vendor: 10de}}\napi: dra\n"
+    assert one(pci + "dra: {bind: vfio-pci}").dra.bind == DriverBinding("vfio-pci")
+    assert one(pci + "dra: {bind: {iommufd: true}}").dra.bind == DriverBinding("vfio-pci", iommufd=True)
+    assert one("select: {preset: sriov-vf}\napi: dra\ndra: {bind: vfio-pci}").dra.bind
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select: {kind: pci}\napi: both\ndra: {bind: vfio-pci}", "nobody says when a pod is over"),
+        ("select: {kind: pci}\napi: dra\nshares: 2\ndra: {bind: vfio-pci}", "for one claim"),
+        ("select: {kind: pci}\napi: dra\ndra: {bind: vfio-pci, interface: move}", "no interface to move"),
+        ("select: {kind: pci}\napi: dra\ngroup: functions\ndra: {bind: vfio-pci}", "its whole IOMMU group"),
+        ("select: {kind: pci}\napi: dra\ncontainerPath: /dev/x\ndra: {bind: vfio-pci}", "its whole IOMMU group"),
+        ("select: gpu\napi: dra\ndra: {bind: vfio-pci}", "may mean devices of kind gpu"),
+        ("select: {kind: pci}\napi: dra\ndra: {bind: uio}", "vfio-pci"),
+        ("select: {kind: pci}\ndra: {bind: vfio-pci}", "these are not"),
+    ],
+)
+def test_another_driver_is_for_functions_of_claims(text: str, words: str) -> None:
+    assert any(words in x for x in wrong_with(text))

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from kubelet.node import Node
 from nodeplug.cli import main
 from tests.deviceplugin.host import MadeUpHost
+from tests.hostdevices.pci_kernel import PciKernel
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked
 from tests.nodeplug.machine import Machine
@@ -121,3 +122,21 @@ async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
     machine.kubeconfig.unlink()
     _, found = await examined(tmp_path / "config0.yaml", machine.host.root)
     assert [x[0] for x in found if x[1] == "API server"] == ["wrong"]
+
+
+async def test_what_the_kernel_needs_to_give_devices_another_driver(tmp_path: Path) -> None:
+    kernel = PciKernel(tmp_path / "host")
+    path = tmp_path / "config.yaml"
+    bound = {"name": "x/y", "select": {"kind": "pci"}, "api": "dra", "dra": {"bind": "vfio-pci"}}
+    path.write_text(json.dumps({"resources": [bound]}))
+
+    async def said() -> list[tuple[str, str]]:
+        _, found = await examined(path, kernel.made.root)
+        return [(outcome, words) for outcome, _, words in found if words.startswith("x/y: claims have its devices")]
+
+    words = "x/y: claims have its devices with the driver vfio-pci"
+    assert await said() == [("wrong", f"{words}, and are refused: there is no IOMMU group")]
+    kernel.function("0000:41:00.0", 7)
+    assert await said() == [("ok", f"{words}, which the kernel has")]
+    kernel.unload("vfio-pci")
+    assert await said() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]

@@ -114,7 +114,7 @@ def listed_as_it_is(
     for resource in (x for x in daemon.resources if x.api != "dra" and x.name in lists):
         units = units_of(resource, daemon.assignment.devices[resource.name])
         for unit, is_healthy in lists[resource.name].items():
-            holders = [x for x in leases if x.api == "dra" or x.owner != owner_of(resource, unit)]
+            holders = [x for x in leases if x.api == "dra" or x.owner != owner_of(resource, unit, None)]
             name = units[unit].device.id if unit in units else unit
             has = host.takes(name, "device-plugin")
             is_taken = any(

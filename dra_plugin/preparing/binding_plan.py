@@ -1,0 +1,81 @@
+"""How a device's functions get the driver of a claim: all checks before anything is on record or changed.
+
+An IOMMU group is isolated as a whole, so it changes its driver as a whole, but for bridges, which nobody drives: where
+one of its members cannot, none does. Nothing that the node itself uses is taken from it, whatever the configuration
+says (hostdevices/usage.py). Blocking: use a thread.
+
+Source: Linux, driver-api/vfio.rst; ABI/testing/sysfs-bus-pci (driver_override).
+"""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
+from dra_plugin.preparing.driver_binding import driver_of, override_of
+from hostdevices import HEALTHY, Device, Host
+from hostdevices.readers.pci import ADDRESS
+from hostdevices.readers.vfio import endpoints, group_members
+from hostdevices.usage import why_in_use
+from resources.resource import DriverBinding
+
+_DRIVERS = "/sys/bus/pci/drivers"
+_FUNCTIONS = "/sys/bus/pci/devices"
+_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # they leave the memory of others alone
+
+
+def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: DriverBinding) -> Binding:
+    """Return how the functions of `device` get the driver; `parts` are they and what is on them, as scanned.
+
+    Raises `BindRefused`.
+    """
+    where = f"device {device.id}"
+    if why := why_not_here(host, bind):
+        raise BindRefused(f"{where}: {why}")
+    functions = []
+    for member in _members(host, device):
+        address = member.rpartition("/")[2]
+        driver, override = driver_of(host, address) or "", override_of(host, address)
+        of_member = [x for x in parts if f"{x.syspath}/".startswith(f"{member}/")]
+        if driver and driver != bind.driver and (why := why_in_use(host, member, of_member)):
+            raise BindRefused(f"{where}: {address} is in use: {why}")
+        functions.append(BoundFunction(address, driver, override))
+    return Binding(
+        bind.driver,
+        tuple(functions),
+        tuple(structs.replace(x, health=HEALTHY) for x in parts),
+        bind.iommufd,
+    )
+
+
+def why_not_here(host: Host, bind: DriverBinding) -> str:
+    """Return what the host lacks to bind anything, and what to do; empty where it has all."""
+    if not host.exists(f"{_DRIVERS}/{bind.driver}"):
+        return f"the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})"
+    node, module = ("/dev/iommu", "iommufd") if bind.iommufd else ("/dev/vfio/vfio", "vfio")
+    if host.devnode(node) is None:
+        return f"there is no {node}; load its kernel module (modprobe {module})"
+    return ""
+
+
+def _members(host: Host, device: Device) -> list[str]:
+    """Return the functions of a device's IOMMU group. Raises `BindRefused`."""
+    where, address = f"device {device.id}", device.pci_functions[0]
+    if not host.exists(f"{_FUNCTIONS}/{address}"):
+        raise BindRefused(f"{where}: the function {address} is gone; delete the pod to get another device")
+    group = host.link(f"{_FUNCTIONS}/{address}/iommu_group")
+    if not group:
+        raise BindRefused(f"{where}: {address} is in no IOMMU group; is the IOMMU switched on (firmware, kernel)?")
+    members = group_members(host, group)
+    functions = endpoints(host, members)
+    for member in set(members) - set(functions):
+        if (driver := host.link(f"{member}/driver")) not in _OF_BRIDGES:
+            bridge = member.rpartition("/")[2]
+            raise BindRefused(f"{where}: the bridge {bridge} of the same IOMMU group is held by driver {driver}")
+    addresses = {x.rpartition("/")[2] for x in functions}
+    if other := next((x for x in sorted(addresses) if not ADDRESS.fullmatch(x)), ""):
+        raise BindRefused(f"{where}: {other} of the same IOMMU group is no PCI function and cannot be bound")
+    if addresses != set(device.pci_functions):
+        now = ", ".join(sorted(addresses))
+        raise BindRefused(f"{where}: its IOMMU group is another one than at the last scan: {now}; it is tried again")
+    return functions

@@ -1,0 +1,34 @@
+"""The PCI functions of a claim that have another driver for as long as it has them, as its lease keeps them.
+
+A function is known by its address. Drivers are the kernel's names; what is recorded is how everything was.
+"""
+
+from msgspec import Struct
+
+from dra_plugin.errors import DraPluginError
+from hostdevices import Device
+
+
+class BindRefused(DraPluginError):
+    """A device cannot get the driver that its claim is to have, or not yet; says which one, why, and what to do."""
+
+
+class BoundFunction(Struct, frozen=True):
+    """A PCI function with the driver that it had, empty for none, and its `driver_override`, empty for none."""
+
+    address: str
+    driver: str
+    override: str = ""
+
+
+class Binding(Struct, frozen=True):
+    """All functions of an IOMMU group, bound to `driver` together.
+
+    `devices` are they and all that was on them, as offered: while they are bound the kernel shows others. With
+    `iommufd` containers get the nodes for that, else the group's.
+    """
+
+    driver: str
+    functions: tuple[BoundFunction, ...]
+    devices: tuple[Device, ...]
+    iommufd: bool = False

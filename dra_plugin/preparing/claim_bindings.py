@@ -1,0 +1,106 @@
+"""The drivers of claims' devices, for the loop: what blocks is done in threads.
+
+Without any claim whose device has another driver nothing of it is loaded.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from dra_plugin.preparing.binding_record import Binding
+from dra_plugin.preparing.claim_plan import Bindings, Find
+from dra_plugin.preparing.claim_record import Record
+from dra_plugin.preparing.host_work import HostWork
+from hostdevices import Device, Host
+from hostdevices.device import Devnode
+from hostdevices.presence import Presence
+from resourceapi.objects import v1
+
+if TYPE_CHECKING:
+    from dra_plugin.preparing.driver_binding import Drivers
+
+
+class ClaimBindings:
+    """Belongs to the loop."""
+
+    def __init__(self, host: Host, presence: Presence, work: HostWork) -> None:
+        """Prepare; nothing is bound yet."""
+        self._host = host
+        self._presence = presence
+        self._work = work
+        self._made: Drivers | None = None
+        self._followed: tuple[Binding, ...] = ()  # of all claims; replaced, never changed
+
+    @property
+    def _drivers(self) -> "Drivers":
+        if self._made is None:
+            from dra_plugin.preparing.driver_binding import Drivers
+
+            self._made = Drivers(self._host)
+        return self._made
+
+    async def plan(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> Bindings:
+        """Return how the devices of these results get their drivers, by their names. Raises `BindRefused`."""
+        found: dict[str, Binding] = {}
+        for result in results:
+            offered = find(result.device)
+            if offered is None or result.admin_access or result.device in found:
+                continue
+            if (bind := offered.resource.dra.bind) is not None:
+                from dra_plugin.preparing.binding_plan import plan_binding
+
+                parts = self._presence.scanned(sorted(offered.device.ids))
+                call = partial(plan_binding, self._host, offered.device, parts, bind)
+                found[result.device] = await self._work.wait(call)
+        return found
+
+    async def settle(self, record: Record) -> None:
+        """Have the functions of a claim bound to its driver. Raises `BindRefused`."""
+        for binding in bindings_of(record).values():
+            await self._work.wait(partial(self._drivers.take, binding))
+
+    async def restore(self, record: Record) -> None:
+        """Have the functions of a claim as they were. Raises `BindRefused` while one is used."""
+        for binding in bindings_of(record).values():
+            await self._work.wait(partial(self._drivers.give_back, binding))
+
+    def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
+        """Return the nodes that containers get of what is bound, as they are now; none while it is not."""
+        return self._drivers.nodes(binding)
+
+    def follow(self, records: Iterable[Record]) -> None:
+        """Have scans find the devices of these claims as they were, from before they are bound, and of no others."""
+        self._followed = tuple(x for each in records for x in bindings_of(each).values())
+
+    def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
+        """Return the devices of a scan, with those of claims as they were when they were bound; any thread may.
+
+        They are what they were to selectors, slices and leases, and what the kernel shows of them meanwhile (the IOMMU
+        group) is nobody's to offer. What was unplugged is gone.
+        """
+        if not self._followed:
+            return devices
+        found = dict(devices)
+        for binding in self._followed:
+            found = _with_lent(found, binding)
+        return dict(sorted(found.items()))
+
+
+def bindings_of(record: Record) -> dict[str, Binding]:
+    """Return what is bound for a claim, by the names of its devices."""
+    return {x.name: x.binding for x in record.allocated if x.binding is not None}
+
+
+def _with_lent(devices: Mapping[str, Device], binding: Binding) -> dict[str, Device]:
+    functions = [x for x in binding.devices if x.kind == "pci" and x.id in devices]
+    below = tuple(f"{x.syspath}/" for x in functions)
+
+    def is_part(device: Device) -> bool:
+        return device.kind != "pci" and f"{device.syspath}/".startswith(below)
+
+    rest = {i: device for i, device in devices.items() if not is_part(device)}
+    parts = {x.id: x for x in binding.devices if is_part(x)}
+    as_before = {x.id: structs.replace(devices[x.id], attributes=x.attributes) for x in functions}
+    return {**rest, **parts, **as_before}

@@ -1,0 +1,166 @@
+"""Drivers of PCI functions: given to them for a claim, and taken back. Blocking: use a thread.
+
+    as it was --take--> driver_override -> unbind -> drivers_probe --> bound
+        ^                                                                |
+        +--- bind <- driver_override <- unbind <---------------- back ---+
+
+Rules:
+1. Level, not edge: what is to be done follows from what /sys says now, and from the record, after any crash between any
+   two steps. What is so already is not touched; a driver that somebody else gave it meanwhile stays.
+2. A reboot has undone everything: what is on record of before it concerns no function of today.
+3. A write blocks in the kernel for as long as somebody uses the function (a machine that has not let go of its vfio
+   device). It is given up after `PATIENCE` and said in words; until it has come back nothing is done to the function.
+4. A driver that is not loaded any more, or does not take its function back, holds up no claim: the function is left
+   without one, with an error in the log.
+"""
+
+import contextlib
+import errno
+import logging
+import threading
+from collections.abc import Iterator
+
+from dra_plugin.preparing.binding_record import Binding, BindRefused, BoundFunction
+from hostdevices import Host
+from hostdevices.device import Devnode
+from hostdevices.readers.sysfs import devnodes, shared_node
+
+PATIENCE = 5.0  # seconds that a write may take; the kubelet asks again
+_BUS = "/sys/bus/pci"
+_NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
+_NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR)
+_UNSET = "(null)"  # what the kernel writes for no driver_override
+log = logging.getLogger("nodeplug.dra")
+
+
+def driver_of(host: Host, address: str) -> str | None:
+    """Return the driver that a function has; None for none."""
+    return host.link(f"{_BUS}/devices/{address}/driver")
+
+
+def override_of(host: Host, address: str) -> str:
+    """Return the only driver that a function may get; empty where any may."""
+    text = host.read(f"{_BUS}/devices/{address}/driver_override") or ""
+    return "" if text == _UNSET else text
+
+
+class Drivers:
+    """Binds and unbinds. One thread per claim at a time."""
+
+    def __init__(self, host: Host, patience: float = PATIENCE) -> None:
+        """Prepare; nothing is asked yet. `patience` is in seconds, see `PATIENCE`."""
+        self._host = host
+        self._patience = patience
+        self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not come back
+
+    def take(self, binding: Binding) -> None:
+        """Have all functions bound to the claim's driver. Raises `BindRefused` where one is not."""
+        for each in binding.functions:
+            with self._words(each.address):
+                self._take(each, binding.driver)
+        if binding.iommufd and not self.nodes(binding):
+            raise BindRefused(
+                f"{binding.functions[0].address} has no node for iommufd: this kernel was built without"
+                " VFIO_DEVICE_CDEV; leave `iommufd` out"
+            )
+
+    def give_back(self, binding: Binding) -> None:
+        """Have all functions as they were. Raises `BindRefused` while one is still used."""
+        for each in binding.functions:
+            with self._words(each.address):
+                self._give_back(each, binding.driver)
+
+    def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
+        """Return the nodes that containers get, as they are now; none while a function is not bound."""
+        host = self._host
+        folders = [f"{_BUS}/devices/{each.address}" for each in binding.functions]
+        if any(driver_of(host, each.address) != binding.driver for each in binding.functions):
+            return ()
+        if binding.iommufd:
+            cdevs = [f"{folder}/vfio-dev/{name}" for folder in folders for name in host.list(f"{folder}/vfio-dev")]
+            found = tuple(node for cdev in cdevs for node in devnodes(host, host.resolve(cdev) or cdev))
+            return found + shared_node(host, "/dev/iommu") if len(found) == len(folders) else ()
+        found = shared_node(host, f"/dev/vfio/{host.link(f'{folders[0]}/iommu_group')}")
+        return found + shared_node(host, "/dev/vfio/vfio") if found else ()
+
+    def _take(self, was: BoundFunction, driver: str) -> None:
+        address = was.address
+        now = driver_of(self._host, address)
+        if now == driver == was.driver:
+            return  # it had it before
+        self._check_there(address)
+        if override_of(self._host, address) != driver:
+            self._write(address, f"devices/{address}/driver_override", driver)
+        if now == driver:
+            return
+        if now is not None:
+            self._write(address, f"drivers/{now}/unbind", address)
+        self._write(address, "drivers_probe", address)
+        if (now := driver_of(self._host, address)) != driver:
+            raise BindRefused(f"{driver} does not take {address}: its driver is {now or 'none'}; see the kernel's log")
+
+    def _give_back(self, was: BoundFunction, driver: str) -> None:
+        host, address = self._host, was.address
+        if was.driver == driver:
+            return  # it had it before
+        if not host.exists(f"{_BUS}/devices/{address}"):
+            log.warning("a function of a claim is gone: it keeps no driver", extra={"device": address})
+            return
+        if override_of(host, address) == driver != was.override:
+            self._write(address, f"devices/{address}/driver_override", was.override or "\n")
+        now = driver_of(host, address)
+        if now == driver:
+            self._write(address, f"drivers/{driver}/unbind", address)
+            now = driver_of(host, address)
+        if now is not None or not was.driver:
+            self._check_settled(address)
+            return
+        try:
+            self._write(address, f"drivers/{was.driver}/bind", address)
+        except OSError as error:
+            if error.errno in (*_NOT_FOR_US, *_NOT_NOW):
+                raise
+            text = "the function stays without its driver %s: %s"
+            log.error(text, was.driver, error.strerror, extra={"device": address})
+
+    def _check_there(self, address: str) -> None:
+        if not self._host.exists(f"{_BUS}/devices/{address}"):
+            raise BindRefused(f"the function {address} is gone; delete the pod")
+
+    def _check_settled(self, address: str) -> None:
+        """Raise `BindRefused` while a write to a function has not come back: what comes of it is not known."""
+        if (blocked := self._blocked.get(address)) is None:
+            return
+        if blocked.is_alive():
+            raise BindRefused(
+                f"the kernel waits for somebody to let go of {address} and takes its driver away; end what uses it"
+            )
+        del self._blocked[address]
+
+    def _write(self, address: str, file: str, text: str) -> None:
+        """Write to a file of the bus, for as long as we have patience. Raises `BindRefused` and OSError."""
+        self._check_settled(address)
+        refusals: list[OSError] = []
+
+        def write() -> None:
+            try:
+                self._host.write(f"{_BUS}/{file}", text)
+            except OSError as error:
+                refusals.append(error)
+
+        thread = threading.Thread(target=write, name=f"driver of {address}", daemon=True)
+        thread.start()
+        thread.join(self._patience)
+        if thread.is_alive():
+            self._blocked[address] = thread
+            self._check_settled(address)
+        if refusals:
+            raise refusals[0]
+
+    @contextlib.contextmanager
+    def _words(self, address: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            read_only = "; /sys must be writable" if error.errno in _NOT_FOR_US else ""
+            raise BindRefused(f"the driver of {address} cannot be changed: {error.strerror}{read_only}") from error

@@ -1,0 +1,91 @@
+"""Whether the node uses a device itself, so that its driver must not be taken from it: asked right before that is done.
+
+| device | it is in use while |
+|---|---|
+| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one |
+| block device | a file system of it is mounted, it is swap, or part of a volume or an array |
+| display | the firmware has chosen it for the console |
+| anything with a node | a process that is seen here has the node open |
+
+What other mount or process namespaces have is seen as far as /proc shows it: a daemon that is process 1 of its own
+container sees none of the node's mounts, and says so of every block device.
+
+Sources: Linux, ABI/testing/sysfs-class-net, sysfs-bus-pci (boot_vga); proc(5), mountinfo.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hostdevices.device import Device
+from hostdevices.host import Host
+from hostdevices.readers.uplinks import uplinks
+
+_NET = "/sys/class/net"
+_BLOCK = "/sys/class/block"
+_IFF_UP = 0x1
+_LONG = 4 << 20  # bytes of a mount table
+
+
+def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
+    """Return what of the PCI function at the syspath `function` is in use, in words; empty where nothing is seen.
+
+    `parts` are the devices on it. Blocks for as long as /proc takes: use a thread. Raises `UnreadableFile`.
+    """
+    return next(_reasons(host, function, parts), "")
+
+
+def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str]:
+    if host.link(f"{function}/driver") is not None and host.read(f"{function}/boot_vga") == "1":
+        yield "the node's console is on it"
+    if host.exists(f"{function}/virtfn0"):
+        yield "its virtual functions would end; take them away first (sriov_numvfs)"
+    yield from _interfaces(host, function)
+    disks = [x for x in parts if x.kind == "block"]
+    if disks:
+        yield from _disks(host, disks)
+    paths = {node.path: x.id for x in parts if x.kind != "block" for node in x.devnodes if not node.target}
+    if paths:
+        yield from _open_nodes(host, paths)
+
+
+def _interfaces(host: Host, function: str) -> Iterator[str]:
+    names = [x for x in host.list(_NET) if f"{host.resolve(f'{_NET}/{x}') or ''}/".startswith(f"{function}/")]
+    if not names:
+        return
+    known = uplinks(host)
+    for name in names:
+        if known.mark(name).get("uplink") is not False:
+            yield f"its interface {name} carries the node's own traffic, or may"
+        if host.exists(f"{_NET}/{name}/master") or any(x.startswith("upper_") for x in host.list(f"{_NET}/{name}")):
+            yield f"its interface {name} is part of another one"
+        flags = host.read(f"{_NET}/{name}/flags") or "0"
+        if int(flags, 16) & _IFF_UP:
+            yield f"its interface {name} is up (`ip link set {name} down`)"
+
+
+def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
+    if host.link("/proc/self") == "1":
+        yield f"it has the disk {disks[0].name}, and which file systems the node has mounted is not seen here (hostPID)"
+    tables = (host.read_bytes(f"/proc/{x}/mountinfo", _LONG) or b"" for x in ("1", "self"))
+    mounted = {fields[2].decode() for table in tables for x in table.splitlines() if len(fields := x.split()) > 2}
+    swaps = [x.split()[0] for x in (host.read("/proc/swaps") or "").splitlines()[1:] if x]
+    for disk in disks:
+        own = {node.path for node in disk.devnodes}
+        if mounted & {f"{node.major}:{node.minor}" for node in disk.devnodes}:
+            yield f"a file system on {disk.name} is mounted"
+        # file systems on several disks have a number of their own in the table; they are listed by name here
+        if any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs")) or any(
+            host.exists(f"/sys/fs/btrfs/{x}/devices/{disk.name}") for x in host.list("/sys/fs/btrfs")
+        ):
+            yield f"a file system on {disk.name} is mounted"
+        if own.intersection(swaps):
+            yield f"{disk.name} is swap"
+        if holders := host.list(f"{_BLOCK}/{disk.name}/holders"):
+            yield f"{disk.name} is part of {holders[0]}"
+
+
+def _open_nodes(host: Host, paths: dict[str, str]) -> Iterator[str]:
+    for process in filter(str.isdecimal, host.list("/proc")):
+        for number in host.list(f"/proc/{process}/fd"):
+            if (path := host.target(f"/proc/{process}/fd/{number}")) in paths:
+                name = host.read(f"/proc/{process}/comm") or "a process"
+                yield f"{name} (process {process}) has {path} open"

@@ -1,0 +1,38 @@
+"""`sharesOf`: other shares for other devices of a resource."""
+
+from msgspec import UNSET
+
+from deviceplugin.limits import why_too_long
+from nodeplug.config.document import Document, Path
+from nodeplug.config.schema import SharesEntry
+from nodeplug.config.selectors import selection
+from resources.resource import Shares
+
+
+def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
+    """Return what an entry at `path` says; findings go to the document."""
+    selector = None if entry.select is UNSET else selection(document, (*path, "select"), entry.select)
+    if (entry.count is UNSET) == (entry.memory is UNSET):
+        document.at(path, "how many shares a device has is said once", "give either `count` or `memory`")
+        return Shares(selector)
+    if entry.memory is UNSET:
+        assert entry.count is not UNSET
+        if why := why_too_long(1, entry.count):
+            document.at((*path, "count"), why)
+        return Shares(selector, entry.count)
+    return Shares(selector, memory=_bytes(document, (*path, "memory"), entry.memory))
+
+
+def _bytes(document: Document, path: Path, said: int | str) -> int:
+    """Return an amount of memory in bytes; at least one."""
+    from resourceapi.objects import Quantity, QuantityError  # for those alone who share by memory
+
+    try:
+        amount = Quantity.parse(str(said))
+    except QuantityError:
+        document.at(path, f"{said} is not an amount", "write it as in 10Gi")
+        return 1
+    if not Quantity.parse("1Mi") <= amount <= Quantity.parse("1Pi"):
+        document.at(path, f"a share of {said} of memory is none", "write it as in 10Gi")
+        return 1
+    return amount.value()

@@ -1,0 +1,195 @@
+"""Eviction of pods whose device is gone, of resources that ask for it (`evictAfterSeconds`).
+
+    scans -> leases whose device is nowhere -> gone for long enough -> the pod, by its uid -> the eviction API
+
+The device plugin API has no word for a device that went while a container has it; claims have taints.
+
+Rules:
+1. Level, not edge: what is gone follows from the last scan and from the leases of the moment, so nothing is missed or
+   repeated after a restart; the time begins again then.
+2. A device is gone when no scan finds any of it. A scan that could not read a class of devices says nothing of any.
+3. The pod must be this node's, and not being deleted; what is evicted is that very pod, by its uid. A
+   PodDisruptionBudget may keep it: it is tried again.
+4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from checkpoint import Lease
+from deviceplugin import container_record
+from deviceplugin.units import API
+from hostdevices import Inventory
+from hostdevices.presence import Presence
+from nodeplug.events.leases import who
+from resourceapi.client import AsyncClient, ClientError, CredentialsError, Refused
+from resourceapi.objects import DecodeError
+from resources.resource import Resource
+from telemetry import Telemetry
+
+RETRY: Final = 30.0  # seconds
+AT_ONCE: Final = 5
+PAUSE: Final = 6.0
+_LEAST = 0.1
+_CONFLICT, _GONE, _NOT_ALLOWED = 409, 404, 403
+_FAILURES = (ClientError, CredentialsError, DecodeError)
+log = logging.getLogger("nodeplug")
+
+
+class Leases(Protocol):
+    """Who has what now; the ledger is one."""
+
+    def leases(self) -> Iterable[Lease]:
+        """Return all leases."""
+        ...
+
+
+class _Gone(Struct):
+    """A lease whose device is gone, and when its pod is evicted, by our clock; None: it was."""
+
+    lease: Lease
+    due: float | None
+
+
+class Evictions:
+    """Evicts while `run` runs. Belongs to the loop; `run` closes the client."""
+
+    def __init__(
+        self, client: AsyncClient, node: str, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare for the pods of `node`. `clock` returns seconds."""
+        self._client = client
+        self._pods = client.raw("v1", "pods", namespaced=True)
+        self._node = node
+        self._telemetry = telemetry
+        self._clock = clock
+        self._gone: dict[tuple[str, ...], _Gone] = {}
+        self._patience: Mapping[str, int] = {}  # seconds, by resource
+        self._is_blind = False
+        self._presence: Presence | None = None
+        self._ledger: Leases | None = None
+        self._looked = asyncio.Event()
+        self._tokens, self._refilled_at = float(AT_ONCE), clock()
+        self._problem = ""
+
+    def look(self, inventory: Inventory, presence: Presence, resources: Iterable[Resource], ledger: Leases) -> None:
+        """Take note of a scan, which `presence` has taken over; `ledger` tells at every moment who has what."""
+        self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
+        self._is_blind = any(x.where.startswith("reader ") for x in inventory.problems)
+        self._presence, self._ledger = presence, ledger
+        self._looked.set()
+
+    async def run(self) -> None:
+        """Evict what is due, until cancelled. Raises nothing of the API server's."""
+        try:
+            while True:
+                self._looked.clear()
+                await self.evict_due()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._until_next()):
+                        await self._looked.wait()
+        finally:
+            self._client.close()
+
+    async def evict_due(self) -> None:
+        """Evict the pods whose devices have been gone for long enough."""
+        self._refresh()
+        done: dict[str, float | None] = {}
+        for gone in list(self._gone.values()):
+            holder = gone.lease.holder
+            if gone.due is None or gone.due > self._clock() or not holder:  # the kubelet says later whose it is
+                continue
+            if holder not in done:
+                done[holder] = await self._evict(gone.lease)
+            gone.due = done[holder]
+
+    def _refresh(self) -> None:
+        """Work out again which leases have lost their devices; what was known keeps its time."""
+        found: dict[tuple[str, ...], _Gone] = {}
+        for lease in self._ledger.leases() if self._ledger and self._patience and not self._is_blind else ():
+            if lease.api != API or lease.resource not in self._patience or not self._is_gone(lease):
+                continue
+            known = self._gone.get(lease.key)
+            if known is None or known.lease.holder not in ("", lease.holder):
+                known = _Gone(lease, self._clock() + self._patience[lease.resource])
+            known.lease = lease
+            found[lease.key] = known
+        self._gone = found
+
+    def _until_next(self) -> float | None:
+        """Return how long nothing is to be done if no scan says otherwise, in seconds; None for ever."""
+        if not self._patience:
+            return None
+        due = (x.due - self._clock() for x in self._gone.values() if x.due is not None)
+        return min(RETRY, max(_LEAST, min(due, default=RETRY)))
+
+    def _is_gone(self, lease: Lease) -> bool:
+        """Tell whether nothing of a leased device is on the host, also of those that it was put together from."""
+        record, presence = container_record.decode(lease.record), self._presence
+        ids = {i for seen in record.devices for i in seen.device.ids if i in lease.exclusive} if record else set()
+        return presence is not None and bool(lease.exclusive) and not any(map(presence.get, ids or lease.exclusive))
+
+    async def _evict(self, lease: Lease) -> float | None:
+        """Evict the pod that has a lease; return when that is to be tried again, None where there is nothing left."""
+        match lease.holder.split("/"):
+            case ["pod", namespace, name, _]:
+                pass
+            case _:
+                return None
+        if not self._take_token():
+            return self._clock() + PAUSE
+        try:
+            uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
+            if uid:
+                body = {
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": name, "namespace": namespace},
+                    "deleteOptions": {"preconditions": {"uid": uid}},
+                }
+                await self._client.request("POST", f"{self._pods.path(namespace, name)}/eviction", body)
+        except Refused as error:
+            if error.code in (_GONE, _CONFLICT):
+                return None  # it is another pod by now, or none
+            hint = "; the overlay `eviction` lets it" if error.code == _NOT_ALLOWED else ""
+            return self._again(f"{error}{hint}", lease, error.retry_after)
+        except _FAILURES as error:
+            return self._again(str(error), lease)
+        self._problem = ""
+        if uid:
+            text = f"evicted {who(lease.holder)}: its device is gone"
+            log.warning("%s", text, extra={"resource": lease.resource, "device": lease.unit})
+            self._telemetry.events.record(
+                "evicted", text, resource=lease.resource, device=lease.unit, holder=lease.holder
+            )
+        return None
+
+    def _again(self, problem: str, lease: Lease, after: float | None = None) -> float:
+        if problem != self._problem:
+            log.warning("%s, whose device is gone, is not evicted: %s; it is tried again", who(lease.holder), problem)
+        self._problem = problem
+        return self._clock() + max(RETRY, after or 0.0)
+
+    def _take_token(self) -> bool:
+        now = self._clock()
+        self._tokens = min(float(AT_ONCE), self._tokens + (now - self._refilled_at) / PAUSE)
+        self._refilled_at = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+def _to_evict(pod: Mapping[str, Any], node: str, lease: Lease) -> str:
+    """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    uid = str(metadata.get("uid") or "")
+    is_another = spec.get("nodeName") != node or (lease.pods and uid not in lease.pods)
+    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return "" if is_another or is_over or metadata.get("deletionTimestamp") else uid

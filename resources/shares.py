@@ -1,0 +1,49 @@
+"""How many containers may use a device at once: what its resource says of it, or of all.
+
+By the device's memory there is one share for each so much of it: unlike cards under one name are shared alike.
+"""
+
+from msgspec import Struct
+
+from hostdevices.device import Device
+from resources.resource import Resource, Shares
+
+MEMORY = "memory"  # readers' attribute, bytes
+
+
+class DeviceShares(Struct, frozen=True):
+    """Of a device: its shares, and what each has of its memory where they go by that, in bytes."""
+
+    count: int
+    memory_each: int = 0
+
+
+def shares_of(resource: Resource, device: Device | None) -> DeviceShares:
+    """Return the shares of a device of `resource`; at least one. Of what is not there nothing but the resource says."""
+    rule = _rule(resource, device) if device is not None else None
+    if rule is None or device is None:
+        return DeviceShares(resource.shares)
+    if not rule.memory:
+        return DeviceShares(rule.count)
+    return DeviceShares(max(1, _memory(device) // rule.memory), rule.memory)
+
+
+def why_unshared(resource: Resource, device: Device) -> str:
+    """Return why a device cannot be shared as its resource says; empty where it can."""
+    rule = _rule(resource, device)
+    if rule is None or not rule.memory or _memory(device) >= rule.memory:
+        return ""
+    return (
+        f"it has {_memory(device)} bytes of memory, and a share of {resource.name} is {rule.memory}"
+        if _memory(device)
+        else f"it does not say how much memory it has, by which {resource.name} shares it; give it a `count`"
+    )
+
+
+def _rule(resource: Resource, device: Device) -> Shares | None:
+    return next((x for x in resource.shares_of if x.selector is None or not x.selector.why_not(device)), None)
+
+
+def _memory(device: Device) -> int:
+    value = device.attributes.get(MEMORY)
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,230 @@
+"""Pods whose device is gone are evicted where the resource says so, on the stand-in API server."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Lease
+from controlplane.apiserver import Server
+from hostdevices import Inventory, scan
+from hostdevices.inventory import Problem
+from hostdevices.presence import Presence
+from nodeplug.eviction import AT_ONCE, PAUSE, RETRY, Evictions
+from resourceapi.client import AsyncClient, Credentials, Refused
+from telemetry import Event, Telemetry
+from tests.checkpoint.build import claimed, lease
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.cluster import using
+from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.machine import Machine
+from tests.running import running, until
+
+NODE = "worker-1"
+STICK = lease("misc-fuse", "x/y", holder="pod/default/app/c")
+
+
+class Cluster:
+    """A node with two devices, whose pods are on an API server; time stands still but for `now`."""
+
+    def __init__(self, folder: Path, url: str, token: str) -> None:
+        self.host = MadeUpHost(folder / "host", "fuse", "kvm")
+        self.presence = Presence(self.host.host)
+        self.telemetry = Telemetry()
+        self.now = 1000.0
+        self.client = AsyncClient(lambda: Credentials(server=url, token=token), attempts=1, timeout=5.0)
+        self.evictions = Evictions(self.client, NODE, self.telemetry, lambda: self.now)
+        self.resource = one("select: {kind: misc}\nevictAfterSeconds: 60")
+        self.held: list[Lease] = [STICK]
+        administrator = AsyncClient(lambda: Credentials(server=url, token="t"))
+        self.pods = administrator.raw("v1", "pods", namespaced=True)
+
+    @property
+    def evicted(self) -> list[Event]:
+        return [x for x in self.telemetry.events.since(0) if x.kind == "evicted"]
+
+    def leases(self) -> list[Lease]:
+        return self.held
+
+    async def pod(self, name: str = "app", node: str = NODE, **status: Any) -> str:
+        """Have a pod on a node; return its uid."""
+        value = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+        }
+        made = await self.pods.create(value)
+        if status:
+            await self.pods.update_status({**made, "status": status})
+        return str(made["metadata"]["uid"])
+
+    async def names(self) -> list[str]:
+        return [x["metadata"]["name"] for x in (await self.pods.list()).items]
+
+    def unplug(self, name: str = "fuse") -> None:
+        (self.host.root / f"sys/class/misc/{name}").unlink()
+
+    def look(self, *problems: Problem) -> None:
+        """Scan."""
+        devices = scan(self.host.host).devices
+        self.presence.update(devices, devices.values())
+        self.evictions.look(Inventory(devices, problems), self.presence, [self.resource], self)
+
+    async def after(self, seconds: float, *problems: Problem) -> list[str]:
+        """Scan, wait, scan and evict; return the pods that are left."""
+        self.look(*problems)
+        await self.evictions.evict_due()
+        self.now += seconds
+        self.look(*problems)
+        await self.evictions.evict_due()
+        return await self.names()
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path, token: str = "t") -> AsyncIterator[Cluster]:
+    async with Server(token="t") as server:
+        yield Cluster(folder, server.url, token)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as made:
+        yield made
+
+
+async def test_a_pod_whose_device_has_been_gone_for_long_enough_is_evicted(cluster: Cluster) -> None:
+    await cluster.pod()
+    await cluster.pod("other")
+    assert await cluster.after(100) == ["app", "other"]  # it is there
+    cluster.unplug()
+    assert await cluster.after(59) == ["app", "other"]
+    assert await cluster.after(1) == ["other"]
+    (event,) = cluster.evicted
+    assert (event.resource, event.device, event.holder) == ("x/y", "misc-fuse", STICK.holder)
+    uid = await cluster.pod()  # the next one of that name has another device, or waits for one
+    assert await cluster.after(600) == ["app", "other"]
+    cluster.held = [replace(STICK, resource="x/y", pods=frozenset({"of-the-first"}))]
+    assert await cluster.after(600) == ["app", "other"]
+    assert (await cluster.pods.get("app", "default"))["metadata"]["uid"] == uid
+
+
+async def test_it_evicts_by_itself(cluster: Cluster) -> None:
+    await cluster.pod()
+    cluster.unplug()
+    cluster.look()
+    async with running(cluster.evictions.run()):
+        await until(lambda: cluster.evictions._gone)
+        cluster.now += 60
+        cluster.look()
+        await until(lambda: cluster.evicted)
+    assert await cluster.names() == []
+
+
+async def test_whose_it_is_may_be_known_later_than_that_it_is_gone(cluster: Cluster) -> None:
+    await cluster.pod()
+    cluster.unplug()
+    cluster.held = [replace(STICK, holder="")]
+    assert await cluster.after(60) == ["app"]
+    cluster.held = [STICK]
+    assert await cluster.after(0) == []
+
+
+async def test_a_device_that_is_back_in_time_costs_no_pod(cluster: Cluster) -> None:
+    await cluster.pod()
+    cluster.unplug()
+    await cluster.after(50)
+    (cluster.host.root / "sys/class/misc/fuse").symlink_to("../../devices/virtual/misc/fuse")
+    await cluster.after(50)
+    cluster.unplug()
+    assert await cluster.after(50) == ["app"]
+
+
+@pytest.mark.parametrize(
+    "leases",
+    [
+        [],
+        [lease("misc-fuse", "another/one", holder="pod/default/app/c")],
+        [lease("misc-fuse", "x/y")],  # whose it is the kubelet has not said yet
+        [lease("misc-fuse", "x/y", exclusive="misc-fuse misc-kvm", holder="pod/default/app/c")],  # half is there
+        [claimed("misc-fuse", "uid", "x/y")],
+    ],
+)
+async def test_whoever_has_not_lost_its_device_stays(cluster: Cluster, leases: list[Lease]) -> None:
+    await cluster.pod()
+    cluster.unplug()
+    cluster.held = leases
+    assert await cluster.after(600) == ["app"]
+
+
+async def test_a_scan_that_is_blind_says_nothing(cluster: Cluster) -> None:
+    await cluster.pod()
+    cluster.unplug()
+    assert await cluster.after(600, Problem("reader misc", "OSError")) == ["app"]
+    assert await cluster.after(60) == []
+
+
+async def test_a_pod_elsewhere_or_over_stays(cluster: Cluster) -> None:
+    await cluster.pod(node="worker-2")
+    await cluster.pod("done", phase="Succeeded")
+    cluster.held.append(lease("misc-kvm", "x/y", holder="pod/default/done/c"))
+    cluster.unplug()
+    cluster.unplug("kvm")
+    assert await cluster.after(60) == ["app", "done"]
+
+
+async def test_not_all_at_once(cluster: Cluster) -> None:
+    names = [f"app-{i}" for i in range(AT_ONCE + 1)]
+    for name in names:
+        await cluster.pod(name)
+    cluster.held = [lease(f"misc-fuse.{i}", "x/y", holder=f"pod/default/{x}/c") for i, x in enumerate(names)]
+    cluster.unplug()
+    assert len(await cluster.after(60)) == 1
+    assert await cluster.after(PAUSE) == []
+
+
+async def test_what_the_server_refuses_is_said_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_cluster(tmp_path, token="another") as cluster:
+        await cluster.pod()
+        cluster.unplug()
+        with caplog.at_level(logging.WARNING):
+            assert await cluster.after(60) == ["app"]
+            assert await cluster.after(RETRY) == ["app"]
+    assert caplog.text.count("is not evicted: 401") == 1
+
+
+async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> None:
+    uid = await cluster.pod()
+    body: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "app"}}
+    path = f"{cluster.pods.path('default', 'app')}/eviction"
+    with pytest.raises(Refused, match=r"409 Conflict.*UID in precondition: x"):
+        await cluster.client.request("POST", path, {**body, "deleteOptions": {"preconditions": {"uid": "x"}}})
+    answer = await cluster.client.request("POST", path, {**body, "deleteOptions": {"preconditions": {"uid": uid}}})
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    assert await cluster.names() == []
+
+
+def test_claims_have_taints_for_this() -> None:
+    assert wrong_with("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
+        "claims have taints for this; set `dra: {taint: NoExecute}`"
+    ]
+    assert one("select: kvm\napi: both\nevictAfterSeconds: 5").evict_after_seconds == 5
+
+
+async def test_a_daemon_evicts_where_a_resource_says_so(machine: Machine) -> None:
+    stand = machine.stand
+    fuse = {"name": "example.com/fuse", "select": "fuse", "evictAfterSeconds": 1}
+    await machine.start(resources=[fuse], rescanSeconds=1)
+    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
+    made = using("p")
+    made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
+    await stand.create(made)
+    await stand.until_phase("p", "Running")
+    machine.host.remove_node("fuse")
+    await stand.until_gone("Pod", "p")

@@ -1,0 +1,89 @@
+"""Unlike devices under one name are shared as each can be, through both APIs."""
+
+import pytest
+
+from deviceplugin.limits import LIST_LIMIT
+from deviceplugin.units import owner_of, size_of, units_of
+from dra_plugin.publishing.attributes import capacities
+from hostdevices import Device
+from nodeplug.config import loads
+from resources.container_view import as_given
+from resources.resource import Capacity, Resource
+from resources.shares import DeviceShares, shares_of
+from tests.dra_plugin.offering import offering, published
+from tests.hostdevices.made import assigned, device
+from tests.nodeplug.config.text import one, wrong_with
+
+GI = 1 << 30
+SMALL = device("gpu-small", "gpu", attributes={"model": "T4", "memory": 16 * GI})
+LARGE = device("gpu-large", "gpu", attributes={"model": "A100", "memory": 81 * GI})
+SILENT = device("gpu-silent", "gpu", attributes={"model": "T4"})
+BY_MODEL = "select: {kind: gpu}\napi: both\nshares: 2\nsharesOf: [{select: {attributes: {model: A100}}, count: 8}]"
+BY_MEMORY = "select: {kind: gpu}\napi: both\nsharesOf: [{memory: 10Gi}]"
+
+
+def counts(resource: Resource, *devices: Device) -> list[int]:
+    return [shares_of(resource, x).count for x in devices]
+
+
+def test_other_shares_for_other_devices_under_one_name() -> None:
+    found = one(BY_MODEL)
+    assert counts(found, SMALL, LARGE) == [2, 8]
+    assert list(units_of(found, (SMALL,))) == ["gpu-small.0", "gpu-small.1"]
+    assert (len(units_of(found, (SMALL, LARGE))), size_of(found, (SMALL, LARGE))) == (10, (1, 10))
+    assert capacities(found, LARGE)["shares"].value == "8"
+    assert owner_of(found, "gpu-large.7", LARGE) == "x/y=gpu-large/8"  # so that shares of other sizes are no neighbours
+
+
+def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
+    found = one(BY_MEMORY)
+    assert counts(found, SMALL, LARGE) == [1, 8]
+    assert shares_of(found, LARGE) == DeviceShares(8, 10 * GI)
+    assert list(units_of(found, (SMALL,))) == ["gpu-small.0"]  # shared all the same: tomorrow it may be two
+    assert capacities(found, LARGE)["memory"] == Capacity(str(81 * GI), default=str(10 * GI))
+    slices = published(offering([found], {"x/y": [SMALL, LARGE]}))
+    assert [x.allow_multiple_allocations for x in slices.values()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("unshared", "words"),
+    [
+        (SILENT, "does not say how much memory it has"),
+        (device("gpu-x", "gpu", attributes={"memory": GI}), "a share of"),
+    ],
+)
+def test_what_has_not_the_memory_for_a_share_is_given_to_nobody_new(unshared: Device, words: str) -> None:
+    found = one(BY_MEMORY)
+    assert words in as_given(found, unshared).unavailable
+    (offered,) = assigned([unshared], found).devices["x/y"]
+    assert offered.unavailable
+    assert published(offering([found], {"x/y": [offered]}))  # a server takes it
+
+
+def test_the_first_that_means_a_device_counts() -> None:
+    text = "select: {kind: gpu}\nsharesOf: [{select: {attributes: {model: T4}}, count: 3}, {memory: 1Gi}]"
+    assert counts(one(text), SMALL, SILENT, LARGE) == [3, 3, 81]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sharesOf: [{}]", "is said once"),
+        ("sharesOf: [{count: 2, memory: 1Gi}]", "is said once"),
+        ("sharesOf: [{count: 0}]", "0 is less than 1"),
+        ("sharesOf: [{memory: lots}]", "lots is not an amount"),
+        ("sharesOf: [{memory: 1m}]", "a share of 1m of memory is none"),
+        (f"sharesOf: [{{count: {LIST_LIMIT}}}]", "the kubelet takes"),
+        ("sharesOf: [{select: gpuu, count: 2}]", "gpuu"),
+        ("sharesOf: [{count: 2}]\nreset: true", "a reset would hit the other containers"),
+        ("api: dra\nsharesOf: [{memory: 1Gi}]\ndra: {capacity: {memory: {value: 2Gi, default: 1Gi}}}", "sharesOf"),
+        ("api: dra\nsharesOf: [{count: 1}]\ndra: {capacity: {cores: 8}}", "without `default`"),
+    ],
+)
+def test_what_cannot_be_is_refused(text: str, words: str) -> None:
+    assert any(words in x for x in wrong_with(f"select: gpu\n{text}"))
+
+
+def test_a_file_without_it_is_as_before() -> None:
+    (found,) = loads(b"resources: [{name: x/y, select: gpu, shares: 3}]").resources
+    assert (found.is_shared, counts(found, SMALL, LARGE), size_of(found, (SMALL, LARGE))) == (True, [3, 3], (2, 3))
