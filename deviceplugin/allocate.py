@@ -19,6 +19,8 @@ from msgspec.structs import replace
 
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from checkpoint.lease import Book
+from checkpoint.withheld import why_withheld
 from deviceplugin import answered, container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
@@ -90,6 +92,8 @@ class Allocator:
         for device in devices.values():
             if not device.health.healthy:
                 raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
+            if device.withheld:
+                raise DeviceNotReady(f"device {device.id} is {device.withheld}; `nodeplug readmit` ends that")
             if device.unavailable:
                 raise DeviceNotReady(f"device {device.id} cannot be had: {device.unavailable}")
             if changed := self._presence.why_changed(device):
@@ -128,7 +132,7 @@ class Allocator:
             given += devices
             wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
         try:
-            granted = await self._ledger.grant(wanted, check=lambda book: check_peers(given, book.of_device))
+            granted = await self._ledger.grant(wanted, check=lambda book: _check(given, book))
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:
@@ -275,6 +279,14 @@ class Allocator:
             boot_id=self._ledger.boot_id,
             granted_at=now,
         )
+
+
+def _check(devices: Sequence[Device], book: Book) -> None:
+    """Raise `LeaseRefused` where a device cannot be had as things stand now, which may not be as when it was asked."""
+    check_peers(devices, book.of_device)
+    for device in devices:
+        if words := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
+            raise LeaseRefused(f"device {device.id} is {words}; `nodeplug readmit` ends that", device.id)
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

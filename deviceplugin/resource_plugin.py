@@ -41,6 +41,7 @@ class ResourceStatus(Struct, frozen=True):
     streaming: bool
     registrations: int
     last_error: str
+    withheld: int = 0
 
 
 class DeviceStatus(Struct, frozen=True):
@@ -189,6 +190,7 @@ class ResourcePlugin:
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""
         devices, healthy = self._advertised.counts()
+        offered = list(self.allocator.devices.values())  # another thread may ask
         return ResourceStatus(
             name=self.resource.name,
             devices=devices,
@@ -197,6 +199,7 @@ class ResourcePlugin:
             streaming=self.servicer.streaming,
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
+            withheld=sum(len(self._units(device)) for device in offered if device.withheld),
         )
 
     def devices(self) -> Iterator[DeviceStatus]:
@@ -244,7 +247,12 @@ class ResourcePlugin:
         return known is None or known.device.id in self._held or known.device.id not in lease.exclusive
 
     def _why_unavailable(self, device: Device) -> str:
-        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
+        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet.
+
+        What is withheld is, also while a pod has it: the kubelet would give it to another one the moment that one ends.
+        """
+        if device.withheld:
+            return device.withheld
         owner = owner_of(self.resource, self._units(device)[0])
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
             return str(lease)
@@ -274,7 +282,7 @@ class ResourcePlugin:
         """Say in one line what became of a device and all its shares."""
         if reason := self._unavailable.get(device.id) or device.health.reason:
             log.log(
-                logging.WARNING if device.unavailable or not device.health.healthy else logging.INFO,
+                logging.WARNING if device.unavailable or device.withheld or not device.health.healthy else logging.INFO,
                 "device is unhealthy: %s",
                 reason,
                 extra=self._extra(device.id),

@@ -25,6 +25,8 @@ _SECTIONS: Final = {
         "leases": "Who has which device, and who says so; end a lease by hand.",
         "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
         "explain": "Why a device or a resource is as it is, and what is missing.",
+        "withhold": "Have nobody new given a device, until it is readmitted.",
+        "readmit": "Have a device given out again that was withheld.",
         "reload": "Read the configuration again, and see what that changes.",
         "bundle": "What a report about this node needs, in one archive, without credentials.",
     },

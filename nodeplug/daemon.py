@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
 from nodeplug.systemd import notify, watchdog
+from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 from telemetry import Telemetry
 
@@ -90,6 +92,7 @@ class Daemon:
         self._cluster_events: ClusterEvents | None = None
         self._host = host
         self._observer = observer
+        self._offer_again: Callable[[], None] | None = None  # what was found last, with what is withheld now
         self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._driver_files: NvidiaUserspace | None = None
@@ -111,6 +114,7 @@ class Daemon:
         telemetry = self._telemetry
         ledger = Ledger(Path(settings.state_directory), boot_id, commit_seconds=telemetry.commit)
         observe_ledger(telemetry.events, ledger)
+        ledger.observe_withheld(lambda: self._offer_again() if self._offer_again is not None else None)
         watcher = FolderWatcher()
         try:
             await ledger.read()
@@ -237,10 +241,8 @@ class Daemon:
                         plugins.configure(of_device_plugins(config))
                         if dra is not None:
                             dra.configure(of_dra(config))
-                    noticed_at = watcher.noticed_at
-                    plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)}, noticed_at)
-                    if dra is not None:
-                        dra.update(assignment.devices, noticed_at)
+                    self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
+                    _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
                     self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._driver_files is not None and self._is_owner:
@@ -306,6 +308,21 @@ class Daemon:
             await self._polled.wait()
             await asyncio.sleep(self._config.settings.health_seconds)
             watcher.request_rescan([])
+
+
+def _give(
+    config: Config,
+    assignment: Assignment,
+    ledger: Ledger,
+    plugins: "DevicePlugins",
+    dra: "DraPlugin | None",
+    noticed_at: float | None = None,
+) -> None:
+    """Give the two fronts their devices. `noticed_at` is when the host said so, by the loop's clock."""
+    devices = with_withheld(assignment, ledger.withheld).devices
+    plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
+    if dra is not None:
+        dra.update(devices, noticed_at)
 
 
 async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:

@@ -26,6 +26,8 @@ EventKind: TypeAlias = Literal[
     "holder-known",
     "released",
     "refused",
+    "withheld",
+    "readmitted",
     "set-aside",
     "reloaded",
     "reload-refused",
