@@ -119,15 +119,7 @@ class Allocator:
         for unit_ids in requests:
             units = self.check(unit_ids)
             devices = list({unit.device.id: unit.device for unit in units}.values())
-            named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
-            try:
-                responses.append(container_response(self.resource, units, named=named))
-                if name := self.resource.device_info:
-                    responses[-1].envs[name] = variable(
-                        devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net
-                    )
-            except HostDevicesError as error:
-                raise DeviceNotReady(f"{self.resource.name}: {error}") from error
+            responses.append(self._response(units, devices))
             record = self._record(responses[-1], devices)
             given += devices
             wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
@@ -146,6 +138,32 @@ class Allocator:
             for unit_ids in requests:
                 log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
         return responses
+
+    def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
+        """Return what `allocate` would answer for one container now, and lease nothing. Raises `AllocationRefused`."""
+        units = self.check(unit_ids)
+        devices = list({unit.device.id: unit.device for unit in units}.values())
+        response = self._response(units, devices)
+        try:
+            for unit in units:
+                wanted = self._lease(unit.id, unit.device, b"", 0.0)
+                for _, held in self._ledger.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
+                    raise DeviceNotReady(f"device {unit.device.id}: {held}")
+            check_peers(devices, self._ledger.of_device)
+        except LeaseRefused as refusal:
+            raise DeviceNotReady(str(refusal)) from refusal
+        return response
+
+    def _response(self, units: Sequence[Unit], devices: Sequence[Device]) -> api.ContainerAllocateResponse:
+        """Return the answer for one container's units. Raises `DeviceNotReady`."""
+        named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
+        try:
+            response = container_response(self.resource, units, named=named)
+            if name := self.resource.device_info:
+                response.envs[name] = variable(devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net)
+        except HostDevicesError as error:
+            raise DeviceNotReady(f"{self.resource.name}: {error}") from error
+        return response
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""

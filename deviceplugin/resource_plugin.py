@@ -5,8 +5,8 @@ listed, as unhealthy, and their containers can start again.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
 from telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from deviceplugin.rehearsal import Rehearsal
 
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -201,6 +204,14 @@ class ResourcePlugin:
             last_error=self.registration.last_error,
             withheld=sum(len(self._units(device)) for device in offered if device.withheld),
         )
+
+    def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
+        """Return what a container would be given (rehearsal.py). Raises `AllocationRefused`."""
+        from deviceplugin.rehearsal import rehearse  # for those who ask
+
+        pre_start = self.servicer.options().pre_start_required
+        healthy = self._advertised.health()
+        return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
         """Yield how each device stands."""

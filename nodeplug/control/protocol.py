@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 QUESTIONS: Final = (
+    "dry_run",
     "events",
     "explain",
     "leases",
