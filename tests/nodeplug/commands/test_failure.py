@@ -1,4 +1,4 @@
-"""What a command says that does not do what it was asked for: as data for whoever asked for data, with the same code."""
+"""What a command says that does not do what it was asked for: as data where data was asked for, with the same code."""
 
 import json
 from pathlib import Path
