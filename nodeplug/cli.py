@@ -25,6 +25,7 @@ _SECTIONS: Final = {
         "status": "How it stands: resources, registrations, devices, leases, what is wrong.",
         "leases": "Who has which device, and who says so; end a lease by hand.",
         "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
+        "ui": "A page to look at: the node as a picture, who has what, what happens, live.",
         "explain": "Why a device or a resource is as it is, and what is missing.",
         "dry-run": "What a container would be given, or why not; nothing is.",
         "withhold": "Have nobody new given a device, until it is readmitted.",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
     from nodeplug.events.cluster import ClusterEvents
+    from nodeplug.page.site import Site
     from userspace import NvidiaUserspace
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
@@ -168,12 +169,16 @@ class Daemon:
             parts["Events"] = self._cluster_events.run()
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
-        for part, address in (
-            ("status page", config.settings.metrics_address),
-            ("status socket", config.settings.status_socket),
-        ):
-            if address:
-                parts[part] = StatusServer(address, running.metrics, running.not_ready).run()
+        settings = config.settings
+        if settings.metrics_address:
+            page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
+            parts["status page"] = StatusServer(
+                settings.metrics_address, running.metrics, running.not_ready, page
+            ).run()
+        elif settings.status_page != "none":
+            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+        if settings.status_socket:
+            parts["status socket"] = StatusServer(settings.status_socket, running.metrics, running.not_ready).run()
         await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
@@ -323,6 +328,14 @@ def _give(
     plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
     if dra is not None:
         dra.update(devices, noticed_at)
+
+
+def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
+    """Make the page for whoever looks."""
+    from nodeplug.page.feed import Feed
+    from nodeplug.page.site import Site, of_running
+
+    return Site(Feed(of_running(running)), is_local=whose == "local")
 
 
 async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:

@@ -18,6 +18,7 @@ QUESTIONS: Final = (
     "explain",
     "leases",
     "metrics",
+    "picture",
     "preview",
     "readmit",
     "release",
