@@ -88,14 +88,13 @@ class Feed:
         after, log_began, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             try:
+                wait = AT_LEAST if log_began else 0.0  # the first time all there is
+                happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
                 began = loop.time()
                 found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
                 took = loop.time() - began
-                wait = AT_LEAST if log_began else 0.0  # the first time all there is
-                self._tell(_drawn(found), ())
-                happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
+                self._tell(_drawn(found), happened.events[-MOST_EVENTS:])
                 after, log_began = happened.latest, happened.log
-                self._tell(self._drawn, happened.events[-MOST_EVENTS:])
                 await asyncio.sleep(max(SHORTEST, took * PACE))
             except (NotRunning, Refusal) as error:
                 self._tell(msgspec.structs.replace(self._drawn, trouble=str(error)), ())

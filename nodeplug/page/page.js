@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 const collator = new Intl.Collator("en", { numeric: true });
 const rows = { tiles: new Map(), leases: new Map() };
 const open = new Map(); // how many tiles of a root, or rows of a table, are shown
-let about = null, events = [], changed = new Set(), shown = null, isDue = false, isFirst = true;
+let about = null, events = [], changed = new Set(), shown = null, isDue = false, isFirst = true, heard = 0;
 
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -250,8 +250,9 @@ function take(message) {
   }
   if (message.about) about = message.about;
   events = [...events, ...message.events].slice(-MOST_EVENTS);
-  const warnings = message.events.filter((x) => x.isWarning);
-  if (message.gone && warnings.length) {
+  const warnings = message.events.filter((x) => x.isWarning && x.time > heard);
+  heard = Math.max(heard, ...message.events.map((x) => x.time));
+  if (!isFirst && warnings.length) {
     const last = warnings[warnings.length - 1];
     say(`${last.kind} ${last.device || last.resource}: ${last.message}` +
       (warnings.length > 1 ? `, and ${warnings.length - 1} more` : ""));

@@ -7,13 +7,14 @@ import re
 import socket
 import tracemalloc
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 
 from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
 from nodeplug.page.site import MOST_LOOKING, is_near, is_own_name, parsed
-from tests.nodeplug.page.asked import Answers, looking, served
+from tests.nodeplug.page.asked import Answers, Looker, looking, served
 from tests.running import until
 
 A, B = Tile("a", "misc"), Tile("b", "misc", state="unhealthy", reason="hot")
@@ -91,6 +92,10 @@ async def test_what_is_for_this_machine_alone_is_not_for_others() -> None:
     assert not any(map(is_near, ("10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "2001:db8::1")))
 
 
+def knows(looker: Looker) -> bool:
+    return (looker.tiles.keys(), looker.told) == ({"a", "c"}, ["hot"])
+
+
 async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.page.feed.SHORTEST", 0.0)
     answers = Answers(A, B)
@@ -103,7 +108,7 @@ async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkey
                 assert message["tiles"]["b"]["reason"] == "hot"
             answers.happens(A, Tile("c", "misc"))
             for looker in (first, second):
-                await looker.until(lambda who=looker: (who.tiles.keys(), who.told) == ({"a", "c"}, ["hot"]))
+                await looker.until(partial(knows, looker))
             answers.problem = NotRunning("it has ended")
             answers.happens()
             await first.until(lambda: first.trouble == "it has ended")
