@@ -8,6 +8,7 @@ from checkpoint.database import SetAside
 from checkpoint.errors import CheckpointError, LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.lease import Api, Lease, LeaseKey
 from checkpoint.ledger import Ledger
+from checkpoint.withheld import Withheld
 
 __all__ = [
     "Api",
@@ -20,4 +21,5 @@ __all__ = [
     "ReleaseRefused",
     "SetAside",
     "StateLocked",
+    "Withheld",
 ]

@@ -25,7 +25,8 @@ from msgspec import Struct
 
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.lease import Book, Change, Lease
-from checkpoint.migrations import APPLICATION_ID, MIGRATIONS, migrate, version
+from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, WITHHELD_SINCE, migrate, version
+from checkpoint.withheld import Withheld
 
 try:
     from _blake2 import blake2b  # as random.py does: hashlib loads all of OpenSSL
@@ -114,7 +115,9 @@ class Database:
                 with _transaction(self._connection):
                     self._connection.execute("DELETE FROM lease")
                     self._connection.execute("DELETE FROM record")
+                    self._connection.execute("DELETE FROM withheld")
                     _insert(self._connection, tuple(book))
+                    _withhold(self._connection, book.withheld.values())
             else:
                 with _transaction(self._connection):
                     for change in changes:
@@ -290,7 +293,7 @@ def _read_only(path: Path, option: str = "") -> Book:
     uri = f"{path.absolute().as_uri()}?mode=ro{option}"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_FOR_READER)) as connection:
         _check(connection)
-        if version(connection) != len(MIGRATIONS):
+        if version(connection) < LEASES_SINCE:
             raise _Unsound("older", f"schema version {version(connection)}, this nodeplug has {len(MIGRATIONS)}")
         return _load(connection)
 
@@ -300,7 +303,16 @@ def _load(connection: sqlite3.Connection) -> Book:
     # fetchall: a half-read cursor would keep the file open while it is renamed
     bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
     rows = connection.execute(f"SELECT {_COLUMNS} FROM lease ORDER BY sequence").fetchall()  # noqa: S608 - constant
+    held_back = (
+        connection.execute("SELECT device, reason, since FROM withheld ORDER BY since, device").fetchall()
+        if version(connection) >= WITHHELD_SINCE
+        else ()
+    )
     try:
+        withheld = [
+            msgspec.convert({"device": device, "reason": reason, "since": since}, Withheld)
+            for device, reason, since in held_back
+        ]
         leases = [
             msgspec.convert(
                 {
@@ -323,7 +335,7 @@ def _load(connection: sqlite3.Connection) -> Book:
         ]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise _Unsound("corrupt", f"a record makes no sense: {error}") from error
-    return Book(leases)
+    return Book(leases, withheld)
 
 
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
@@ -338,6 +350,14 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             "UPDATE lease SET holder = ?, pods = ? WHERE resource = ? AND api = ? AND unit = ?",
             [(lease.holder, _json(lease.pods), *lease.key) for _, lease in change.updated],
         )
+    if change.readmitted:
+        connection.executemany("DELETE FROM withheld WHERE device = ?", [(each.device,) for each in change.readmitted])
+    _withhold(connection, change.withheld)
+
+
+def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> None:
+    if rows := [(each.device, each.reason, each.since) for each in devices]:
+        connection.executemany("INSERT INTO withheld VALUES (?, ?, ?)", rows)
 
 
 def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:

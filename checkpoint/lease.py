@@ -11,12 +11,13 @@ Rules (a device is a stable id, see hostdevices/identity.py):
 Pure: a `Book` is changed in memory and can take every change back; ledger.py makes it durable.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
 from checkpoint.errors import LeaseRefused
+from checkpoint.withheld import Withheld
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
@@ -68,15 +69,20 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """What one request does: leases that end, then leases that begin, then leases that learn of their holders."""
+    """What one request does: leases that end, then leases that begin, then leases that learn of their holders.
+
+    Or devices that are withheld no more, then devices that are from now on.
+    """
 
     ended: tuple[Lease, ...] = ()
     begun: tuple[Lease, ...] = ()
     updated: tuple[tuple[Lease, Lease], ...] = ()  # before, after
+    readmitted: tuple[Withheld, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
 
     def __bool__(self) -> bool:
         """Tell whether it changes anything."""
-        return bool(self.ended or self.begun or self.updated)
+        return bool(self.ended or self.begun or self.updated or self.readmitted or self.withheld)
 
 
 def unit_owner(resource: str, unit: str) -> str:
@@ -95,13 +101,14 @@ def shares_owner(resource: str, device: str, shares: int) -> str:
 
 
 class Book:
-    """All leases at one moment, in the order of their grants.
+    """All leases at one moment, in the order of their grants, and the devices that are withheld.
 
     Every operation costs what it changes, not what there is.
     """
 
-    def __init__(self, leases: Iterable[Lease] = ()) -> None:
+    def __init__(self, leases: Iterable[Lease] = (), withheld: Iterable[Withheld] = ()) -> None:
         """Take leases as they are: they were checked when they were granted."""
+        self._withheld = {each.device: each for each in withheld}
         self._leases: dict[LeaseKey, Lease] = {}
         self._exclusive: _Index = {}
         self._shared: _Index = {}
@@ -185,8 +192,30 @@ class Book:
         self._leases.update((new.key, new) for _, new in updated)
         return Change(updated=updated)
 
+    @property
+    def withheld(self) -> Mapping[str, Withheld]:
+        """What is withheld, by device; another object after each change."""
+        return self._withheld
+
+    def withhold(self, devices: Iterable[Withheld]) -> Change:
+        """Withhold devices; one that is already gets the new reason, and is withheld since before."""
+        wanted = {each.device: each for each in devices}
+        before = [self._withheld[i] for i in wanted if i in self._withheld]
+        wanted.update((old.device, structs.replace(wanted[old.device], since=old.since)) for old in before)
+        self._withheld = self._withheld | wanted
+        return Change(readmitted=tuple(before), withheld=tuple(wanted.values()))
+
+    def readmit(self, devices: Iterable[str]) -> Change:
+        """Withhold these devices no more; those that are not are passed over."""
+        ended = tuple(self._withheld[i] for i in dict.fromkeys(devices) if i in self._withheld)
+        self._withheld = {i: each for i, each in self._withheld.items() if each not in ended}
+        return Change(readmitted=ended)
+
     def undo(self, change: Change) -> None:
         """Take a change back, the latest first. Leases that had ended come back behind the others."""
+        if change.withheld or change.readmitted:
+            kept = {i: each for i, each in self._withheld.items() if each not in change.withheld}
+            self._withheld = kept | {each.device: each for each in change.readmitted}
         self._leases.update((old.key, old) for old, _ in change.updated)
         for lease in change.begun:
             self._drop(lease)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ from msgspec import Struct
 from checkpoint.database import Database, SetAside
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
+from checkpoint.withheld import Withheld
 from telemetry import Histogram
 
 log = logging.getLogger("nodeplug.leases")
@@ -82,6 +83,7 @@ class Ledger:
         self._is_scheduled = False
         self._observers: list[Observer] = []
         self._commit_observers: list[CommitObserver] = []
+        self._withheld_observers: list[Callable[[], None]] = []
         self._commit_seconds = commit_seconds
         self._is_closed = False
 
@@ -196,6 +198,15 @@ class Ledger:
         """Have `committed` called, on the loop, with what each transaction changed that reached the disk."""
         self._commit_observers.append(committed)
 
+    def observe_withheld(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called, on the loop, whenever other devices may be withheld than before."""
+        self._withheld_observers.append(changed)
+
+    @property
+    def withheld(self) -> Mapping[str, Withheld]:
+        """The devices that nobody new is given, because somebody who runs the node says so."""
+        return self._book.withheld
+
     async def known(self) -> None:
         """Return at once but where leases were lost: then when they are restored. Raises `LedgerUnavailable`.
 
@@ -261,6 +272,24 @@ class Ledger:
         wanted = tuple(leases)
         if wanted:
             await self._request(lambda book: (book.update(wanted), None))
+
+    async def withhold(self, devices: Sequence[Withheld]) -> None:
+        """Have nobody new given these devices from now on, or give another reason. Raises `LedgerUnavailable`."""
+
+        def decide(book: Book) -> tuple[Change, None]:
+            return book.withhold(devices), None
+
+        await self._request(decide)
+
+    async def readmit(self, devices: Iterable[str]) -> tuple[Withheld, ...]:
+        """Withhold these devices no more; return those that were. Raises `LedgerUnavailable`."""
+        wanted = tuple(devices)
+
+        def decide(book: Book) -> tuple[Change, tuple[Withheld, ...]]:
+            change = book.readmit(wanted)
+            return change, change.readmitted
+
+        return await self._request(decide)
 
     async def close(self) -> None:
         """Finish what waits, close the file, give the directory back. Idempotent; later requests are refused."""
@@ -380,6 +409,8 @@ class Ledger:
             self._note(changes, seconds)
         _answer(batch, outcomes)
         self._notify([lease for change in changes for lease in (*change.ended, *change.begun)])
+        if any(change.withheld or change.readmitted for change in changes):
+            self._notify_withheld()
         loop = asyncio.get_running_loop()
         for committed in self._commit_observers if refusal is None else ():
             loop.call_soon(loop.call_soon, committed, changes)  # once the answers have left
@@ -399,10 +430,15 @@ class Ledger:
         self._answered = {lease.key: now for lease in book}
         self.is_complete = not self._database.began_empty
         self._notify(None)
+        self._notify_withheld()
 
     def _notify(self, leases: Sequence[Lease] | None) -> None:
         for changed in self._observers if leases is None or leases else ():
             asyncio.get_running_loop().call_soon(changed, leases)
+
+    def _notify_withheld(self) -> None:
+        for changed in self._withheld_observers:
+            asyncio.get_running_loop().call_soon(changed)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)

@@ -6,6 +6,7 @@ A released step is never edited; a change of the schema is a new step at the end
 import sqlite3
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -85,7 +86,14 @@ MIGRATIONS: tuple[Migration, ...] = (
                 BEGIN DELETE FROM record WHERE digest = OLD.record; END""",
         ),
     ),
+    Migration(
+        "withheld devices",
+        ("CREATE TABLE withheld (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL) WITHOUT ROWID",),
+    ),
 )
+LEASES_SINCE: Final = 2
+"""The version since which the tables of leases are as they are now: they can be read in a file of an older program."""
+WITHHELD_SINCE: Final = 3
 
 
 def version(connection: sqlite3.Connection) -> int:

@@ -62,6 +62,10 @@ class Advertised:
         """Tell whether a unit is listed as healthy; None where it is not listed."""
         return self._entries[unit].is_healthy if unit in self._entries else None
 
+    def health(self) -> dict[str, bool]:
+        """Return of each unit that is listed whether it is healthy."""
+        return {unit: entry.is_healthy for unit, entry in self._entries.items()}
+
     def counts(self) -> tuple[int, int]:
         """Return how many units are listed and how many of them are healthy."""
         entries = tuple(self._entries.values())  # another thread may ask

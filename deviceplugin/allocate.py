@@ -19,6 +19,8 @@ from msgspec.structs import replace
 
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
+from checkpoint.lease import Book
+from checkpoint.withheld import why_withheld
 from deviceplugin import answered, container_record
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import variable
@@ -90,6 +92,8 @@ class Allocator:
         for device in devices.values():
             if not device.health.healthy:
                 raise DeviceNotReady(f"device {device.id} is unhealthy: {device.health.reason}")
+            if device.withheld:
+                raise DeviceNotReady(f"device {device.id} is {device.withheld}; `nodeplug readmit` ends that")
             if device.unavailable:
                 raise DeviceNotReady(f"device {device.id} cannot be had: {device.unavailable}")
             if changed := self._presence.why_changed(device):
@@ -115,20 +119,12 @@ class Allocator:
         for unit_ids in requests:
             units = self.check(unit_ids)
             devices = list({unit.device.id: unit.device for unit in units}.values())
-            named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
-            try:
-                responses.append(container_response(self.resource, units, named=named))
-                if name := self.resource.device_info:
-                    responses[-1].envs[name] = variable(
-                        devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net
-                    )
-            except HostDevicesError as error:
-                raise DeviceNotReady(f"{self.resource.name}: {error}") from error
+            responses.append(self._response(units, devices))
             record = self._record(responses[-1], devices)
             given += devices
             wanted += [self._lease(unit.id, unit.device, record, now) for unit in units]
         try:
-            granted = await self._ledger.grant(wanted, check=lambda book: check_peers(given, book.of_device))
+            granted = await self._ledger.grant(wanted, check=lambda book: _check(given, book))
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:
@@ -142,6 +138,32 @@ class Allocator:
             for unit_ids in requests:
                 log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
         return responses
+
+    def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
+        """Return what `allocate` would answer for one container now, and lease nothing. Raises `AllocationRefused`."""
+        units = self.check(unit_ids)
+        devices = list({unit.device.id: unit.device for unit in units}.values())
+        response = self._response(units, devices)
+        try:
+            for unit in units:
+                wanted = self._lease(unit.id, unit.device, b"", 0.0)
+                for _, held in self._ledger.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
+                    raise DeviceNotReady(f"device {unit.device.id}: {held}")
+            check_peers(devices, self._ledger.of_device)
+        except LeaseRefused as refusal:
+            raise DeviceNotReady(str(refusal)) from refusal
+        return response
+
+    def _response(self, units: Sequence[Unit], devices: Sequence[Device]) -> api.ContainerAllocateResponse:
+        """Return the answer for one container's units. Raises `DeviceNotReady`."""
+        named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
+        try:
+            response = container_response(self.resource, units, named=named)
+            if name := self.resource.device_info:
+                response.envs[name] = variable(devices, self._presence.get, of=name, vhost_net=self.resource.vhost_net)
+        except HostDevicesError as error:
+            raise DeviceNotReady(f"{self.resource.name}: {error}") from error
+        return response
 
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
@@ -275,6 +297,14 @@ class Allocator:
             boot_id=self._ledger.boot_id,
             granted_at=now,
         )
+
+
+def _check(devices: Sequence[Device], book: Book) -> None:
+    """Raise `LeaseRefused` where a device cannot be had as things stand now, which may not be as when it was asked."""
+    check_peers(devices, book.of_device)
+    for device in devices:
+        if words := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
+            raise LeaseRefused(f"device {device.id} is {words}; `nodeplug readmit` ends that", device.id)
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

@@ -38,6 +38,7 @@ from telemetry import Telemetry
 
 if TYPE_CHECKING:
     from deviceplugin.device_info_files import DeviceInfoFiles
+    from deviceplugin.rehearsal import Rehearsal
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -148,6 +149,13 @@ class DevicePlugins:
     def devices(self) -> dict[str, tuple[DeviceStatus, ...]]:
         """Tell how the devices of every resource stand."""
         return {name: tuple(plugin.devices()) for name, plugin in self._plugins.items()}
+
+    def rehearse(self, resource: str, count: int, wanted: Sequence[str]) -> "Rehearsal":
+        """Return what a container would be given that asks for units of a resource that is offered, without effect.
+
+        Raises `AllocationRefused`.
+        """
+        return self._plugins[resource].rehearse(count, wanted)
 
     def serves(self, resource: str) -> bool:
         """Tell whether units of this name are ours (`checkpoint.reconciler.UnitFront`)."""

@@ -5,8 +5,8 @@ listed, as unhealthy, and their containers can start again.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -28,6 +28,9 @@ from hostdevices.presence import Presence, are_given_alike
 from resources.resource import Resource
 from telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from deviceplugin.rehearsal import Rehearsal
+
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -41,6 +44,7 @@ class ResourceStatus(Struct, frozen=True):
     streaming: bool
     registrations: int
     last_error: str
+    withheld: int = 0
 
 
 class DeviceStatus(Struct, frozen=True):
@@ -189,6 +193,7 @@ class ResourcePlugin:
     def status(self) -> ResourceStatus:
         """Tell how the resource stands."""
         devices, healthy = self._advertised.counts()
+        offered = list(self.allocator.devices.values())  # another thread may ask
         return ResourceStatus(
             name=self.resource.name,
             devices=devices,
@@ -197,7 +202,16 @@ class ResourcePlugin:
             streaming=self.servicer.streaming,
             registrations=self.registration.registrations,
             last_error=self.registration.last_error,
+            withheld=sum(len(self._units(device)) for device in offered if device.withheld),
         )
+
+    def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
+        """Return what a container would be given (rehearsal.py). Raises `AllocationRefused`."""
+        from deviceplugin.rehearsal import rehearse  # for those who ask
+
+        pre_start = self.servicer.options().pre_start_required
+        healthy = self._advertised.health()
+        return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
         """Yield how each device stands."""
@@ -244,7 +258,12 @@ class ResourcePlugin:
         return known is None or known.device.id in self._held or known.device.id not in lease.exclusive
 
     def _why_unavailable(self, device: Device) -> str:
-        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet."""
+        """Return why a device that is well cannot be had: who has it, or that a runtime would not find it yet.
+
+        What is withheld is, also while a pod has it: the kubelet would give it to another one the moment that one ends.
+        """
+        if device.withheld:
+            return device.withheld
         owner = owner_of(self.resource, self._units(device)[0], device)
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
             return str(lease)
@@ -274,7 +293,7 @@ class ResourcePlugin:
         """Say in one line what became of a device and all its shares."""
         if reason := self._unavailable.get(device.id) or device.health.reason:
             log.log(
-                logging.WARNING if device.unavailable or not device.health.healthy else logging.INFO,
+                logging.WARNING if device.unavailable or device.withheld or not device.health.healthy else logging.INFO,
                 "device is unhealthy: %s",
                 reason,
                 extra=self._extra(device.id),

@@ -65,6 +65,7 @@ class DraStatus(Struct, frozen=True):
     slice_writes: int
     last_error: str
     registrations: int = 0
+    withheld: int = 0
     published: bool = True  # what is offered was stored once; nothing has to be where there is no API server
 
 
@@ -193,11 +194,12 @@ class DraPlugin:
         written = self._slices.statistics if self._slices else None
         problem = self._slices.problem if self._slices else ""
         self._is_published |= self._slices is not None and self._slices.is_stored
-        healths = self._reports()
+        offered = list(self._offers)
         return DraStatus(
             published=self._is_published,
-            devices=len(healths),
-            healthy=sum(health.healthy is True for health in healths),
+            devices=len(offered),
+            healthy=sum(x.device.health.healthy and not x.device.withheld for x in offered),
+            withheld=sum(bool(x.device.withheld) for x in offered),
             claims=len({lease.owner for lease in self._leases()}),
             registered=registration is not None and registration.registered,
             registrations=self._kubelet.registrations,

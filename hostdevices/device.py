@@ -79,6 +79,8 @@ class Device(Struct, frozen=True):
     `numa_nodes` is empty where the host does not say.
     `unavailable` is why nobody new is given it although it is well, in words: whoever has it keeps it. Only assignments
     fill it in.
+    `withheld` is why nobody new is given it although it is well and can be had: somebody who runs the node says so, in
+    words. Only the daemon fills it in.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
     `driver_files` are filled in where a resource asks for them (package userspace).
@@ -99,6 +101,7 @@ class Device(Struct, frozen=True):
     enumeration: str = ""
     health: Health = HEALTHY
     unavailable: str = ""
+    withheld: str = ""
     driver_files: DriverFiles | None = None
 
     @property

@@ -6,6 +6,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from nodeplug.commands.failure import as_asked
 from nodeplug.commands.group import CommandGroup
 
 _SECTIONS: Final = {
@@ -24,7 +25,11 @@ _SECTIONS: Final = {
         "status": "How it stands: resources, registrations, devices, leases, what is wrong.",
         "leases": "Who has which device, and who says so; end a lease by hand.",
         "events": "What happened to devices, leases and the configuration; --follow: what happens next.",
+        "ui": "A page to look at: the node as a picture, who has what, what happens, live.",
         "explain": "Why a device or a resource is as it is, and what is missing.",
+        "dry-run": "What a container would be given, or why not; nothing is.",
+        "withhold": "Have nobody new given a device, until it is readmitted.",
+        "readmit": "Have a device given out again that was withheld.",
         "reload": "Read the configuration again, and see what that changes.",
         "bundle": "What a report about this node needs, in one archive, without credentials.",
     },
@@ -55,7 +60,8 @@ class _Lazy(CommandGroup):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"nodeplug.commands.{cmd_name}"), cmd_name)
+        module = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"nodeplug.commands.{module}"), module)
         assert isinstance(command, click.Command)
         return command
 
@@ -63,6 +69,8 @@ class _Lazy(CommandGroup):
         """Run the command; where a library is not here that it cannot do without, say which."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            raise as_asked(ctx, error) from None
         except ModuleNotFoundError as error:
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:

@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
@@ -45,6 +46,7 @@ from nodeplug.metrics import Metric, ScanStatus, collect
 from nodeplug.readiness import why_not_ready
 from nodeplug.status_server import StatusServer
 from nodeplug.systemd import notify, watchdog
+from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 from telemetry import Telemetry
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from dra_plugin import DraPlugin
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.page.site import Site
     from userspace import NvidiaUserspace
 
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
@@ -94,6 +97,7 @@ class Daemon:
         self._evictions: Evictions | None = None
         self._host = host
         self._observer = observer
+        self._offer_again: Callable[[], None] | None = None  # what was found last, with what is withheld now
         self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._driver_files: NvidiaUserspace | None = None
@@ -115,6 +119,7 @@ class Daemon:
         telemetry = self._telemetry
         ledger = Ledger(Path(settings.state_directory), boot_id, commit_seconds=telemetry.commit)
         observe_ledger(telemetry.events, ledger)
+        ledger.observe_withheld(lambda: self._offer_again() if self._offer_again is not None else None)
         watcher = FolderWatcher()
         try:
             await ledger.read()
@@ -174,12 +179,16 @@ class Daemon:
             parts["evictions"] = _once_owned(ledger, self._evictions.run)
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
-        for part, address in (
-            ("status page", config.settings.metrics_address),
-            ("status socket", config.settings.status_socket),
-        ):
-            if address:
-                parts[part] = StatusServer(address, running.metrics, running.not_ready).run()
+        settings = config.settings
+        if settings.metrics_address:
+            page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
+            parts["status page"] = StatusServer(
+                settings.metrics_address, running.metrics, running.not_ready, page
+            ).run()
+        elif settings.status_page != "none":
+            log.warning("settings.statusPage: no page is served without settings.metricsAddress")
+        if settings.status_socket:
+            parts["status socket"] = StatusServer(settings.status_socket, running.metrics, running.not_ready).run()
         await _together(parts, may_end={"state"})
 
     async def _take(self, ledger: Ledger) -> None:
@@ -249,10 +258,8 @@ class Daemon:
                         plugins.configure(of_device_plugins(config))
                         if dra is not None:
                             dra.configure(of_dra(config))
-                    noticed_at = watcher.noticed_at
-                    plugins.update({x.name: assignment.devices[x.name] for x in of_device_plugins(config)}, noticed_at)
-                    if dra is not None:
-                        dra.update(assignment.devices, noticed_at)
+                    self._offer_again = partial(_give, config, assignment, ledger, plugins, dra)
+                    _give(config, assignment, ledger, plugins, dra, watcher.noticed_at)
                     self._offered, self._inventory = assignment.owners.keys(), inventory
                     (self._polled.set if needs_polling(offered) else self._polled.clear)()
                     if self._driver_files is not None and self._is_owner:
@@ -318,6 +325,29 @@ class Daemon:
             await self._polled.wait()
             await asyncio.sleep(self._config.settings.health_seconds)
             watcher.request_rescan([])
+
+
+def _give(
+    config: Config,
+    assignment: Assignment,
+    ledger: Ledger,
+    plugins: "DevicePlugins",
+    dra: "DraPlugin | None",
+    noticed_at: float | None = None,
+) -> None:
+    """Give the two fronts their devices. `noticed_at` is when the host said so, by the loop's clock."""
+    devices = with_withheld(assignment, ledger.withheld).devices
+    plugins.update({x.name: devices[x.name] for x in of_device_plugins(config)}, noticed_at)
+    if dra is not None:
+        dra.update(devices, noticed_at)
+
+
+def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
+    """Make the page for whoever looks."""
+    from nodeplug.page.feed import Feed
+    from nodeplug.page.site import Site, of_running
+
+    return Site(Feed(of_running(running)), is_local=whose == "local")
 
 
 async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:

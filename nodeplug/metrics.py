@@ -9,13 +9,13 @@
 | nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read and good |
 | nodeplug_scan_seconds | gauge | | what the last scan of the host took |
 | nodeplug_stuck_reads | gauge | | reads of /sys that have not come back |
-| nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy` and `unhealthy` |
+| nodeplug_devices | gauge | resource, health | what the kubelet was told: `healthy`, `unhealthy`; or `withheld` |
 | nodeplug_leases | gauge | resource | units that containers hold |
 | nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
 | nodeplug_lease_info_omitted | gauge | | leases that are not among these, for there are too many |
 | nodeplug_registrations_total | counter | resource | times that the kubelet accepted the resource |
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
-| nodeplug_dra_devices | gauge | health | devices in ResourceSlices, `healthy` and `unhealthy` |
+| nodeplug_dra_devices | gauge | health | devices in ResourceSlices: `healthy`, `unhealthy`, `withheld` |
 | nodeplug_dra_claims | gauge | | claims that are prepared |
 | nodeplug_dra_registered | gauge | | 1 when the kubelet has accepted the driver |
 | nodeplug_dra_registrations_total | counter | | times that the kubelet accepted the driver |
@@ -113,7 +113,8 @@ def collect(
         "nodeplug_devices",
         "What the kubelet was told.",
         *(({"resource": x.name, "health": "healthy"}, x.healthy) for x in resources),
-        *(({"resource": x.name, "health": "unhealthy"}, x.devices - x.healthy) for x in resources),
+        *(({"resource": x.name, "health": "unhealthy"}, x.devices - x.healthy - x.withheld) for x in resources),
+        *(({"resource": x.name, "health": "withheld"}, x.withheld) for x in resources),
     )
     yield _gauge(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
@@ -168,7 +169,8 @@ def _dra(dra: "DraStatus") -> Iterator[Metric]:
         "nodeplug_dra_devices",
         "Devices in ResourceSlices.",
         ({"health": "healthy"}, dra.healthy),
-        ({"health": "unhealthy"}, dra.devices - dra.healthy),
+        ({"health": "unhealthy"}, dra.devices - dra.healthy - dra.withheld),
+        ({"health": "withheld"}, dra.withheld),
     )
     yield _gauge("nodeplug_dra_claims", "Claims that are prepared.", ({}, dra.claims))
     yield _gauge("nodeplug_dra_registered", "1 when the kubelet has accepted the driver.", ({}, dra.registered))

@@ -5,6 +5,7 @@
 | /metrics | 200 and the metrics (see metrics.py) |
 | /livez | 200: the loop turns |
 | /readyz | 200, or 503 and a line for each reason why the daemon is not ready |
+| / | the page to look at, where that is asked for (package page); its connections have limits of their own |
 
 Anybody may be able to connect, and nobody has to behave. So everything has a limit: connections, the bytes of a
 request, and the time from a connection's beginning to its end, which is for readers that do not read, too. A connection
@@ -14,8 +15,12 @@ carries one request; nothing of it is looked at but its first line.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from nodeplug.metrics import CONTENT_TYPE, Metric, render
+
+if TYPE_CHECKING:
+    from nodeplug.page.site import Site
 
 MOST_CONNECTIONS = 64
 MOST_BYTES = 8 * 1024
@@ -35,15 +40,22 @@ class StatusServer:
     """
 
     def __init__(
-        self, address: str, metrics: Callable[[], Iterable[Metric]], not_ready: Callable[[], Sequence[str]]
+        self,
+        address: str,
+        metrics: Callable[[], Iterable[Metric]],
+        not_ready: Callable[[], Sequence[str]],
+        page: "Callable[[], Site] | None" = None,
     ) -> None:
         """Prepare to listen at `address`: `HOST:PORT`, with an IPv6 address in brackets; without a host everywhere.
 
-        Or at a socket with a path, which is an address that begins with a slash.
+        Or at a socket with a path, which is an address that begins with a slash. `page` makes the page, which is done
+        when somebody looks.
         """
         host, _, port = ("", "", "0") if address.startswith("/") else address.rpartition(":")
         self._address, self._host, self.port = address, host.strip("[]") or None, int(port)
         self._metrics, self._not_ready = metrics, not_ready
+        self._make_page = page
+        self._page: Site | None = None
         self._open: set[_Connection] = set()
         self.listening = asyncio.Event()
 
@@ -60,6 +72,8 @@ class StatusServer:
             server.close()
             for connection in list(self._open):
                 connection.abort()
+            if self._page is not None:
+                await self._page.close()
 
     async def _listen(self) -> asyncio.Server:
         level = logging.ERROR
@@ -75,11 +89,21 @@ class StatusServer:
         loop = asyncio.get_running_loop()
 
         def connection() -> _Connection:
-            return _Connection(self._open, self._answer)
+            return _Connection(self._open, self._answer, self._shows if self._make_page is not None else None)
 
         if self._address.startswith("/"):
             return await loop.create_unix_server(connection, self._address)  # in the place of one that was left
         return await loop.create_server(connection, self._host, self.port)
+
+    def _shows(self, line: bytes, head: bytes, transport: asyncio.Transport) -> bool:
+        """Have the page answer a request, if it is for that; tell whether it is."""
+        assert self._make_page is not None
+        if line.partition(b" ")[2].partition(b" ")[0].partition(b"?")[0] not in (b"/", b"/live"):
+            return False
+        if self._page is None:
+            self._page = self._make_page()
+        self._page.take(transport, head)
+        return True
 
     def _answer(self, line: bytes) -> bytes:
         """Return the answer to a request line."""
@@ -89,7 +113,8 @@ class StatusServer:
             return _response("400 Bad Request", "not HTTP/1.1\n")
         path = target.partition(b"?")[0]
         if path not in (b"/metrics", b"/livez", b"/readyz"):
-            return _response("404 Not Found", "there are /metrics, /livez and /readyz\n")
+            page = ", and the page at /" if self._make_page is not None else ""
+            return _response("404 Not Found", f"there are /metrics, /livez and /readyz{page}\n")
         if method != b"GET":
             return _response("405 Method Not Allowed", "only GET\n", allow="GET")
         if path == b"/metrics":
@@ -102,8 +127,13 @@ class StatusServer:
 class _Connection(asyncio.Protocol):
     """One request and its answer. What comes after the request is thrown away."""
 
-    def __init__(self, others: set["_Connection"], answer: Callable[[bytes], bytes]) -> None:
-        self._open, self._answer = others, answer
+    def __init__(
+        self,
+        others: set["_Connection"],
+        answer: Callable[[bytes], bytes],
+        shows: Callable[[bytes, bytes, asyncio.Transport], bool] | None,
+    ) -> None:
+        self._open, self._answer, self._shows = others, answer, shows
         self._transport: asyncio.Transport
         self._received = bytearray()
         self._is_answered = False
@@ -131,7 +161,11 @@ class _Connection(asyncio.Protocol):
         self._received += data
         head = bytes(self._received[:MOST_BYTES])
         if b"\r\n\r\n" in head or b"\n\n" in head:
-            self._send(self._answered(head.partition(b"\n")[0].rstrip(b"\r")))
+            line = head.partition(b"\n")[0].rstrip(b"\r")
+            if self._shows is not None and self._shows(line, head, self._transport):
+                self.connection_lost(None)  # it is another's now
+            else:
+                self._send(self._answered(line))
         elif len(self._received) > MOST_BYTES:
             self._send(_response("431 Request Header Fields Too Large", f"more than {MOST_BYTES} bytes\n"))
 

@@ -27,6 +27,8 @@ EventKind: TypeAlias = Literal[
     "released",
     "evicted",
     "refused",
+    "withheld",
+    "readmitted",
     "set-aside",
     "reloaded",
     "reload-refused",

@@ -176,6 +176,8 @@ class Planner:
             raise ClaimRefused(f"{where} is unhealthy: {offered.device.health.reason}")
         if not (result.admin_access or in_use) and offered.device.unavailable:
             raise ClaimRefused(f"{where} cannot be had: {offered.device.unavailable}")
+        if not (result.admin_access or in_use) and offered.device.withheld:
+            raise ClaimRefused(f"{where} is {offered.device.withheld}; `nodeplug readmit` ends that")
         if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
             raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which is not here; load its kernel module")
         if (changed := self._presence.why_changed(offered.device)) and not is_away:

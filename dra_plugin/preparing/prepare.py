@@ -44,6 +44,7 @@ from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_bindings import bindings_of
 from dra_plugin.preparing.claim_files import ClaimFiles
 from dra_plugin.preparing.claim_hardware import ClaimHardware, changes
+from dra_plugin.preparing.claim_interfaces import is_moving
 from dra_plugin.preparing.claim_plan import (
     Attributes,
     Bindings,

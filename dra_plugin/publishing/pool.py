@@ -2,8 +2,8 @@
 
 One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
 driver's name: `unhealthy` with the effect that the resource wants, `unavailable` where the configuration says of a
-device what it has not, `in-use` while somebody has the device whom the scheduler does not know: the other API, or a
-claim of another configuration.
+device what it has not, `withheld` where somebody who runs the node says so, `in-use` while somebody has the device whom
+the scheduler does not know: the other API, or a claim of another configuration.
 """
 
 import re
@@ -51,6 +51,8 @@ def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTai
         taints.append(v1.DeviceTaint(key=f"{driver}/unhealthy", value=label_value(health.reason), effect=effect))
     if reason := offered.device.unavailable:
         taints.append(v1.DeviceTaint(key=f"{driver}/unavailable", value=label_value(reason), effect=v1.NO_SCHEDULE))
+    if reason := offered.device.withheld:
+        taints.append(v1.DeviceTaint(key=f"{driver}/withheld", value=label_value(reason), effect=v1.NO_SCHEDULE))
     if (held := offers.in_use(offered.name)) is not None:
         taints.append(v1.DeviceTaint(key=f"{driver}/in-use", value=held.api, effect=v1.NO_SCHEDULE))
     return tuple(taints)

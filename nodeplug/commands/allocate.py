@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
 from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
 from nodeplug.commands.examples import examples
+from nodeplug.commands.failure import Failure, remember_output
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
@@ -45,7 +46,14 @@ BAD_INPUT = 2
     help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
 )
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
-@click.option("-o", "--output", default="table", show_default=True, type=click.Choice(["table", "yaml", "json"]))
+@click.option(
+    "-o",
+    "--output",
+    default="table",
+    show_default=True,
+    type=click.Choice(["table", "yaml", "json"]),
+    callback=remember_output,
+)
 def allocate(
     files: tuple[Path, ...],
     kubeconfig: Path | None,
@@ -70,7 +78,7 @@ def allocate(
                 cluster = what_if(cluster, change)
         reports = _reports(cluster, claims, nodes, timeout)
     except InputError as error:
-        _refuse(str(error))
+        raise Failure(str(error), BAD_INPUT) from None
     fits = [report for report in reports if report.allocations is not None]
     if output == "json":
         click.echo(json.dumps({"nodes": [_plain(report) for report in reports]}, indent=2))
@@ -78,8 +86,8 @@ def allocate(
         if fits:
             click.echo(_yaml(_wanted(cluster, claims), fits[0]), nl=False)
         else:
-            for report in reports:
-                click.echo(f"{report.node}: {report.reason}", err=True)
+            reasons = [f"{report.node}: {report.reason}" for report in reports]
+            raise Failure("no node can serve the claims", findings=reasons)
     else:
         from nodeplug.commands.allocate_table import show  # rich: for tables only
 
@@ -96,11 +104,6 @@ def _read(files: Sequence[Path], kubeconfig: Path | None) -> Cluster:
     from nodeplug.commands.allocate_server import read_server  # HTTP: for servers only
 
     return read_files(files, read_server(kubeconfig))
-
-
-def _refuse(reason: str) -> NoReturn:
-    click.echo(f"Error: {reason}", err=True)
-    sys.exit(BAD_INPUT)
 
 
 def _reports(

@@ -21,6 +21,7 @@ from deviceplugin.units import size_of
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
+from nodeplug.commands.failure import remember_output
 from nodeplug.commands.options import root_option
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.foreign_specs import undescribed
@@ -57,7 +58,14 @@ CONFIGURATION = 2
     help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
     " means for what is leased now.",
 )
-@click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@click.option(
+    "-o",
+    "--output",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "json"]),
+    callback=remember_output,
+)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 def check(
     file: Path | None, root: Path, node: str, state: Path | None, against: str, output: Output, schema: bool
@@ -133,7 +141,7 @@ def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere
 
 def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":
     """Return what the running daemon says that the content would change; without an answer say why and exit."""
-    from nodeplug.commands.running_daemon import NOT_RUNNING, REFUSED, STATE_DIRECTORY, not_running, refused
+    from nodeplug.commands.running_daemon import STATE_DIRECTORY, failure
     from nodeplug.control.client import LONG, NotRunning, ask
     from nodeplug.control.preview import Answer, Question
     from nodeplug.control.protocol import Refusal
@@ -141,16 +149,12 @@ def _changes(content: bytes, source: str, against: str, output: Output) -> "Chan
     state = STATE_DIRECTORY if against == "running" else Path(against)
     try:
         return ask(state, Question(content.decode(), source), Answer, LONG)
-    except NotRunning as error:
+    except (NotRunning, Refusal) as error:
+        failed = failure(error)
         if output == "text":
-            not_running(error)
-        code, messages = NOT_RUNNING, [str(error)]
-    except Refusal as refusal:
-        if output == "text":
-            refused(refusal)
-        code, messages = CONFIGURATION if refusal.findings else REFUSED, list(refusal.findings) or [str(refusal)]
-    _show_json_errors(source, [Finding(0, 0, message) for message in messages])
-    sys.exit(code)
+            raise failed from None
+    _show_json_errors(source, [Finding(0, 0, message) for message in failed.findings or (failed.message,)])
+    sys.exit(failed.exit_code)
 
 
 def _leases(state: Path) -> Book:

@@ -12,7 +12,7 @@ import msgspec
 
 from hostdevices.shown import escaped
 from nodeplug.commands.examples import examples
-from nodeplug.commands.running_daemon import Output, as_text, ask, clock, output_option, refused, state_option
+from nodeplug.commands.running_daemon import Output, as_text, ask, clock, failure, output_option, state_option
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.events import MOST_SECONDS, Answer, Question
@@ -75,7 +75,7 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
             time.sleep(_AGAIN)
             continue
         except Refusal as refusal:
-            refused(refusal)
+            raise failure(refusal) from None
         is_away = False
         if answer.log != found.log:
             click.echo("the daemon began anew, and knows of nothing before", err=True)

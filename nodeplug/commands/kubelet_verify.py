@@ -17,6 +17,7 @@ from rich.markup import escape
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.examples import examples
+from nodeplug.commands.failure import remember_output
 from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
 from resourceapi.client import ClientError
 
@@ -53,6 +54,7 @@ class _NotRun(click.ClickException):
     type=click.Choice(["text", "json", "junit"]),
     default="text",
     show_default=True,
+    callback=remember_output,
     help="What to print; json and junit come at the end.",
 )
 @click.option("--failures-only", is_flag=True, help="Print what is not well, and the sum.")

@@ -3,18 +3,18 @@
 Exit codes: 0 done, 1 there is no such lease or it is not released, 2 the command line is wrong, 4 no daemon answers.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import click
 from msgspec import Struct
 
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
+from nodeplug.commands.failure import Failure
 from nodeplug.commands.group import CommandGroup
-from nodeplug.commands.running_daemon import REFUSED, Output, as_text, ask, clock, output_option, state_option
+from nodeplug.commands.running_daemon import Output, as_text, ask, clock, output_option, state_option
 from nodeplug.control import release as releasing
 from nodeplug.control import witnesses
 from nodeplug.control.client import LONG
@@ -114,12 +114,14 @@ def _meant(state: Path, name: str) -> list[LeaseView]:
         names = (x.unit, x.unit.partition(".")[0], *x.devices, *x.pod_uids, x.claim_uid)
         return name in names or name in (f"{x.namespace}/{x.pod}", f"{x.namespace}/{x.claim}")
 
-    return [x for x in ask(state, Question(), Answer).leases if fits(x)] or _no_such(name)
+    found = [x for x in ask(state, Question(), Answer).leases if fits(x)]
+    if not found:
+        _no_such(name)
+    return found
 
 
-def _no_such(name: str) -> Any:
-    click.echo(f"Error: there is no lease of {name}; nodeplug leases list shows all", err=True)
-    sys.exit(REFUSED)
+def _no_such(name: str) -> NoReturn:
+    raise Failure(f"there is no lease of {name}; nodeplug leases list shows all")
 
 
 def _details(found: witnesses.Answer) -> Iterator[str]:

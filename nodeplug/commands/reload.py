@@ -5,7 +5,6 @@ and nothing has changed; 4 no daemon answers.
 """
 
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -13,13 +12,14 @@ import click
 
 from nodeplug.commands.changes import change_lines
 from nodeplug.commands.examples import examples
+from nodeplug.commands.failure import Failure
 from nodeplug.commands.running_daemon import (
+    NOT_RUNNING,
     REFUSED,
     Output,
     as_text,
     ask,
     clock,
-    not_running,
     output_option,
     state_option,
 )
@@ -43,8 +43,9 @@ def reload(state: Path, output: Output) -> None:
     itself, too: this says how that ends, and reads a file behind a link of your own.
     """
     found = ask(state, Question(), Answer, LONG)
-    if output in ("json", "yaml"):
-        click.echo(as_text(found, output), nl=False)
+    is_data = output in ("json", "yaml")
+    if is_data:
+        pass  # once it is known how all ends: scripts read one answer
     elif not found.changes.differences:
         click.echo(f"{found.file}: nothing has changed since {clock(found.loaded_at)}")
     else:
@@ -52,6 +53,8 @@ def reload(state: Path, output: Output) -> None:
     if found.changes.starts_anew:
         moved = (x.after for x in found.changes.fields if (x.where, x.field) == ("settings", "stateDirectory"))
         _until_begun(Path(next(map(json.loads, moved), state)), found.file)
+    if is_data:
+        click.echo(as_text(found, output), nl=False)
 
 
 def _until_begun(state: Path, file: str) -> None:
@@ -63,10 +66,7 @@ def _until_begun(state: Path, file: str) -> None:
             break
         except (NotRunning, Refusal) as error:
             if time.monotonic() >= deadline:
-                not_running(NotRunning(f"the daemon does not answer since it starts anew: {error}"))
+                raise Failure(f"the daemon does not answer since it starts anew: {error}", NOT_RUNNING) from None
         time.sleep(_AGAIN)
     if not now.configuration.is_current:
-        for problem in now.configuration.problems:
-            click.echo(problem, err=True)
-        click.echo(f"Error: {file}: the configuration stays as it was", err=True)
-        sys.exit(REFUSED)
+        raise Failure(f"{file}: the configuration stays as it was", REFUSED, now.configuration.problems)

@@ -5,16 +5,16 @@ wrong, 4 no daemon answers.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 import msgspec
 from msgspec import Struct
 
+from nodeplug.commands.failure import Failure, remember_output
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
@@ -47,32 +47,24 @@ def output_option(command: F) -> F:
         default="table",
         show_default=True,
         type=click.Choice(["table", "wide", "json", "yaml"]),
+        callback=remember_output,
         help="wide has more columns; json and yaml have everything, for scripts.",
     )(command)
 
 
 def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
-    """Return the daemon's answer; without one, within so many seconds, say why and exit."""
+    """Return the daemon's answer. Raises `Failure` where there is none within so many seconds."""
     try:
         return client.ask(state, question, kind, seconds)
-    except NotRunning as error:
-        not_running(error)
-    except Refusal as refusal:
-        refused(refusal)
+    except (NotRunning, Refusal) as error:
+        raise failure(error) from None
 
 
-def not_running(error: NotRunning) -> NoReturn:
-    """Say why no daemon answers, and exit."""
-    click.echo(f"Error: {error}", err=True)
-    sys.exit(NOT_RUNNING)
-
-
-def refused(refusal: Refusal) -> NoReturn:
-    """Say what the daemon says, each finding in a line as a compiler does, and exit."""
-    for finding in refusal.findings:
-        click.echo(finding, err=True)
-    click.echo(f"Error: {refusal}", err=True)
-    sys.exit(CONFIGURATION if refusal.findings else REFUSED)
+def failure(error: NotRunning | Refusal) -> Failure:
+    """Return why no daemon answers, or what it says instead of an answer, with the exit code for that."""
+    if isinstance(error, NotRunning):
+        return Failure(str(error), NOT_RUNNING)
+    return Failure(str(error), CONFIGURATION if error.findings else REFUSED, error.findings)
 
 
 def as_text(answer: object, output: Output) -> str:

@@ -64,6 +64,10 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
     if devices:
         yield ""
         yield from _devices(devices)
+    if found.withheld:
+        yield ""
+        kept = ((x.device, clock(x.since), "yes" if x.is_here else "no", x.reason) for x in found.withheld)
+        yield from aligned(("WITHHELD", "SINCE", "HERE", "REASON"), kept)
     if found.leases:
         yield ""
         yield from lease_lines(found.leases, is_wide=is_wide)

@@ -87,6 +87,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
         ),
     ] = ""
+    status_page: Annotated[
+        Literal["none", "local", "all"],
+        Meta(
+            description="Who may look at the page that is served at `/` of `metricsAddress`: nobody, whoever asks from "
+            "the node itself (in a pod: through `kubectl port-forward`), or whoever can connect. It has the names of "
+            "pods, and no password. `nodeplug ui` shows it without this."
+        ),
+    ] = "none"
     status_socket: Annotated[
         str,
         Meta(

@@ -10,6 +10,7 @@ from itertools import chain
 
 from msgspec import Struct
 
+from checkpoint.withheld import why_withheld
 from hostdevices import Device, Inventory
 from nodeplug.config import Config
 from nodeplug.config.document import suggestion
@@ -66,8 +67,8 @@ class Answer(Struct, frozen=True, rename="camel"):
     leases: tuple[LeaseView, ...]
 
 
-class _Facts(Struct):
-    """What an explanation draws on, at one moment."""
+class Facts(Struct):
+    """What the host has and who owns it by the configuration, at one moment."""
 
     config: Config
     inventory: Inventory
@@ -84,19 +85,29 @@ class _Facts(Struct):
         place = self.places.get(resource)
         return f"{self.source}:{place.select_line}" if place else ""
 
+    def everything(self) -> dict[str, Device]:
+        """Return all devices by id, those that are offered as they are."""
+        return {**self.inventory.devices, **{x.id: x for each in self.assignment.devices.values() for x in each}}
 
-async def answer(running: Running, question: Question) -> Answer:
-    """Answer `explain`. Raises `Refusal` for what is neither a device nor a resource here."""
+
+async def facts_of(running: Running) -> Facts:
+    """Return the facts of this moment. Raises `Refusal` before the host was read."""
     inventory, config = running.inventory(), running.config()
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; ask again")
     content = running.file.content if running.file is not None else b""
     assignment, found = await asyncio.to_thread(lambda: (assign(inventory, config.resources), places(content)))
-    facts = _Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
+    return Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `explain`. Raises `Refusal` for what is neither a device nor a resource here."""
+    facts = await facts_of(running)
+    config, inventory = facts.config, facts.inventory
     resource = next((x for x in config.resources if x.name == question.name), None)
     if resource is not None:
         return _of_resource(running, facts, resource)
-    device = _find(facts, question.name)
+    device = find(facts, question.name)
     if device is not None:
         return _of_device(running, facts, device)
     held = _leases(running, lambda x: x.resource == question.name)
@@ -108,10 +119,9 @@ async def answer(running: Running, question: Question) -> Answer:
     raise Refusal(f"{question.name} is neither a device nor a resource here; {hint}")
 
 
-def _find(facts: _Facts, name: str) -> Device | None:
+def find(facts: Facts, name: str) -> Device | None:
     """Return the device of this id, as it is offered if it is; or the one with a node or the kernel's name."""
-    offered = {x.id: x for each in facts.assignment.devices.values() for x in each}
-    everything = {**facts.inventory.devices, **offered}
+    everything = facts.everything()
     if name in everything:
         return everything[name]
     by_node = (x for x in everything.values() if any(name in (node.path, node.target) for node in x.devnodes))
@@ -119,7 +129,7 @@ def _find(facts: _Facts, name: str) -> Device | None:
     return next(chain(by_node, by_name), None)
 
 
-def _of_device(running: Running, facts: _Facts, device: Device) -> Answer:
+def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
     owner = facts.assignment.owners.get(device.id, "")
     whole = next((x for x in facts.assignment.devices.get(owner, ()) if device.id in x.ids), None)
     states = _devices(running, owner, whole.id if whole else device.id) if owner else ()
@@ -138,11 +148,13 @@ def _of_device(running: Running, facts: _Facts, device: Device) -> Answer:
         rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
         summary = "is not offered"
         missing.append(rest.reason if rest else "it has no place of its own")
+        if words := why_withheld(device.id, device.ids.union(device.parents), running.ledger.withheld):
+            missing.append(f"and it is {words}")
     rules = tuple(_rules(facts, device, owner))
     return Answer(device.id, True, summary, tuple(missing), rules, (), views, states, held)
 
 
-def _rules(facts: _Facts, device: Device, owner: str) -> Iterator[Rule]:
+def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
     """Yield the resources that are about devices of this kind, in the order in which they are asked."""
     seen = facts.inventory.devices.get(device.id, device)
     comes_after = False
@@ -163,7 +175,7 @@ def _rules(facts: _Facts, device: Device, owner: str) -> Iterator[Rule]:
         yield Rule(resource.name, facts.place(resource.name), _means(resource), outcome, is_owner)
 
 
-def _of_resource(running: Running, facts: _Facts, resource: Resource) -> Answer:
+def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
     states, views = (
         _devices(running, resource.name, None),
         tuple(x for x in resources(running) if x.name == resource.name),
@@ -183,7 +195,7 @@ def _of_resource(running: Running, facts: _Facts, resource: Resource) -> Answer:
     return Answer(resource.name, False, summary, tuple(missing), (), near, views, states, held)
 
 
-def _near(facts: _Facts, resource: Resource) -> Iterator[Near]:
+def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
     """Yield devices of the kinds that a resource means and does not have: first those that it means itself."""
     others = [x for x in facts.inventory.devices.values() if facts.assignment.owners.get(x.id) != resource.name]
     others = [x for x in others if concerns(resource.selector, x.kind)]
@@ -208,7 +220,7 @@ def _unregistered(views: Sequence[ResourceView]) -> Iterator[str]:
             )
 
 
-def _all_leased(facts: _Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
+def _all_leased(facts: Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
     offered = next(x for x in facts.config.resources if x.name == resource)
     if states and all(x.leased >= shares_of(offered, facts.device(resource, x.id)).count for x in states):
         yield "all of it is leased"

@@ -12,7 +12,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-QUESTIONS: Final = ("events", "explain", "leases", "metrics", "preview", "release", "reload", "status", "witnesses")
+QUESTIONS: Final = (
+    "dry_run",
+    "events",
+    "explain",
+    "leases",
+    "metrics",
+    "picture",
+    "preview",
+    "readmit",
+    "release",
+    "reload",
+    "status",
+    "withhold",
+    "witnesses",
+)
 MOST_BYTES: Final = 1 << 20
 """Of a question; a configuration has half as many at the most."""
 

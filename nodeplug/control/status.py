@@ -80,6 +80,18 @@ class DeviceView(Struct, frozen=True):
     leased: int
 
 
+class WithheldView(Struct, frozen=True, rename="camel"):
+    """A device that nobody new is given until it is readmitted; `since` in seconds since the epoch.
+
+    `is_here`: it is plugged in now.
+    """
+
+    device: str
+    reason: str
+    since: float
+    is_here: bool
+
+
 class DraView(Struct, frozen=True, rename="camel"):
     """The DRA driver."""
 
@@ -113,6 +125,7 @@ class Answer(Struct, frozen=True):
     ledger: LedgerView
     dra: DraView | None
     recent: tuple[Logged, ...]
+    withheld: tuple[WithheldView, ...] = ()
 
 
 async def answer(running: Running, question: Question) -> Answer:
@@ -149,6 +162,7 @@ async def answer(running: Running, question: Question) -> Answer:
         ledger=ledger,
         dra=_dra(running),
         recent=recent(),
+        withheld=withheld(running),
     )
 
 
@@ -169,6 +183,17 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     scan = running.scan()
     if scan is not None and scan.stuck_reads:
         yield f"{scan.stuck_reads} reads of /sys do not come back"
+
+
+def withheld(running: Running) -> tuple[WithheldView, ...]:
+    """Return what is withheld, the longest first."""
+    known = running.ledger.withheld
+    if not known:
+        return ()
+    inventory = running.inventory()
+    here = {i for x in inventory.devices.values() for i in (x.id, *x.parents)} if inventory is not None else set()
+    found = sorted(known.values(), key=lambda each: (each.since, each.device))
+    return tuple(WithheldView(x.device, x.reason, x.since, x.device in here) for x in found)
 
 
 def resources(running: Running) -> tuple[ResourceView, ...]:
@@ -205,6 +230,8 @@ def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iter
         leased = used.get(("dra", name, offered.name), 0)
         if not health.healthy:
             yield DeviceView(name, "dra", offered.name, "unhealthy", health.reason, leased)
+        elif kept := offered.device.withheld or offered.device.unavailable:
+            yield DeviceView(name, "dra", offered.name, "unavailable", kept, leased)
         elif lease is not None:
             yield DeviceView(name, "dra", offered.name, "unavailable", str(lease), leased)
         else:

@@ -1,4 +1,4 @@
-"""Events of leases: what each transaction of the ledger means to people.
+"""Events of leases, and of devices that are withheld: what each transaction of the ledger means to people.
 
 A unit is handed out before the kubelet says to whom: then `allocated` names no holder, and `holder-known` follows.
 """
@@ -41,6 +41,11 @@ def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
         _record(events, "released", "no longer with", released)
         _record(events, "allocated", "handed out to", allocated)
         _record(events, "holder-known", "is with", learned)
+        for each in change.withheld:
+            events.record("withheld", each.reason or "nobody new is given it", device=each.device)
+        for each in change.readmitted:
+            if not any(x.device == each.device for x in change.withheld):  # which has another reason
+                events.record("readmitted", "pods can be given it again", device=each.device)
 
 
 def _record(events: EventLog, kind: EventKind, words: str, leases: Iterable[Lease]) -> None:

@@ -10,7 +10,7 @@ import sys
 from nodeplug.deferred import defer_unused
 defer_unused()
 import asyncio, nodeplug.daemon, nodeplug.fronts, nodeplug.config
-print([x for x in sys.modules if x.startswith("nodeplug.control.")])
+print([x for x in sys.modules if x.startswith(("nodeplug.control.", "nodeplug.page"))])
 print("_ssl" in sys.modules, "_hashlib" in sys.modules, "click" in sys.modules, "grpc" in sys.modules)
 """
 

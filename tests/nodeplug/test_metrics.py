@@ -22,7 +22,7 @@ from tests.checkpoint.build import claimed, lease
 
 FUSE = ResourceStatus("example.com/fuse", 5, 3, 2, True, 7, "")
 AWAY = ResourceStatus("example.com/kvm", 1, 1, 0, False, 0, "no kubelet.sock")
-DRA = DraStatus(devices=4, healthy=1, claims=2, registered=False, slice_writes=9, last_error="")
+DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, slice_writes=9, last_error="")
 
 
 def everything() -> list[Metric]:
@@ -49,12 +49,14 @@ def test_all_of_them() -> None:
     build = found.pop(next(key for key in found if key[0] == "nodeplug_build_info"))
     assert build == 1
     fuse, kvm = ("resource", "example.com/fuse"), ("resource", "example.com/kvm")
-    healthy, unhealthy = ("health", "healthy"), ("health", "unhealthy")
+    healthy, unhealthy, withheld = (("health", x) for x in ("healthy", "unhealthy", "withheld"))
     assert found == {
         ("nodeplug_devices", (healthy, fuse)): 3,
         ("nodeplug_devices", (unhealthy, fuse)): 2,
         ("nodeplug_devices", (healthy, kvm)): 1,
         ("nodeplug_devices", (unhealthy, kvm)): 0,
+        ("nodeplug_devices", (withheld, fuse)): 0,
+        ("nodeplug_devices", (withheld, kvm)): 0,
         ("nodeplug_leases", (fuse,)): 2,
         ("nodeplug_leases", (kvm,)): 0,
         ("nodeplug_registrations_total", (fuse,)): 7,
@@ -62,7 +64,8 @@ def test_all_of_them() -> None:
         ("nodeplug_kubelet_listens", (fuse,)): 1,
         ("nodeplug_kubelet_listens", (kvm,)): 0,
         ("nodeplug_dra_devices", (healthy,)): 1,
-        ("nodeplug_dra_devices", (unhealthy,)): 3,
+        ("nodeplug_dra_devices", (unhealthy,)): 2,
+        ("nodeplug_dra_devices", (withheld,)): 1,
         ("nodeplug_dra_claims", ()): 2,
         ("nodeplug_dra_registered", ()): 0,
         ("nodeplug_dra_registrations_total", ()): 0,

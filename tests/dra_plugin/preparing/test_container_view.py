@@ -23,6 +23,17 @@ async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
     assert (world.units(), world.files()) == ([], [])
 
 
+async def test_what_is_withheld_is_for_no_new_claim_and_stays_with_one_that_has_it(world: World) -> None:
+    found = world.made_up.devices()["misc-fuse"]
+    devices = await world.prepare(claim(result("misc-fuse")))
+    world.scan(fuse=replace(found, withheld="withheld: fan"))
+    assert await world.prepare(claim(result("misc-fuse"))) == devices
+    await world.unprepare(claim(result("misc-fuse")))
+    says = "request gpu: device misc-fuse is withheld: fan; `nodeplug readmit` ends that"
+    assert await world.refusal(claim(result("misc-fuse"))) == says
+    assert (world.units(), world.files()) == ([], [])
+
+
 async def test_a_claim_keeps_what_its_variables_said_of_a_device(world: World) -> None:
     """Also when the device does not say it any more: its containers must be able to start again."""
     found = world.made_up.devices()["misc-fuse"]

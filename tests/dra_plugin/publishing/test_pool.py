@@ -55,6 +55,12 @@ def test_a_device_of_which_the_resource_says_what_it_has_not_is_for_no_new_claim
     assert (taint.key, taint.effect) == (f"{DRIVER}/unavailable", "NoSchedule")
 
 
+def test_a_device_that_is_withheld_is_for_no_new_claim() -> None:
+    offers = offering([resource()], {GPU: [structs.replace(gpus(1)[0], withheld="withheld: fan (left)")]})
+    (taint,) = published(offers)["gpu-0000"].taints
+    assert (taint.key, taint.value, taint.effect) == (f"{DRIVER}/withheld", "withheld-fan", "NoSchedule")
+
+
 def test_one_change_of_health_changes_one_slice() -> None:
     devices = gpus(300)
     offers = offering([resource()], {GPU: devices})

@@ -48,9 +48,9 @@ class Asked:
         lines = ",\n".join(map(json.dumps, resources))
         self.path.write_text(f'{{"settings": {json.dumps(self._settings | settings)},\n"resources": [\n{lines}]}}')
 
-    async def start(self, *resources: Json) -> None:
+    async def start(self, *resources: Json, **settings: Any) -> None:
         """Start the daemon, and return once it answers and has read the devices."""
-        self.write(*resources)
+        self.write(*resources, **settings)
         content = self.path.read_bytes()
         config = loads(content, str(self.path))
         offering = asyncio.Event()

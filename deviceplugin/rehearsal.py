@@ -1,0 +1,71 @@
+"""Allocate without any effect: which units the kubelet would be told to prefer, and the answer for them, or a refusal.
+
+What a kubelet has available are the units that are listed as healthy and of which we know no lease: it has one for each
+unit of a pod some seconds after it was given out.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from checkpoint import Ledger
+from deviceplugin.allocate import Allocator
+from deviceplugin.errors import DeviceNotReady, InvalidRequest
+from deviceplugin.preferred import prefer
+from deviceplugin.units import API, Unit
+from hostdevices.shown import shown
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+
+
+class Rehearsal(Struct, frozen=True):
+    """The units that a container would get, out of how many that are free, and the answer to Allocate.
+
+    `pre_start`: the kubelet would call PreStartContainer before it starts.
+    """
+
+    units: tuple[Unit, ...]
+    free: int
+    response: api.ContainerAllocateResponse
+    pre_start: bool
+
+
+def rehearse(
+    allocator: Allocator,
+    ledger: Ledger,
+    healthy: Mapping[str, bool],
+    count: int,
+    wanted: Sequence[str],
+    *,
+    pre_start: bool,
+) -> Rehearsal:
+    """Return what one container would be given that asks for `count` units, these units or devices among them.
+
+    `healthy` has how each listed unit is. Raises `AllocationRefused`.
+    """
+    name = allocator.resource.name
+    leased = {lease.unit: lease for lease in ledger.of_resource(name, API)}
+    free = [unit for unit, is_healthy in healthy.items() if is_healthy and unit not in leased]
+    required = [_unit(allocator, set(free), each) for each in wanted]
+    if required:
+        allocator.check(required)
+    for unit in required:
+        if unit in leased:
+            raise DeviceNotReady(f"device {unit} is leased: {leased[unit]}")
+    if count > len(free):
+        raise DeviceNotReady(
+            f"{name}: {count} requested, and {len(free)} of {len(healthy)} are healthy and free; `nodeplug explain"
+            f" {name}` says why"
+        )
+    chosen = prefer(allocator.resource.preferred, allocator.units, free, required, count)
+    units = tuple(allocator.units[unit] for unit in chosen)
+    return Rehearsal(units, len(free), allocator.rehearse(chosen), pre_start)
+
+
+def _unit(allocator: Allocator, free: set[str], name: str) -> str:
+    """Return the unit that a name means: its own, or of a device's shares one that is free."""
+    if name in allocator.units:
+        return name
+    of_device = [unit.id for unit in allocator.units.values() if unit.device.id == name]
+    if not of_device:
+        raise InvalidRequest(f"{allocator.resource.name} has no device {shown(name)}")
+    return next((unit for unit in of_device if unit in free), of_device[0])

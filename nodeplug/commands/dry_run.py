@@ -1,0 +1,64 @@
+"""`nodeplug dry-run`: what would be answered, without any effect.
+
+Exit codes: 0 it would be given, 1 it would be refused, 2 the command line is wrong, 4 no daemon answers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from nodeplug.commands.columns import aligned
+from nodeplug.commands.examples import examples
+from nodeplug.commands.group import CommandGroup
+from nodeplug.commands.running_daemon import Output, as_text, ask, output_option, state_option
+from nodeplug.control.dry_run import Answer, Question
+
+
+@click.group(cls=CommandGroup)
+def dry_run() -> None:
+    """Show what the daemon would answer; nothing is leased, written or counted."""
+
+
+@dry_run.command(
+    epilog=examples(
+        "nodeplug dry-run allocate example.com/gpu",
+        "nodeplug dry-run allocate example.com/gpu --count 2 -o json",
+        "nodeplug dry-run allocate example.com/kvm --device misc-kvm",
+    )
+)
+@state_option
+@output_option
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Units that it asks for.")
+@click.option("--device", "devices", multiple=True, help="A unit or device that must be among them; repeatable.")
+@click.argument("resource")
+def allocate(state: Path, output: Output, count: int, devices: tuple[str, ...], resource: str) -> None:
+    """Show what a container would be given that asks for units of RESOURCE, or why it would be refused.
+
+    Which units GetPreferredAllocation takes of those that are healthy and free, and the answer to Allocate for them:
+    variables, mounts, device nodes, CDI names, annotations. Of claims `nodeplug allocate` says what they would get.
+    """
+    found = ask(state, Question(resource, count, devices), Answer)
+    if output in ("json", "yaml"):
+        click.echo(as_text(found, output), nl=False)
+    else:
+        click.echo("\n".join(_lines(found, is_wide=output == "wide")))
+
+
+def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
+    more = ("DEVICE", "NUMA NODES") if is_wide else ()
+    rows = ((x.unit, *((x.device, ",".join(map(str, x.numa_nodes))) if is_wide else ())) for x in found.units)
+    yield from aligned((f"UNIT (OF {found.free} FREE)", *more), rows)
+    yield ""
+    yield from aligned(("GIVEN", "IN THE CONTAINER", "VALUE"), _given(found))
+    if found.pre_start:
+        yield ""
+        yield "before it starts the kubelet asks once more" + (", and the devices are reset" if found.reset else "")
+
+
+def _given(found: Answer) -> Iterator[tuple[str, str, str]]:
+    yield from (("variable", name, value) for name, value in found.envs.items())
+    yield from (("node", x.container_path, f"{x.host_path} ({x.permissions})") for x in found.nodes)
+    yield from (("mount", x.container_path, x.host_path + (" (ro)" if x.read_only else "")) for x in found.mounts)
+    yield from (("CDI device", "", name) for name in found.cdi_devices)
+    yield from (("annotation", name, value) for name, value in found.annotations.items())

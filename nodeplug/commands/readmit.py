@@ -1,0 +1,27 @@
+"""`nodeplug readmit`: have a device given out again that was withheld.
+
+Exit codes: 0 it is readmitted, 1 it is not withheld, 2 the command line is wrong, 4 no daemon answers.
+"""
+
+from pathlib import Path
+
+import click
+
+from nodeplug.commands.examples import examples
+from nodeplug.commands.running_daemon import Output, as_text, ask, clock, output_option, state_option
+from nodeplug.control.readmit import Answer, Question
+
+
+@click.command(epilog=examples("nodeplug readmit gpu-0", "nodeplug status -o json | jq .withheld"))
+@state_option
+@output_option
+@click.argument("device")
+def readmit(state: Path, output: Output, device: str) -> None:
+    """Have DEVICE given out again, which `nodeplug withhold` keeps from everybody; it need not be here now."""
+    found = ask(state, Question(device), Answer)
+    if output in ("json", "yaml"):
+        click.echo(as_text(found, output), nl=False)
+        return
+    for each in found.readmitted:
+        why = f" ({each.reason})" if each.reason else ""
+        click.echo(f"readmitted: {each.device}, withheld since {clock(each.since)}{why}")

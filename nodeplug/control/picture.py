@@ -1,0 +1,99 @@
+"""`picture`: the node and all that is offered of it, for the page (nodeplug/page): where devices are, who has them."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from hostdevices import Device
+from nodeplug.config import node_name
+from nodeplug.control.leases import LeaseView
+from nodeplug.control.running import Running
+from nodeplug.control.status import Answer as Status
+from nodeplug.control.status import DraView, ResourceView, WithheldView
+from nodeplug.control.status import Question as StatusQuestion
+from nodeplug.control.status import answer as status
+from nodeplug.topology.layout import layout
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="picture"):
+    """What there is to see."""
+
+
+class Tile(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A device: where it sits, how it is and why, which resources offer it, and who has it or something of it."""
+
+    id: str
+    kind: str
+    numa: str = ""
+    root: str = ""
+    state: Literal["healthy", "unhealthy", "unavailable"] = "healthy"
+    reason: str = ""
+    resources: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    is_leased: bool = False
+
+
+class About(Struct, frozen=True, rename="camel"):
+    """The daemon and what it offers, device by device aside; `started_at` in seconds since the epoch."""
+
+    node: str
+    version: str
+    started_at: float
+    configuration: str
+    problems: tuple[str, ...]
+    resources: tuple[ResourceView, ...]
+    dra: DraView | None
+    withheld: tuple[WithheldView, ...]
+
+
+class Answer(Struct, frozen=True):
+    """What is to be seen."""
+
+    about: About
+    tiles: tuple[Tile, ...]
+    leases: tuple[LeaseView, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `picture`."""
+    del question
+    found = await status(running, StatusQuestion())
+    inventory = running.inventory()
+    devices = inventory.devices if inventory is not None else {}
+    name = running.config().settings.node_name or node_name()
+    return Answer(_about(found, name), await asyncio.to_thread(_tiles, devices, found), found.leases)
+
+
+def _about(found: Status, name: str) -> About:
+    daemon, configuration = found.daemon, found.configuration
+    return About(
+        node=name,
+        version=daemon.version,
+        started_at=round(daemon.started_at),  # the same as long as it runs
+        configuration=configuration.file or "built in",
+        problems=(*found.problems, *configuration.problems),
+        resources=found.resources,
+        dra=found.dra,
+        withheld=found.withheld,
+    )
+
+
+def _tiles(devices: Mapping[str, Device], found: Status) -> tuple[Tile, ...]:
+    return tuple(
+        Tile(
+            id=item.id,
+            kind=item.kind,
+            numa=numa.name,
+            root=root.name,
+            state=item.state,
+            reason=item.reason,
+            resources=item.resources,
+            holders=item.holders,
+            is_leased=item.is_leased,
+        )
+        for numa in layout(devices, found, is_all=True)
+        for root in numa.roots
+        for item in root.items
+    )

@@ -1,0 +1,77 @@
+"""`withhold`: have nobody new given a device, until `readmit`; whoever has it keeps it (checkpoint/withheld.py)."""
+
+import time
+from collections.abc import Iterable, Set
+
+from msgspec import Struct
+
+from checkpoint import LedgerUnavailable, Withheld
+from checkpoint.withheld import LONGEST, MOST
+from hostdevices import Device
+from nodeplug.config.document import suggestion
+from nodeplug.control.explain import Facts, facts_of, find
+from nodeplug.control.leases import LeaseView, view
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.running import Running
+from nodeplug.control.status import WithheldView, withheld
+from resources.groups import is_group_id
+
+
+class Question(Struct, frozen=True, tag_field="question", tag="withhold"):
+    """Withhold this device (its id, a node, the kernel's name), and why."""
+
+    device: str
+    reason: str = ""
+
+
+class Answer(Struct, frozen=True):
+    """What is withheld now: the device, or the members of a group; and who has something of it still."""
+
+    withheld: tuple[WithheldView, ...]
+    leases: tuple[LeaseView, ...]
+
+
+async def answer(running: Running, question: Question) -> Answer:
+    """Answer `withhold`, once it is on disk and nobody new is given the device. Raises `Refusal`."""
+    reason = question.reason.strip()
+    if len(reason) > LONGEST or not (reason.isprintable() or not reason):
+        raise Refusal(f"a reason is one line of at most {LONGEST} characters")
+    facts = await facts_of(running)
+    ids = _meant(facts, question.device)
+    if len(running.ledger.withheld.keys() | ids) > MOST:
+        raise Refusal(f"{MOST} devices are withheld already; readmit some, or stop nodeplug on this node")
+    try:
+        await running.ledger.withhold([Withheld(i, reason, time.time()) for i in sorted(ids)])
+    except LedgerUnavailable as error:
+        raise Refusal(str(error)) from None
+    concerned = {i for x in facts.everything().values() if ids & x.ids.union(x.parents) for i in x.ids}
+    held = tuple(view(x) for x in running.ledger.leases() if x.devices & (concerned | ids))
+    return Answer(tuple(x for x in withheld(running) if x.device in ids), held)
+
+
+def _meant(facts: Facts, name: str) -> Set[str]:
+    """Return the ids to withhold: of a group its members, which go with their parts, for it may not have them for ever.
+
+    Raises `Refusal`.
+    """
+    if name in facts.assignment.devices:
+        has = ", ".join(x.id for x in facts.assignment.devices[name][:8]) or "none now"
+        raise Refusal(f"{name} is a resource, and what is withheld is a device; its devices: {has}")
+    device = find(facts, name)
+    if device is None:
+        raise Refusal(f"there is no device {name} here; {_hint(name, facts.everything())}")
+    alike = [x.id for x in facts.inventory.devices.values() if name != device.id and _is_called(x, name)]
+    if len(alike) > 1:
+        raise Refusal(f"several devices are called {name}: {', '.join(sorted(alike)[:8])}; name one by its id")
+    if is_group_id(device.id, facts.assignment.owners.get(device.id, "?")):
+        members = [x for i in device.children if (x := facts.inventory.devices.get(i)) is not None]
+        return {x.id for x in members if not device.ids.intersection(x.parents)} or {device.id}
+    return {device.id}
+
+
+def _is_called(device: Device, name: str) -> bool:
+    return device.name == name or any(name in (node.path, node.target) for node in device.devnodes)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    return suggestion(name, known) or "nodeplug discover shows what is here"

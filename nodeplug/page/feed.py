@@ -1,0 +1,164 @@
+"""What the page is told: everything at first, then what has changed, in messages that all who look share.
+
+Rules:
+1. Nobody is asked anything while nobody looks. What happens is waited for (`events`); the picture is drawn again after
+   that, at most once in `PACE` times what that takes, and every `AT_LEAST` seconds for what has no event.
+2. Nothing is kept for who looks but the number of what it was sent last: who comes too late is told everything again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nodeplug.control import events, picture
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+from telemetry import Event
+
+AT_LEAST: Final = 10.0
+"""Seconds between pictures when nothing happens: `events` waits so long."""
+SHORTEST: Final = 0.5
+"""Seconds between pictures when much happens."""
+PACE: Final = 10
+MOST_EVENTS: Final = 100
+_AGAIN = 2.0  # seconds until who does not answer is asked again
+_BEAT = 15.0  # seconds of silence after which who looks hears that all is as it was
+Ask: TypeAlias = Callable[[Struct, type[Any]], Awaitable[Any]]
+"""Asks the daemon a question. Raises `Refusal`, and `NotRunning` where there is none."""
+_Rows: TypeAlias = Mapping[str, Struct]
+log = logging.getLogger("nodeplug")
+
+
+class _Drawn(Struct, frozen=True):
+    """What is known at one moment. `trouble` says why nothing newer is."""
+
+    about: picture.About | None = None
+    tiles: _Rows = {}
+    leases: _Rows = {}
+    trouble: str = ""
+
+
+class Feed:
+    """The messages, while anybody looks. Belongs to the loop."""
+
+    def __init__(self, ask: Ask) -> None:
+        """Prepare; `ask` asks the daemon."""
+        self._ask = ask
+        self._drawn = _Drawn()
+        self._events: tuple[Event, ...] = ()
+        self._number = 0  # of the latest message; 0 before the first picture
+        self._latest = b""  # what that one says beyond the one before
+        self._whole = b""  # everything, for all who come before the next one
+        self._next = asyncio.Event()
+        self._looking = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def messages(self) -> AsyncGenerator[bytes, None]:
+        """Yield an event with everything, then one for each change; now and then a comment where nothing changes."""
+        self._looking += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._draw(), name="page")
+        try:
+            sent = 0
+            while True:
+                if sent == self._number:
+                    upcoming = self._next
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_BEAT):
+                            await upcoming.wait()
+                if sent == self._number:
+                    yield b":\n\n"
+                    continue
+                is_next = sent and sent == self._number - 1
+                sent = self._number
+                yield self._latest if is_next else self._everything()
+        finally:
+            self._looking -= 1
+            if not self._looking:
+                self._task.cancel()
+                self._task, self._drawn, self._events = None, _Drawn(), ()
+                self._number, self._latest, self._whole = 0, b"", b""
+
+    async def _draw(self) -> None:
+        after, log_began, loop = 0, 0.0, asyncio.get_running_loop()
+        while True:
+            try:
+                wait = AT_LEAST if log_began else 0.0  # the first time all there is
+                happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
+                began = loop.time()
+                found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
+                took = loop.time() - began
+                self._tell(_drawn(found), happened.events[-MOST_EVENTS:])
+                after, log_began = happened.latest, happened.log
+                await asyncio.sleep(max(SHORTEST, took * PACE))
+            except (NotRunning, Refusal) as error:
+                self._tell(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
+                await asyncio.sleep(_AGAIN)
+            except Exception:  # a defect of ours must not leave who looks without a word
+                log.exception("the page cannot be told how things are")
+                self._tell(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; its log says where"), ())
+                await asyncio.sleep(_AGAIN)
+
+    def _tell(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:
+        before, self._drawn = self._drawn, drawn
+        self._events = (*self._events, *happened)[-MOST_EVENTS:]
+        if drawn == before and not happened:
+            return
+        self._number, self._whole = self._number + 1, b""
+        self._latest = _message(
+            drawn,
+            _changed(before.tiles, drawn.tiles),
+            _changed(before.leases, drawn.leases),
+            happened,
+            gone={"tiles": _gone(before.tiles, drawn.tiles), "leases": _gone(before.leases, drawn.leases)},
+        )
+        self._next.set()
+        self._next = asyncio.Event()
+
+    def _everything(self) -> bytes:
+        self._whole = self._whole or _message(
+            self._drawn, self._drawn.tiles, self._drawn.leases, self._events, gone=None
+        )
+        return self._whole
+
+
+def _drawn(found: picture.Answer) -> _Drawn:
+    return _Drawn(
+        found.about,
+        {tile.id: tile for tile in found.tiles},
+        {f"{lease.resource} {lease.api} {lease.unit}": lease for lease in found.leases},
+    )
+
+
+def _changed(before: _Rows, now: _Rows) -> _Rows:
+    return {key: row for key, row in now.items() if before.get(key) != row}
+
+
+def _gone(before: _Rows, now: _Rows) -> list[str]:
+    return [key for key in before if key not in now]
+
+
+def _message(
+    drawn: _Drawn,
+    tiles: _Rows,
+    leases: _Rows,
+    happened: tuple[Event, ...],
+    gone: Mapping[str, list[str]] | None,
+) -> bytes:
+    """Return a server-sent event; one that is about everything has no `gone`."""
+    data = msgspec.json.encode(
+        {
+            "about": drawn.about,
+            "tiles": tiles,
+            "leases": leases,
+            "events": [{**msgspec.structs.asdict(event), "isWarning": event.is_warning} for event in happened],
+            "gone": gone,
+            "trouble": drawn.trouble,
+        }
+    )
+    return b"".join((b"data: ", data, b"\n\n"))

@@ -1,0 +1,214 @@
+"""The page over HTTP: `/` is the document, `/live` what it is told, as server-sent events.
+
+Anybody may be able to connect, and a browser can be made to by any page that it shows. So:
+
+1. A request's Host must be an address or `localhost`: a name that somebody else gave this machine (DNS rebinding) is
+   refused. No answer may be read, framed or run by another site's page.
+2. `MOST_LOOKING` may look at a time. Who does not read is dropped after `SECONDS_TO_READ`; until then it has one
+   message at the most, of which `_PIECE` bytes are buffered.
+3. A connection carries one request, and who sends anything after it is dropped.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import ipaddress
+import logging
+from typing import Any, Final
+
+from msgspec import Struct
+
+from nodeplug.control.running import Running
+from nodeplug.page.document import document
+from nodeplug.page.feed import Ask, Feed
+
+MOST_LOOKING: Final = 8
+MOST_TAKEN: Final = 32
+"""Connections that are answered at a time, those that look among them."""
+SECONDS_TO_READ: Final = 20.0
+"""For a piece of a message."""
+_PIECE = 64 * 1024  # bytes
+log = logging.getLogger("nodeplug")
+_HEADERS = (
+    "Cache-Control: no-store",
+    "Connection: close",
+    "Cross-Origin-Opener-Policy: same-origin",
+    "Cross-Origin-Resource-Policy: same-origin",
+    "Referrer-Policy: no-referrer",
+    "X-Content-Type-Options: nosniff",
+    "X-Frame-Options: DENY",
+)
+
+
+class Request(Struct, frozen=True):
+    """What is asked for: of a target what comes before the question mark."""
+
+    method: str
+    path: str
+    host: str
+
+
+def parsed(head: bytes) -> Request | None:
+    """Return the request that a head is, up to its empty line; None where it is none of HTTP/1.x with one host."""
+    lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+    parts = lines[0].split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
+        return None
+    hosts = [line.partition(":")[2].strip() for line in lines[1:] if line.partition(":")[0].lower() == "host"]
+    return Request(parts[0], parts[1].partition("?")[0], hosts[0]) if len(hosts) == 1 else None
+
+
+def is_own_name(host: str) -> bool:
+    """Tell whether a Host header is an address or localhost, and no name that others could have given this machine."""
+    name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
+    if port and not port.isdecimal():
+        return False
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
+
+
+class Site:
+    """Answers requests for the page; `prefix` is what every path begins with, where it is a secret.
+
+    `is_local`: only for whoever asks from this machine.
+    """
+
+    def __init__(self, feed: Feed, prefix: str = "", *, is_local: bool = False) -> None:
+        """Prepare; nothing is asked of the daemon yet."""
+        self._feed = feed
+        self._prefix = prefix
+        self._is_local = is_local
+        self._taken: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def take(self, transport: asyncio.Transport, head: bytes) -> None:
+        """Answer a request on a connection that has been somebody else's, from its head on."""
+        if len(self._taken) >= MOST_TAKEN:
+            transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_PIECE, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        task = loop.create_task(self._respond_taken(head, reader, writer), name="page")
+        self._taken.add(task)
+        task.add_done_callback(self._taken.discard)
+
+    async def _respond_taken(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self.respond(head, reader, writer)
+        except (OSError, TimeoutError):
+            pass  # nobody reads any more
+        except Exception:  # a defect of ours must not be silent
+            log.exception("the page could not be shown")
+
+    async def respond(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, and close the connection. Raises OSError and TimeoutError where nobody reads."""
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            request = parsed(head)
+            if request is None:
+                await _plain(writer, "400 Bad Request", "not HTTP/1.1 with one Host")
+            elif not is_own_name(request.host):
+                await _plain(writer, "421 Misdirected Request", "ask by the address, or as localhost")
+            elif self._is_local and not is_near(writer.get_extra_info("peername")[0]):
+                await _plain(writer, "403 Forbidden", "statusPage: local shows this on the node alone")
+            elif request.path not in (f"{self._prefix}/", f"{self._prefix}/live"):
+                await _plain(writer, "404 Not Found", "there is / here")
+            elif request.method != "GET":
+                await _plain(writer, "405 Method Not Allowed", "only GET", "Allow: GET")
+            elif request.path.endswith("/live"):
+                await self._live(this, reader, writer)
+            else:
+                await self._document(writer)
+        finally:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Have nobody look any more."""
+        busy = list(self._looking | self._taken)
+        for each in busy:
+            each.cancel()
+        if busy:
+            await asyncio.wait(busy)
+
+    async def _document(self, writer: asyncio.StreamWriter) -> None:
+        found = document()
+        policy = f"Content-Security-Policy: {found.policy}"
+        await _send(
+            writer, _head("200 OK", "text/html; charset=utf-8", f"Content-Length: {len(found.content)}", policy)
+        )
+        await _send(writer, found.content)
+        await _finish(writer)
+
+    async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._looking) >= MOST_LOOKING:
+            await _plain(writer, "503 Service Unavailable", f"{MOST_LOOKING} look already", "Retry-After: 10")
+            return
+        self._looking.add(this)
+        telling = asyncio.create_task(self._tell(writer))
+        leaving = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((telling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if telling.done():
+                await telling
+        finally:
+            self._looking.discard(this)
+            for each in (telling, leaving):
+                each.cancel()
+            await asyncio.gather(telling, leaving, return_exceptions=True)
+
+    async def _tell(self, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(_PIECE)
+        await _send(writer, _head("200 OK", "text/event-stream"))
+        async with contextlib.aclosing(self._feed.messages()) as messages:
+            async for message in messages:
+                await _send(writer, message)
+
+
+def is_near(peer: str) -> bool:
+    """Tell whether an address is one of this machine to itself."""
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def of_running(running: Running) -> Ask:
+    """Return what asks the daemon in whose process this is."""
+
+    async def ask(question: Struct, kind: type[Any]) -> Any:
+        del kind
+        return await importlib.import_module(type(question).__module__).answer(running, question)
+
+    return ask
+
+
+def _head(status: str, kind: str, *more: str) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {status}", f"Content-Type: {kind}", *_HEADERS, *more, "", "")).encode()
+
+
+async def _plain(writer: asyncio.StreamWriter, status: str, text: str, *more: str) -> None:
+    content = f"{text}\n".encode()
+    length = f"Content-Length: {len(content)}"
+    await _send(writer, _head(status, "text/plain; charset=utf-8", length, *more) + content)
+    await _finish(writer)
+
+
+async def _send(writer: asyncio.StreamWriter, content: bytes) -> None:
+    for start in range(0, len(content), _PIECE):
+        writer.write(content[start : start + _PIECE])
+        async with asyncio.timeout(SECONDS_TO_READ):
+            await writer.drain()
+
+
+async def _finish(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    async with asyncio.timeout(SECONDS_TO_READ):
+        await writer.wait_closed()

@@ -1,0 +1,23 @@
+"""What is withheld, as the two fronts are told it: of each device that is offered, why nobody new is given it."""
+
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from checkpoint import Withheld
+from checkpoint.withheld import why_withheld
+from hostdevices import Device
+from resources.assignment import Assignment
+
+
+def with_withheld(assignment: Assignment, withheld: Mapping[str, Withheld]) -> Assignment:
+    """Return an assignment whose devices say why they are withheld: for themselves, a member, or what they are on."""
+    if not withheld:
+        return assignment
+
+    def said(device: Device) -> Device:
+        words = why_withheld(device.id, device.ids.union(device.parents), withheld)
+        return structs.replace(device, withheld=words) if words else device
+
+    devices = {name: tuple(map(said, each)) for name, each in assignment.devices.items()}
+    return structs.replace(assignment, devices=devices)

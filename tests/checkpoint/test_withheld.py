@@ -1,0 +1,94 @@
+"""Devices that are withheld: on disk, across restarts, in files of older programs, through a disk that refuses."""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from checkpoint import Ledger, LedgerUnavailable, Withheld
+from checkpoint.lease import Book
+from checkpoint.migrations import MIGRATIONS, migrate
+from checkpoint.withheld import why_withheld
+from tests.checkpoint.build import lease, opened
+from tests.checkpoint.test_database import largest_file
+
+NAME = "ledger.sqlite3"
+FAN = Withheld("gpu-0", "fan", 1.0)
+USB = Withheld("usb-1", "", 2.0)
+
+
+async def test_it_outlives_restarts_and_another_reason_is_no_other_time(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    seen: list[set[str]] = []
+    ledger.observe_withheld(lambda: seen.append(set(ledger.withheld)))
+    await ledger.withhold([FAN, USB])
+    await ledger.withhold([Withheld("gpu-0", "noise", 9.0)])
+    assert ledger.withheld["gpu-0"] == Withheld("gpu-0", "noise", 1.0)
+    assert await ledger.readmit(["usb-1", "never"]) == (USB,)
+    assert await ledger.readmit(["usb-1"]) == ()
+    await ledger.close()
+    assert seen[-1] == {"gpu-0"}
+    again = Ledger(tmp_path, "boot-2")
+    await again.read()
+    assert again.withheld == {"gpu-0": Withheld("gpu-0", "noise", 1.0)}  # before the directory is ours
+    await again.take()
+    assert again.withheld == {"gpu-0": Withheld("gpu-0", "noise", 1.0)}
+    await again.close()
+
+
+async def test_what_the_disk_refuses_is_not_withheld_and_what_it_had_is_kept(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await ledger.withhold([FAN])
+    with largest_file((tmp_path / f"{NAME}-wal").stat().st_size), pytest.raises(LedgerUnavailable):
+        await ledger.withhold([USB])
+    assert ledger.withheld == {"gpu-0": FAN}
+    await ledger.withhold([USB])  # the file is written again in full
+    await ledger.close()
+    again = await opened(tmp_path)
+    assert again.withheld == {"gpu-0": FAN, "usb-1": USB}
+    await again.close()
+
+
+async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await ledger.grant([lease("a")])
+    await ledger.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as tool:
+        tool.execute("DROP TABLE withheld")
+        tool.execute("DELETE FROM migration WHERE version = 3")
+    again = Ledger(tmp_path, "boot-1")
+    await again.read()  # while the older program still has the directory
+    assert (again.leases(), again.withheld) == ((lease("a"),), {})
+    await again.take()
+    await again.withhold([FAN])
+    await again.close()
+    last = await opened(tmp_path)
+    assert (last.leases(), last.withheld, last.set_aside) == ((lease("a"),), {"gpu-0": FAN}, ())
+    await last.close()
+
+
+def test_the_first_ledgers_had_such_a_table_once() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, MIGRATIONS[:1])
+        connection.execute("INSERT INTO withheld VALUES ('gpu-0', 'fan', 1.0)")
+        migrate(connection)
+        assert connection.execute("SELECT * FROM withheld").fetchall() == []
+
+
+def test_every_change_can_be_taken_back() -> None:
+    book = Book((), [FAN])
+    another_reason, more = book.withhold([Withheld("gpu-0", "noise", 9.0)]), book.withhold([USB])
+    ended = book.readmit(["gpu-0", "usb-1", "never"])
+    assert (book.withheld, bool(ended), bool(book.readmit(["gpu-0"]))) == ({}, True, False)
+    for change in (ended, more, another_reason):
+        book.undo(change)
+    assert book.withheld == {"gpu-0": FAN}
+
+
+def test_the_words() -> None:
+    known = {"gpu-0": FAN, "usb-1": USB}
+    assert why_withheld("gpu-0", {"usb-1"}, known) == "withheld: fan"
+    assert why_withheld("usb-1", (), known) == "withheld"
+    assert why_withheld("pair", {"gpu-0", "x"}, known) == "withheld with gpu-0: fan"
+    assert why_withheld("y", {"x"}, known) == why_withheld("gpu-0", {"gpu-0"}, {}) == ""

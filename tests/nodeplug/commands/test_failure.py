@@ -1,0 +1,55 @@
+"""What a command says that does not do what it was asked for: as data where data was asked for, with the same code."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from nodeplug.cli import main
+
+ASK = ["status", "leases list", "leases show x", "explain x", "events", "reload", "withhold x", "readmit x"]
+OTHERS = {
+    "discover": (["discover", "--root", "nowhere"], 1),
+    "check": (["check", "config.yaml", "--root", "nowhere"], 1),
+    "a check of leases": (["check", "config.yaml", "--state", "."], 1),
+    "allocate": (["allocate", "nowhere.yaml"], 2),
+    "verify": (["kubelet", "verify", "--", "/nowhere/plugin"], 2),
+}
+
+
+def said(words: list[str], output: str) -> tuple[int, str, str]:
+    at = words.index("--") if "--" in words else len(words)
+    result = CliRunner().invoke(main, [*words[:at], "-o", output, *words[at:]])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text("resources: []\n")
+
+
+@pytest.mark.parametrize("words", [*ASK, "dry-run allocate x"])
+def test_no_daemon_answers(words: str) -> None:
+    command = [*words.split(), "--state", "state"]
+    code, nothing, text = said(command, "wide")
+    assert (code, nothing) == (4, "")
+    message = text.removeprefix("Error: ").rstrip("\n")
+    assert said(command, "json") == (4, json.dumps({"errors": [{"message": message}]}, indent=2) + "\n", "")
+    code, data, nothing = said(command, "yaml")
+    assert (code, yaml.safe_load(data), nothing) == (4, {"errors": [{"message": message}]}, "")
+
+
+@pytest.mark.parametrize(("words", "code"), OTHERS.values(), ids=OTHERS.keys())
+def test_others(words: list[str], code: int) -> None:
+    found, data, _ = said(words, "json")
+    (error,) = json.loads(data)["errors"]
+    assert (found, bool(error["message"])) == (code, True)
+
+
+def test_a_wrong_command_line_is_answered_in_words() -> None:
+    code, nothing, text = said(["status", "--nope"], "json")
+    assert (code, nothing) == (2, "")
+    assert "No such option" in text

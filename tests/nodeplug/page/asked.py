@@ -1,0 +1,98 @@
+"""A daemon's answers for the page, and who looks at it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from nodeplug.control import events, picture
+from nodeplug.control.picture import About, Tile
+from nodeplug.page.feed import Feed
+from nodeplug.page.site import Site
+from nodeplug.status_server import StatusServer
+from telemetry import EventLog
+
+
+class Answers:
+    """What a daemon would answer; tests change `tiles` and record events."""
+
+    def __init__(self, *tiles: Tile) -> None:
+        self.tiles = tiles
+        self.problem: Exception | None = None
+        self.log = EventLog()
+        self.asked = 0
+
+    async def __call__(self, question: Struct, kind: type[Any]) -> Any:
+        del kind
+        self.asked += 1
+        if self.problem is not None:
+            raise self.problem
+        if isinstance(question, picture.Question):
+            return picture.Answer(About("n", "1", 0.0, "file", (), (), None, ()), self.tiles, ())
+        assert isinstance(question, events.Question)
+        if question.wait:
+            await self.log.wait(question.after)
+        return events.Answer(self.log.began, self.log.latest, False, self.log.since(question.after))
+
+    def happens(self, *tiles: Tile) -> None:
+        """Have other devices from now on, and an event that says so."""
+        self.tiles = tiles
+        self.log.record("unhealthy", "hot", device="x")
+
+
+@asynccontextmanager
+async def served(answers: Answers, **options: Any) -> AsyncIterator[StatusServer]:
+    """The page beside the metrics."""
+    made: Callable[[], Site] = lambda: Site(Feed(answers), **options)  # noqa: E731 - a factory with a type
+    server = StatusServer("127.0.0.1:0", lambda: (), lambda: (), made)
+    task = asyncio.create_task(server.run())
+    try:
+        await asyncio.wait_for(server.listening.wait(), 30)
+        yield server
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class Looker:
+    """Who looks: a connection to `/live`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.tiles: dict[str, Any] = {}  # as they are after the messages so far
+        self.told: list[str] = []
+        self.trouble = ""
+
+    async def head(self) -> str:
+        return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode()
+
+    async def message(self) -> Any:
+        """Take the next message, and return it; beats in between are passed over."""
+        while not (line := await asyncio.wait_for(self.reader.readuntil(b"\n\n"), 30)).startswith(b"data: "):
+            pass
+        message = json.loads(line[6:])
+        if message["gone"] is None:  # it is about everything, also for who was too slow
+            self.tiles, self.told = {}, []
+        else:
+            self.tiles = {key: tile for key, tile in self.tiles.items() if key not in message["gone"]["tiles"]}
+        self.tiles.update(message["tiles"])
+        self.told += [x["message"] for x in message["events"] if x["isWarning"]]
+        self.trouble = message["trouble"]
+        return message
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        while not holds():
+            await self.message()
+
+
+@asynccontextmanager
+async def looking(port: int, path: str = "/live", host: str = "localhost") -> AsyncIterator[Looker]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    try:
+        yield Looker(reader, writer)
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,178 @@
+"""The page over HTTP: who may ask, what is said to whom, and what somebody who misbehaves costs."""
+
+import asyncio
+import base64
+import hashlib
+import re
+import socket
+import tracemalloc
+from contextlib import AsyncExitStack
+from functools import partial
+
+import pytest
+
+from nodeplug.control.client import NotRunning
+from nodeplug.control.picture import Tile
+from nodeplug.page.site import MOST_LOOKING, is_near, is_own_name, parsed
+from tests.nodeplug.page.asked import Answers, Looker, looking, served
+from tests.running import until
+
+A, B = Tile("a", "misc"), Tile("b", "misc", state="unhealthy", reason="hot")
+
+
+async def whole(port: int, path: str, host: str = "localhost") -> tuple[str, str]:
+    """Return head and body of an answer."""
+    async with looking(port, path, host) as looker:
+        head, _, body = (await asyncio.wait_for(looker.reader.read(), 30)).decode().partition("\r\n\r\n")
+        return head, body
+
+
+async def test_one_document_that_may_load_nothing_and_be_used_by_nobody_else() -> None:
+    answers = Answers()
+    async with served(answers) as server:
+        head, body = await whole(server.port, "/?x=1")
+        assert head.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n")
+        policy = dict(x.strip().split(" ", 1) for x in re.findall("Policy: (default.*)", head)[0].split(";"))
+        for tag, directive in (("style", "style-src"), ("script", "script-src")):
+            (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", body, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            assert policy[directive] == f"'sha256-{digest}'"
+        assert (policy["default-src"], policy["frame-ancestors"], policy["connect-src"]) == (
+            "'none'",
+            "'none'",
+            "'self'",
+        )
+        assert "Access-Control" not in head
+        for each in ("X-Content-Type-Options: nosniff", "Cross-Origin-Resource-Policy: same-origin"):
+            assert each in head
+        assert not re.search(
+            r"https?://|//[a-z]+\.|@import|url\(|innerHTML|insertAdjacent|eval\(| style=| on\w+=", body
+        )
+        assert len(body) < 32_000
+    assert answers.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/", "rebound.example:9400", "421 Misdirected Request"),
+        ("/live", "rebound.example", "421 Misdirected Request"),
+        ("/", "", "421 Misdirected Request"),
+        ("/nope", "localhost", "404 Not Found"),
+        ("/live", "[::1]:9400", "200 OK"),
+        ("/metrics", "prometheus.example", "200 OK"),
+    ],
+)
+async def test_who_may_ask(path: str, host: str, status: str) -> None:
+    async with served(Answers(A)) as server, looking(server.port, path, host) as looker:
+        assert (await looker.head()).startswith(f"HTTP/1.1 {status}\r\n")
+
+
+def test_names_that_are_ours() -> None:
+    assert all(map(is_own_name, ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")))
+    others = ("", "a.example", "localhost.example", "127.0.0.1.example:80", "localhost:x", "[::1", "[a]", "1.2.3.4.5")
+    assert not any(map(is_own_name, others))
+
+
+def test_requests_that_are_none() -> None:
+    for head in (
+        b"",
+        b"GET /\n\n",
+        b"GET / HTTP/1.1\n\n",
+        b"GET / HTTP/1.1\nHost: a\nhost: b\n\n",
+        b"GET x HTTP/1.1\n\n",
+    ):
+        assert parsed(head) is None
+
+
+async def test_what_is_for_this_machine_alone_is_not_for_others() -> None:
+    async with served(Answers(A), is_local=True) as server:
+        assert "200 OK" in (await whole(server.port, "/"))[0]
+    assert all(map(is_near, ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
+    assert not any(map(is_near, ("10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "2001:db8::1")))
+
+
+def knows(looker: Looker) -> bool:
+    return set(looker.tiles) == {"a", "c"} and looker.told == ["hot"]
+
+
+async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeplug.page.feed.SHORTEST", 0.0)
+    answers = Answers(A, B)
+    async with served(answers) as server:
+        async with looking(server.port) as first, looking(server.port) as second:
+            for looker in (first, second):
+                assert "text/event-stream" in await looker.head()
+                message = await looker.message()
+                assert (message["about"]["node"], set(message["tiles"]), message["gone"]) == ("n", {"a", "b"}, None)
+                assert message["tiles"]["b"]["reason"] == "hot"
+            answers.happens(A, Tile("c", "misc"))
+            for looker in (first, second):
+                await looker.until(partial(knows, looker))
+            answers.problem = NotRunning("it has ended")
+            answers.happens()
+            await first.until(lambda: first.trouble == "it has ended")
+            assert first.tiles.keys() == {"a", "c"}  # what was known
+        await until(lambda: answers.log.waiting == 0)
+        before = answers.asked
+        answers.happens()
+        await asyncio.sleep(0)
+        assert answers.asked == before
+
+
+async def test_so_many_may_look_and_who_leaves_makes_room() -> None:
+    async with served(Answers(A)) as server, AsyncExitStack() as stack:
+        lookers = [await stack.enter_async_context(looking(server.port)) for _ in range(MOST_LOOKING)]
+        for looker in lookers:
+            assert "200 OK" in await looker.head()
+        head, body = await whole(server.port, "/live")
+        assert ("503 Service Unavailable" in head, body) == (True, f"{MOST_LOOKING} look already\n")
+        assert "200 OK" in (await whole(server.port, "/"))[0]
+        lookers[0].writer.transport.abort()
+
+        async def is_told() -> bool:
+            async with looking(server.port) as again:
+                return "200 OK" in await again.head()
+
+        async with asyncio.timeout(30):
+            while not await is_told():
+                pass
+
+
+async def test_who_never_reads_is_dropped_and_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeplug.page.site.SECONDS_TO_READ", 0.2)
+    many = [Tile(f"misc-{number:05}", "misc", reason="x" * 500) for number in range(10_000)]
+    answers = Answers(*many)
+
+    def busy() -> int:
+        return sum(task.get_name() == "page" for task in asyncio.all_tasks())
+
+    async with served(answers) as server, looking(server.port) as reads:
+        await reads.head()
+        await reads.message()
+        idle = [socket.socket() for _ in range(3)]
+        tracemalloc.start()
+        try:
+            for each in idle:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                each.connect(("127.0.0.1", server.port))
+                each.send(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await until(lambda: busy() == 5)
+            await until(lambda: busy() == 2)  # who reads, and what draws for it
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            for each in idle:
+                each.close()
+        assert most < 30_000_000  # a message of 6 MB for each, until it is dropped
+        answers.happens(A)
+        await reads.until(lambda: reads.tiles.keys() == {"a"})
+
+
+async def test_whoever_looks_is_let_go_when_the_server_ends() -> None:
+    async with AsyncExitStack() as stack:
+        async with served(Answers(A)) as server:
+            looker = await stack.enter_async_context(looking(server.port))
+            await looker.head()
+            await looker.message()
+        assert await asyncio.wait_for(looker.reader.read(), 30) is not None
