@@ -6,8 +6,11 @@ A released step is never edited; a change of the schema is a new step at the end
 import sqlite3
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
+
+from checkpoint.checksums import row_checksum
 
 APPLICATION_ID = 0x6E706C67  # "nplg", in the file's header: tells our database from anybody else's
 
@@ -19,6 +22,14 @@ class Migration(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
+_CHECKSUMS = Migration(
+    "checksums of leases",
+    (
+        "ALTER TABLE lease ADD COLUMN checksum BLOB NOT NULL DEFAULT x''",
+        """UPDATE lease SET checksum = row_checksum(
+            resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at)""",
+    ),
+)
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "leases and withheld devices",
@@ -85,7 +96,12 @@ MIGRATIONS: tuple[Migration, ...] = (
                 BEGIN DELETE FROM record WHERE digest = OLD.record; END""",
         ),
     ),
+    _CHECKSUMS,
 )
+LEASES_SINCE: Final = 2
+"""The version since which leases can be read in a file of an older program."""
+CHECKSUMS_SINCE: Final = MIGRATIONS.index(_CHECKSUMS) + 1
+"""The version since which each lease has a checksum."""
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -98,6 +114,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Migration] = MIGRATIONS) -> None:
     """Make the steps that `connection` (in autocommit mode) lacks. Raises sqlite3.Error; a failed step is undone."""
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     for number, step in enumerate(steps[version(connection) :], start=version(connection) + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -10,21 +10,22 @@ from checkpoint.migrations import MIGRATIONS, migrate
 
 OLDER = range(1, len(MIGRATIONS))
 LEASED: frozenset[tuple[Api, str]] = frozenset({("device-plugin", "misc-fuse"), ("dra", "misc-kvm")})
+_DIGEST = "x'2afb9b83f9314e5d029766197f539792'"  # of the record {}
 _ROWS = {
     1: (
-        "INSERT INTO answer VALUES (x'00', x'7b7d')",
-        """INSERT INTO lease VALUES
-            ('example.com/fuse', 'device-plugin', 'misc-fuse', '["misc-fuse"]', '[]', 'pod/x/y/z', x'00', 'done', '',
-             1),
-            ('example.com/kvm', 'dra', 'misc-kvm', '["misc-kvm"]', '[]', 'claim/1', x'00', 'done', '', 2)""",
+        f"INSERT INTO answer VALUES ({_DIGEST}, x'7b7d')",
+        f"""INSERT INTO lease VALUES
+            ('example.com/fuse', 'device-plugin', 'misc-fuse', '["misc-fuse"]', '[]', 'pod/x/y/z', {_DIGEST}, 'done',
+             'boot', 1),
+            ('example.com/kvm', 'dra', 'misc-kvm', '["misc-kvm"]', '[]', 'claim/1', {_DIGEST}, 'done', 'boot', 2)""",
     ),
     2: (
-        "INSERT INTO record VALUES (x'00', x'7b7d')",
-        """INSERT INTO lease VALUES
+        f"INSERT INTO record VALUES ({_DIGEST}, x'7b7d')",
+        f"""INSERT INTO lease VALUES
             (1, 'example.com/fuse', 'device-plugin', 'misc-fuse', 'example.com/fuse=misc-fuse', '["misc-fuse"]', '[]',
-             'pod/x/y/z', '[]', x'00', 'done', 'b', 1),
-            (2, 'example.com/kvm', 'dra', 'misc-kvm', 'claim/1', '["misc-kvm"]', '[]', 'claim/x/y/1', '[]', x'00',
-             'done', 'b', 2)""",
+             'pod/x/y/z', '[]', {_DIGEST}, 'done', 'boot', 1),
+            (2, 'example.com/kvm', 'dra', 'misc-kvm', 'claim/1', '["misc-kvm"]', '[]', 'claim/x/y/1', '[]', {_DIGEST},
+             'done', 'boot', 2)""",
     ),
 }
 
