@@ -281,6 +281,35 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
     await ledger.close()
 
 
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a link to somebody's file": lambda path: path.symlink_to("somebody"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    """And what a link leads to is nobody's ledger: it stays as it is."""
+    (tmp_path / "somebody").write_bytes(b"somebody's" * 1000)
+    place(tmp_path / NAME)
+    ledger = await opened(tmp_path)
+    with contextlib.suppress(LedgerUnavailable):
+        await ledger.grant([lease("a")])
+    await ledger.close()
+    assert (tmp_path / "somebody").read_bytes() == b"somebody's" * 1000
+    path = tmp_path / NAME
+    if path.is_symlink() or not path.is_file():
+        path.rmdir() if path.is_dir() else path.unlink()
+    again = await opened(tmp_path)
+    await again.grant([lease("a")])
+    assert again.leases() == (lease("a"),)
+    await again.close()
+
+
 async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state")

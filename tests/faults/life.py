@@ -51,7 +51,7 @@ class Life:
         self._wrong: list[str] = []
         self._logs: list[str] = []
         self._starts = 0
-        self._step = "start"
+        self._step = ""
         self._step_began = 0.0
         self._resources = RESOURCES
         self._claim = ""  # the one that is there at the end
