@@ -30,7 +30,7 @@ _RELOADED = [  # what the file says from the reload on
 ]
 _SECONDS = 100.0  # for a step of a life, real time
 _LASTING = (
-    4.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
+    2.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
 )
 _STARTS = 3  # of one life before it counts as a crash loop: the fault's, and one after it
 

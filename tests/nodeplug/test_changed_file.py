@@ -7,8 +7,9 @@ import os
 import signal
 import time
 from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -235,7 +236,7 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
     disk.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), disk.read_bytes(), again=0.01)
     with contextlib.closing(FolderWatcher()) as watcher:
-        changes = file.changes(watcher)
+        changes = cast(AsyncGenerator[Config], file.changes(watcher))
         change = asyncio.ensure_future(anext(changes))
         disk.unlink()
         disk.symlink_to(disk)
