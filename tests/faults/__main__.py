@@ -1,10 +1,11 @@
 """Make each call fail in each way, one life a fault, and say what was wrong afterwards.
 
-    python -m tests.faults [--call CALL] [--kind KIND] [--path GLOB] [--life LIFE] [--every] [--jobs N] [--json FILE]
+    python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
+                           [--jobs N] [--json FILE]
 
 A life is a daemon's of today (`whole`), or the start of one on a ledger of an older schema (`from 1`: version 1). The
 first of each kind records the calls. Of a call that is made often, the first, the middle and the last are tried, with
-`--every` each.
+`--every` each, with `--sample` one that is drawn for each fault.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from random import Random
 
 from msgspec import Struct
 
@@ -69,13 +71,16 @@ class Trial(Struct, frozen=True):
         return f"{self.life}: {power}{kind}{later} at {fault.call} {fault.number} of {fault.pattern}"
 
 
-def trials(life: str, calls: Counter[tuple[str, str]], *, every: bool) -> Iterator[Trial]:
+def trials(
+    life: str, calls: Counter[tuple[str, str]], *, every: bool = False, sample: Random | None = None
+) -> Iterator[Trial]:
     """Yield each fault; with each kill at the ledger's files the power goes once, too."""
     for (call, path), count in sorted(calls.items()):
         for kind in _KINDS.get(call, ()):
             name = kind.rstrip("+")
             number = str(getattr(errno, name)) + kind[len(name) :] if name.startswith("E") else kind
-            for which in range(1, count + 1) if every else sorted({1, (count + 1) // 2, count}):
+            numbers = range(1, count + 1) if every else sorted({1, (count + 1) // 2, count})
+            for which in numbers if sample is None else [sample.randint(1, count)]:
                 fault = Fault(call, number, which, path)
                 yield Trial(life, fault, loses_power=False)
                 if kind in _KILLS and path.startswith("state/"):
@@ -95,13 +100,14 @@ async def _calls(life: str) -> Counter[tuple[str, str]] | None:
 
 async def _all(options: argparse.Namespace) -> int:
     wanted: list[Trial] = []
+    sample = None if options.sample is None else Random(options.sample)
     for life in fnmatch.filter(LIVES, options.life):
         if (calls := await _calls(life)) is None:
             return 1
         wanted += [
             trial
-            for trial in trials(life, calls, every=options.every)
-            if fnmatch.fnmatch(trial.fault.call, options.call)
+            for trial in trials(life, calls, every=options.every, sample=sample)
+            if any(fnmatch.fnmatch(trial.fault.call, call) for call in options.call)
             and fnmatch.fnmatch(trial.fault.pattern, options.path)
             and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
         ]
@@ -137,12 +143,15 @@ async def _all(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run; the exit status is 1 where something was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--call", default="*", help="only such calls")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--call", nargs="+", default=["*"], help="only such calls")
     parser.add_argument("--kind", default="*", help="only such faults: kill, ENOSPC, 'power cut*'")
     parser.add_argument("--path", default="*", help="only on such paths")
     parser.add_argument("--life", default="*", help=f"only such lives: {', '.join(LIVES)}")
     parser.add_argument("--every", action="store_true", help="every call, however often it is made")
+    parser.add_argument("--sample", type=int, metavar="SEED", help="one call of those that are made often, drawn")
     parser.add_argument("--jobs", type=int, default=2, help="lives at once")
     parser.add_argument("--logs", action="store_true", help="print what the daemon wrote where something was wrong")
     parser.add_argument("--json", type=Path, help="where the results go")

@@ -170,12 +170,12 @@ class Life:
                     return
 
     async def _upgrade(self) -> None:
-        self._step = "stop"
+        self._step, self._step_began = "stop", asyncio.get_running_loop().time()
         second = await self._machine.start({"POD_UID": "two"}, self._resources)
         registry = self._stand.node.plugins_registry
 
         async def beside() -> bool:
-            return len(list(registry.glob("*.sock"))) == 2
+            return len(list(registry.glob("*.sock"))) == 2 or self._process.returncode is not None
 
         if self._process.returncode is None:
             await self._until("stop", beside)

@@ -1,15 +1,18 @@
 """A start on the ledger of an older schema, with a fault in it: whatever fails, its leases are there afterwards."""
 
 import asyncio
+import contextlib
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from checkpoint import LedgerUnavailable
 from checkpoint.database import FILE_NAME, Database
+from checkpoint.migrations import MIGRATIONS
+from checkpoint.migrations import version as schema_version
 from tests.checkpoint.older import LEASED, write_older
 from tests.deviceplugin.host import MadeUpHost
 from tests.faults.outcome import Outcome
@@ -64,8 +67,9 @@ async def upgrade(
 
 def _is_current(state: Path) -> bool:
     try:
-        return bool(len(Database(state).peek()))
-    except LedgerUnavailable:
+        with contextlib.closing(sqlite3.connect(f"file:{state / FILE_NAME}?mode=ro", uri=True)) as reader:
+            return schema_version(reader) == len(MIGRATIONS)
+    except sqlite3.Error:
         return False
 
 

@@ -8,6 +8,7 @@ A target is one of those below, or `all`. The same seed makes the same inputs; w
 import argparse
 import json
 import multiprocessing
+import signal
 import sys
 import time
 import traceback
@@ -19,6 +20,7 @@ from msgspec import Struct, to_builtins
 from tests.fuzz.targets import TARGETS
 
 _PART = 500  # inputs that a process takes at a time
+_LONGEST = 20.0  # CPU seconds that an input may take
 _MOST_FAILURES = 5  # that are shown of a target
 
 
@@ -36,17 +38,24 @@ class Found(Struct):
         self.slowest = max(self.slowest, other.slowest)
 
 
+def _took_too_long(*_: object) -> None:
+    raise TimeoutError(f"not done after {_LONGEST:g} s of CPU")
+
+
 def run(target: str, seeds: range) -> Found:
     """Give a target one input for each seed."""
     found = Found(Counter(), [])
     one = TARGETS[target]
+    signal.signal(signal.SIGVTALRM, _took_too_long)
     for seed in seeds:
         began = time.process_time()
+        signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
         try:
             found.outcomes[one(seed)] += 1
         except Exception:  # whatever it is, it is a finding
             found.outcomes["FAILED"] += 1
             found.failures.append(f"{target}, seed {seed}:\n{traceback.format_exc()}")
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         found.slowest = max(found.slowest, (time.process_time() - began, seed))
     return found
 
