@@ -111,8 +111,8 @@ class Life:
         node = self._stand.node
 
         async def offered() -> bool:
-            allocatable = node.allocatable()
-            return allocatable.get(_FUSE) == _SHARES and bool(allocatable.get(_VHOST))
+            allocatable, is_there = node.allocatable(), self.counts["hotplugs"] % 2 == 0
+            return allocatable.get(_FUSE) == _SHARES and allocatable.get(_VHOST) == int(is_there)
 
         await self._until_async(offered)
 
