@@ -17,6 +17,7 @@ from pathlib import Path
 from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
 from controlplane.apiserver import write_kubeconfig
+from grpcunix.socket import is_live
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
 from tests.faults.outcome import Outcome
@@ -204,10 +205,11 @@ class Life:
             half = [str(x) for x in self._folder.rglob(".*.tmp") if f"default_{self._claim}" not in x.parts]
             if half:
                 found.append(f"left behind {half}")
-            sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock"))
+            # a process that dies while it removes a socket leaves one at which nobody listens: it goes at the next start
+            sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock") if is_live(x))
             if len(sockets) != 1:
                 found.append(f"registration sockets {sockets}")
-            plugin_sockets = sorted(x.name for x in stand.node.device_plugins.glob("*nodeplug*"))
+            plugin_sockets = sorted(x.name for x in stand.node.device_plugins.glob("*nodeplug*") if is_live(x))
             if len(plugin_sockets) != 1:
                 found.append(f"device plugin sockets {plugin_sockets}")
             if stand.node.allocatable().get("example.com/fuse") != 1:

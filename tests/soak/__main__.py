@@ -1,10 +1,11 @@
 """Live hours of a node in minutes and say what grew.
 
-    python -m tests.soak [--minutes M] [--allocations N] [--updates N] [--seed S] [--json FILE]
+    python -m tests.soak [--minutes M] [--allocations N] [--claims N] [--updates N] [--seed S] [--json FILE]
 
 A round has allocations, a claim that is prepared and unprepared, a device that goes or comes, a changed configuration,
-and a restart of the kubelet, on one daemon. What it takes is measured after each; the first tenth of the rounds is left
-out of the slopes, for then memory is found that is used again. Updates of the daemon follow.
+and a restart of the kubelet, on one daemon. What it takes is measured after each. The rounds begin when the caches of
+claims are full (`--claims`); the first tenth is left out of the slopes, for then memory is found that is used again.
+Updates of the daemon follow.
 """
 
 import argparse
@@ -25,6 +26,7 @@ _UNITS = {"rss": "KiB", "database": "KiB", "log": "KiB"}
 async def _soak(options: argparse.Namespace) -> int:
     measures: list[Measure] = []
     async with Life(options.seed, options.allocations) as life:
+        await life.fill(options.claims)
         end = time.monotonic() + options.minutes * 60
         while time.monotonic() < end or len(measures) < 10:
             await life.round()
@@ -58,6 +60,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="for the rounds, of which there are ten at least")
     parser.add_argument("--allocations", type=int, default=100, help="in a round")
+    parser.add_argument("--claims", type=int, default=300, help="before the first round")
     parser.add_argument("--updates", type=int, default=10, help="of the daemon, at the end")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where the results go")

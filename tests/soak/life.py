@@ -58,6 +58,11 @@ class Life:
         """Measure the daemon of now."""
         return Measure.of(self._process.pid, self._machine.state, self._log)
 
+    async def fill(self, claims: int) -> None:
+        """Prepare and unprepare so many claims: what is remembered of the latest ones has its full size then."""
+        for _ in range(claims):
+            await self._prepare()
+
     async def round(self) -> None:
         """Let each thing that may happen to a daemon happen: the kubelet's restart last."""
         await self._allocate()
