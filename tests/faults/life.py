@@ -205,7 +205,7 @@ class Life:
             half = [str(x) for x in self._folder.rglob(".*.tmp") if f"default_{self._claim}" not in x.parts]
             if half:
                 found.append(f"left behind {half}")
-            # a process that dies while it removes a socket leaves one at which nobody listens: it goes at the next start
+            # one that dies while it removes a socket leaves it with nobody who listens: it goes at the next start
             sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock") if is_live(x))
             if len(sockets) != 1:
                 found.append(f"registration sockets {sockets}")
