@@ -17,7 +17,7 @@ from pathlib import Path
 from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
 from controlplane.apiserver import write_kubeconfig
-from grpcunix.socket import is_live
+from grpcunix.channel import is_live
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
 from tests.faults.outcome import Outcome
