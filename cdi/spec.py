@@ -197,5 +197,5 @@ def decode(data: bytes) -> Spec:
     """Read a JSON file. Raises `InvalidSpec` for what is not a spec; `validate` says whether a spec is a good one."""
     try:
         return msgspec.json.decode(data, type=Spec)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise InvalidSpec("not a CDI spec", [str(error)]) from error

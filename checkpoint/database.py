@@ -2,9 +2,9 @@
 
 Rules:
 1. One process per state directory: a lock on a file in it that only root can open, so that nobody else can hold it.
-2. A file that is not sound (truncated, garbage, somebody else's, written by a newer version), or that takes the place
-   of the one in use, is renamed, never deleted, and a fresh one takes its place: a node must come up again. What pods
-   hold without a lease is then leased again (reconciler.py).
+2. A file that is not sound (truncated, garbage, a row that does not fit its checksum, somebody else's, written by a
+   newer version), or that takes the place of the one in use, is renamed, never deleted, and a fresh one takes its
+   place: a node must come up again. What pods hold without a lease is then leased again (reconciler.py).
 3. Memory is the truth once it was loaded: after any failure the file is opened again and made equal to it.
 4. A write-ahead log, synced with each transaction: one fsync, and what was acknowledged survives a power cut. It is
    kept short and used again (`tidy`): on a small disk it would leave no room for the end of a lease.
@@ -16,22 +16,26 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from checkpoint.checksums import record_digest, row_checksum
 from checkpoint.errors import LedgerUnavailable, StateLocked
 from checkpoint.lease import Book, Change, Lease
-from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, WITHHELD_SINCE, migrate, version
+from checkpoint.migrations import (
+    APPLICATION_ID,
+    CHECKSUMS_SINCE,
+    LEASES_SINCE,
+    MIGRATIONS,
+    WITHHELD_SINCE,
+    migrate,
+    version,
+)
 from checkpoint.withheld import Withheld
-
-try:
-    from _blake2 import blake2b  # as random.py does: hashlib loads all of OpenSSL
-except ImportError:
-    from hashlib import blake2b
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ _NOT_SOUND = {
     sqlite3.SQLITE_ERROR,  # the tables are not those that the record of migrations promises
     0,  # the error is the Python module's own: text that is not UTF-8
 }
+_OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write is refused
 _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
@@ -155,7 +160,7 @@ class Database:
         """Turn errors of the disk into words. The file is closed: the next call starts from a clean connection."""
         try:
             yield
-        except (OSError, sqlite3.Error, _Unsound) as error:
+        except (OSError, *_OF_SQLITE, _Unsound) as error:
             self._close_file()
             refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
             raise LedgerUnavailable(
@@ -195,7 +200,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             migrate(connection)
             found = _load(connection)
-        except sqlite3.DatabaseError as error:
+        except _OF_SQLITE as error:
             if _code(error) in _NOT_SOUND:
                 raise _Unsound("corrupt", str(error)) from error
             raise
@@ -277,7 +282,8 @@ class Database:
 
 def _check(connection: sqlite3.Connection) -> None:
     """Raise `_Unsound` unless the database is sound, ours (or empty) and not newer than this program."""
-    ((finding,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+    # not quick_check: an index that does not fit its table would not find the lease that ends
+    ((finding,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if finding != "ok":
         raise _Unsound("corrupt", finding)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -302,13 +308,18 @@ def _load(connection: sqlite3.Connection) -> Book:
     """Read everything. A row that makes no sense makes the file unsound: half a truth would hand devices out twice."""
     # fetchall: a half-read cursor would keep the file open while it is renamed
     bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM lease ORDER BY sequence").fetchall()  # noqa: S608 - constant
+    is_checked = version(connection) >= CHECKSUMS_SINCE
+    checksum = "checksum" if is_checked else "x''"
+    found = connection.execute(f"SELECT {checksum}, {_COLUMNS} FROM lease ORDER BY sequence").fetchall()  # noqa: S608 - constant
+    rows = [row for _, *row in found]
     held_back = (
         connection.execute("SELECT device, reason, since FROM withheld ORDER BY since, device").fetchall()
         if version(connection) >= WITHHELD_SINCE
         else ()
     )
     try:
+        if is_checked:
+            _verify(bodies, found)
         withheld = [
             msgspec.convert({"device": device, "reason": reason, "since": since}, Withheld)
             for device, reason, since in held_back
@@ -338,6 +349,19 @@ def _load(connection: sqlite3.Connection) -> Book:
     return Book(leases, withheld)
 
 
+def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> None:
+    """Raise `_Unsound` for the first thing that is not what was written; `rows` begin with their checksums."""
+    for digest, body in bodies.items():
+        if record_digest(body) != digest:
+            raise _Unsound("corrupt", f"the answer {digest.hex()} is not what was written (its digest differs)")
+    for checksum, *row in rows:
+        if row_checksum(*row) != checksum:
+            resource, api, unit = row[:3]
+            raise _Unsound(
+                "corrupt", f"the lease {unit} of {resource} ({api}) is not what was written (its checksum differs)"
+            )
+
+
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
     # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
     if change.ended:
@@ -347,8 +371,11 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
     _insert(connection, change.begun)
     if change.updated:
         connection.executemany(
-            "UPDATE lease SET holder = ?, pods = ? WHERE resource = ? AND api = ? AND unit = ?",
-            [(lease.holder, _json(lease.pods), *lease.key) for _, lease in change.updated],
+            "UPDATE lease SET holder = ?, pods = ?, checksum = ? WHERE resource = ? AND api = ? AND unit = ?",
+            [
+                (lease.holder, _json(lease.pods), row_checksum(*_row(lease, record_digest(lease.record))), *lease.key)
+                for _, lease in change.updated
+            ],
         )
     if change.readmitted:
         connection.executemany("DELETE FROM withheld WHERE device = ?", [(each.device,) for each in change.readmitted])
@@ -363,13 +390,14 @@ def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> No
 def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
     if not leases:
         return
-    digests = {body: blake2b(body, digest_size=16).digest() for body in {lease.record for lease in leases}}
+    digests = {body: record_digest(body) for body in {lease.record for lease in leases}}
+    rows = [_row(lease, digests[lease.record]) for lease in leases]
     connection.executemany(
         "INSERT OR IGNORE INTO record VALUES (?, ?)", [(digest, body) for body, digest in digests.items()]
     )
     connection.executemany(
-        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
-        [_row(lease, digests[lease.record]) for lease in leases],
+        f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
+        [(*row, row_checksum(*row)) for row in rows],
     )
 
 
@@ -419,7 +447,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     """Return SQLite's primary result code, 0 where the error is not SQLite's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 

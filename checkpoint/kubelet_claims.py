@@ -101,7 +101,7 @@ def encode(claims: Sequence[ClaimState] | None, kind: str = KIND, api_version: s
 def _read(text: str, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=type_)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise KubeletFileError(str(error)) from error
     except msgspec.DecodeError as error:
         # the kubelet's words for a file that was cut off, its commonest damage

@@ -80,7 +80,7 @@ def decode(raw: bytes) -> DeviceCheckpoint:
     """Read a file without looking at its checksum. Raises `KubeletFileError`."""
     try:
         file = msgspec.json.decode(raw.decode(errors="replace"), type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise KubeletFileError(str(error)) from error
     entries = None
     if file.Data.PodDeviceEntries is not None:

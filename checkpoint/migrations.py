@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from checkpoint.checksums import row_checksum
+
 APPLICATION_ID = 0x6E706C67  # "nplg", in the file's header: tells our database from anybody else's
 
 
@@ -20,6 +22,18 @@ class Migration(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
+_CHECKSUMS = Migration(
+    "checksums of leases",
+    (
+        "ALTER TABLE lease ADD COLUMN checksum BLOB NOT NULL DEFAULT x''",
+        """UPDATE lease SET checksum = row_checksum(
+            resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at)""",
+    ),
+)
+_WITHHELD: Final = Migration(
+    "withheld devices",
+    ("CREATE TABLE withheld (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL) WITHOUT ROWID",),
+)
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "leases and withheld devices",
@@ -86,14 +100,15 @@ MIGRATIONS: tuple[Migration, ...] = (
                 BEGIN DELETE FROM record WHERE digest = OLD.record; END""",
         ),
     ),
-    Migration(
-        "withheld devices",
-        ("CREATE TABLE withheld (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL) WITHOUT ROWID",),
-    ),
+    _CHECKSUMS,
+    _WITHHELD,
 )
 LEASES_SINCE: Final = 2
-"""The version since which the tables of leases are as they are now: they can be read in a file of an older program."""
-WITHHELD_SINCE: Final = 3
+"""The version since which leases can be read in a file of an older program."""
+CHECKSUMS_SINCE: Final = MIGRATIONS.index(_CHECKSUMS) + 1
+"""The version since which each lease has a checksum."""
+WITHHELD_SINCE: Final = MIGRATIONS.index(_WITHHELD) + 1
+"""The version since which devices can be withheld."""
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -106,6 +121,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Migration] = MIGRATIONS) -> None:
     """Make the steps that `connection` (in autocommit mode) lacks. Raises sqlite3.Error; a failed step is undone."""
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     for number, step in enumerate(steps[version(connection) :], start=version(connection) + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:

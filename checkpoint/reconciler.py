@@ -39,6 +39,7 @@ INTERVAL = 30.0  # seconds between passes while there are leases
 GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_MOST_LINES = 100  # of a pass about what is held without a lease: a lost ledger may have had 40,000
 _MOST_REASONS = 3  # in `problem`, which every refusal repeats
 
 
@@ -358,6 +359,7 @@ class Reconciler:
     async def _restore(self, found: _Pass) -> None:
         """Lease again what somebody holds without a lease, and held without one when the pass began."""
         self._unleased_before, self._unleased, self._unrestored = self._unleased, {}, {}
+        self._lines = 0
         for (resource, unit), (holder, entry) in sorted(_held_units(found.holdings).items(), key=lambda x: x[0]):
             key: LeaseKey = (resource, "device-plugin", unit)
             if key not in found.leased and self._ledger.get(key) is None:
@@ -365,6 +367,10 @@ class Reconciler:
         for claim, units in sorted(_held_claims(found.holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
             if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim):
                 await self._restore_claim(claim, units)
+        if self._lines > _MOST_LINES:
+            log.warning(
+                "%d more were held without a lease; `nodeplug status` has all leases", self._lines - _MOST_LINES
+            )
         self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
@@ -386,7 +392,9 @@ class Reconciler:
             self._unrestored[str(error)] = None
             self._report(f"{resource} {unit}", str(error), extra)
         else:
-            log.warning("lease restored: the kubelet has given the device out, our record was lost", extra=extra)
+            self._log(
+                logging.WARNING, "lease restored: the kubelet has given the device out, our record was lost", extra
+            )
 
     async def _restore_claim(self, claim: ClaimName, units: Set[str]) -> None:
         if self.claims is None:
@@ -403,8 +411,13 @@ class Reconciler:
     def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
         """Log that something is held without a lease: once, for as long as the reason is the same."""
         if self._unleased_before.get(what) != why:
-            log.error("%s is held without a lease: %s", what, why, extra=extra)
+            self._log(logging.ERROR, f"{what} is held without a lease: {why}", extra)
         self._unleased[what] = why
+
+    def _log(self, level: int, message: str, extra: Mapping[str, str]) -> None:
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            log.log(level, "%s", message, extra=extra)
 
     def _why_unknown(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():

@@ -82,13 +82,17 @@ class UnixServer:
         stop = await (self._listen if self._transport == "builtin" else self._listen_with_grpcio)(temporary)
         try:
             stat = os.lstat(temporary)
+            self._identity = (stat.st_dev, stat.st_ino)
             _take_name(temporary, self.path)
-        except BaseException:
-            await stop(None)
-            raise
-        finally:
             temporary.unlink(missing_ok=True)
-        self._stop, self._identity = stop, (stat.st_dev, stat.st_ino)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                await self.stop()  # where it has its name already, whoever looks would take it for a server's
+            await stop(None)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        self._stop = stop
 
     async def _listen(self, temporary: Path) -> Callable[[float | None], Awaitable[None]]:
         bound = socket.socket(socket.AF_UNIX)

@@ -86,7 +86,7 @@ class Recording(StoredTree):
             raise ValueError(f"{file}: not a capture of nodeplug (not gzip)") from None
         except (EOFError, zlib.error):
             raise ValueError(f"{file}: cut short after line {number}") from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError(f"{file}:{number}: not a capture of nodeplug: {error}") from None
         return cls(entries)
 

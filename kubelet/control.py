@@ -116,7 +116,7 @@ class ControlServer:
         try:
             await self._do(msgspec.json.decode(line, type=Request))
             return view(self._node)
-        except (GrpcUnixError, KubeletError, OSError, msgspec.DecodeError) as error:
+        except (GrpcUnixError, KubeletError, OSError, msgspec.DecodeError, UnicodeError) as error:
             return Answer(error=str(error))
 
     async def _do(self, request: Request) -> None:

@@ -91,7 +91,7 @@ def add_link(connection: Connection, change: LinkChange, kind: str, data: bytes 
 
 def decode(body: bytes) -> Link:
     """Return what a message says of an interface."""
-    _, _, _, index, flags, _ = _INFO.unpack_from(body)
+    _, _, _, index, flags, _ = _INFO.unpack_from(body.ljust(_INFO.size, b"\0"))
     found = nl.attributes(body[_INFO.size :])
     info = nl.attributes(found.get(_LINKINFO, b""))
     kind, options = nl.text(info, _INFO_KIND), nl.attributes(info.get(_INFO_DATA, b""))

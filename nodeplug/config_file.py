@@ -8,6 +8,7 @@ Rules:
 2. A change is read once the file has been left alone for `SETTLE` seconds. A ConfigMap is a folder whose link `..data`
    is moved, an editor writes in place or moves a new file there: each is noticed. What is behind a link of somebody's
    own is not; SIGHUP says so.
+3. A file that is there and cannot be read is read again after `AGAIN` seconds: nothing says when a disk has recovered.
 """
 
 import asyncio
@@ -20,11 +21,12 @@ from typing import Any
 from msgspec import Struct, structs
 
 from folderwatch import FolderWatcher
-from nodeplug.config import Config, ConfigError, from_environment, loads, node_name, read
+from nodeplug.config import Config, ConfigError, ConfigUnreadable, from_environment, loads, node_name, read
 from resources.resource import Resource
 from telemetry import Telemetry
 
 SETTLE = 0.5
+AGAIN = 5.0
 _CONFIG_MAP = "..data"
 _MOST_PROBLEMS = 20  # that are remembered of a wrong file
 log = logging.getLogger("nodeplug")
@@ -52,8 +54,16 @@ class Reading(Struct, frozen=True):
 class ConfigFile:
     """The file that the daemon was started with, and the last good configuration in it."""
 
-    def __init__(self, path: Path, config: Config, content: bytes = b"", telemetry: Telemetry | None = None) -> None:
-        """Begin with `config`, which is what `content` says, which was read from `path`."""
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        content: bytes = b"",
+        telemetry: Telemetry | None = None,
+        *,
+        again: float = AGAIN,
+    ) -> None:
+        """Begin with `config`, which is what `content` says, which was read from `path`; `again` is in seconds."""
         self._telemetry = telemetry or Telemetry()
         self.path = path
         self.config = config
@@ -62,6 +72,8 @@ class ConfigFile:
         self._content_before = content
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
+        self._seconds = again
+        self._again: asyncio.TimerHandle | None = None
 
     def request(self) -> None:
         """Have the file read again (SIGHUP)."""
@@ -102,6 +114,8 @@ class ConfigFile:
                 _answer(asking, Reading(before=before, starts_anew=starts_anew(self.config)))
                 yield self.config
         finally:
+            if self._again is not None:
+                self._again.cancel()
             watch.close()
 
     def refuse(self, config: Config, why: str) -> None:
@@ -111,11 +125,16 @@ class ConfigFile:
 
     async def _read(self) -> tuple[str, ...]:
         """Read the file; return what is wrong with it."""
+        if self._again is not None:
+            self._again.cancel()
         try:
             content, config = await asyncio.to_thread(_loaded, self.path)
         except ConfigError as error:
             problems = tuple(error.lines())
-            self._stays(problems)
+            if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # said already
+                self._stays(problems)
+            if isinstance(error, ConfigUnreadable):
+                self._again = asyncio.get_running_loop().call_later(self._seconds, self.request)
             return problems
         self._content_before = self.content
         self.config, self.content = config, content

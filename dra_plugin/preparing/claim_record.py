@@ -105,5 +105,5 @@ def encode(record: Record) -> bytes:
 def _decode(record: bytes) -> Record | None:
     try:
         return msgspec.json.decode(record, type=Record)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         return None

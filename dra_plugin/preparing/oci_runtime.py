@@ -63,7 +63,7 @@ def _why_not(path: str, answer: bytes) -> str:
     try:
         features = msgspec.json.decode(answer)
         has_it = features["linux"]["netDevices"]["enabled"] is True
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
         has_it = False
     if has_it:
         return ""

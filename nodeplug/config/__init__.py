@@ -1,7 +1,7 @@
 """The configuration file: one table of settings, a strict reader that tells places, and what the file means."""
 
 from nodeplug.config.environment import from_environment, overridden
-from nodeplug.config.errors import ConfigError, Finding
+from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.load import Config, builtin, load, loads, read
 from nodeplug.config.nodes import node_name
 from nodeplug.config.schema import Settings
@@ -9,6 +9,7 @@ from nodeplug.config.schema import Settings
 __all__ = [
     "Config",
     "ConfigError",
+    "ConfigUnreadable",
     "Finding",
     "Settings",
     "builtin",

@@ -28,5 +28,9 @@ class ConfigError(Exception):
         return ["".join(map(_visible, place + text)) for place, text in zip(places, texts, strict=True)]
 
 
+class ConfigUnreadable(ConfigError):
+    """The file is there and cannot be read now: the disk fails, or too many files are open. That may pass."""
+
+
 def _visible(character: str) -> str:
     return character if character.isprintable() else repr(character)[1:-1]

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeplug.config.document import Document
-from nodeplug.config.errors import ConfigError, Finding
+from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_settings, check_together, resource
 from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Settings
@@ -42,13 +42,16 @@ def load(path: Path, node: str = "", given: Entries[str, Any] | None = None) -> 
 
 
 def read(path: Path) -> bytes:
-    """Return a configuration file's content, up to where it is too long. Raises `ConfigError` where that fails."""
+    """Return a configuration file's content, up to where it is too long.
+
+    Raises `ConfigError` where there is none, `ConfigUnreadable` where it may be read later.
+    """
     try:
         with path.open("rb") as file:
             return file.read(SIZE_LIMIT + 1)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(str(path), [Finding(1, 1, f"this file cannot be read: {reason}")]) from None
+        kind = ConfigError if isinstance(error, FileNotFoundError) else ConfigUnreadable
+        raise kind(str(path), [Finding(1, 1, f"this file cannot be read: {error.strerror or error}")]) from None
 
 
 def loads(data: bytes, source: str = "configuration", node: str = "", given: Entries[str, Any] | None = None) -> Config:

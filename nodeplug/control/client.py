@@ -58,7 +58,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
         if reply.answer is None:
             raise Refusal(reply.error, reply.findings)
         return msgspec.convert(reply.answer, kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise NotRunning(f"{path}: the daemon answers otherwise than this version expects: {error}") from None
 
 

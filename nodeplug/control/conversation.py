@@ -18,7 +18,7 @@ SECONDS_TO_ASK = 5.0
 SECONDS_TO_ANSWER = 60.0
 SECONDS_TO_READ = 10.0
 _CREDENTIALS = struct.Struct("3i")  # unix(7), struct ucred: pid, uid, gid
-_NOT_DECODED = (msgspec.MsgspecError, UnicodeDecodeError)
+_NOT_DECODED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 log = logging.getLogger("nodeplug")
 
 

@@ -251,11 +251,13 @@ class Quantity:
         return f"{amount}{_BINARY_NAMES[times]}"
 
     def _scaled(self, scale: int) -> int:
+        if not self._unscaled:
+            return 0
         up = self._exponent - scale
         if self._wide:
             return _wide_scaled(self._unscaled, up)
         if up >= 0:
-            if up > 18 and self._unscaled:
+            if up > 18:
                 return 0
             value = self._unscaled * 10**up
             # The reference multiplies at once by these powers and wraps; by others step by step and gives up.

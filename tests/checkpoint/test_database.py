@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import random
+import re
 import resource
 import shutil
 import signal
@@ -14,11 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
-from checkpoint.migrations import APPLICATION_ID, MIGRATIONS
+from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
 from tests.checkpoint.build import claimed, lease, opened
+from tests.checkpoint.flips import flip
+from tests.checkpoint.older import LEASED, OLDER, write_older
 from tests.small_disk import mounted
 
 NAME = "ledger.sqlite3"
@@ -67,6 +72,17 @@ def edit(*statements: str) -> Callable[[Path], None]:
     return run
 
 
+def misspell(words: bytes, instead: bytes) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        content = path.read_bytes()
+        changed = re.sub(words, instead, content)
+        assert len(changed) == len(content) != 0
+        assert changed != content
+        path.write_bytes(changed)
+
+    return run
+
+
 UNSOUND = {
     "truncated": (truncate, "corrupt"),
     "torn": (tear, "corrupt"),
@@ -82,6 +98,10 @@ UNSOUND = {
     "table lost": (edit("DROP TABLE record"), "corrupt"),
     "another program's": (edit("PRAGMA application_id = 1"), "foreign"),
     "no program's": (edit("PRAGMA application_id = 0"), "foreign"),
+    "another holder": (edit("UPDATE lease SET holder = 'pod/x/y/z' WHERE unit = 'u7'"), "corrupt"),
+    "another record": (edit("UPDATE record SET body = x'00'"), "corrupt"),
+    "text that is none in the schema": (misspell(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
+    "an index without a lease": (misspell(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
     "newer": (edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)"), "newer"),
 }
 
@@ -104,6 +124,21 @@ async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
     again = await opened(tmp_path)
     assert (again.set_aside, again.leases()) == ((), (lease("new"),))
     await again.close()
+
+
+async def test_a_lease_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    misspell(b"boot-1", b"boot-2")(tmp_path / NAME)
+    with pytest.raises(LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not what was"):
+        Database(tmp_path).peek()
+
+
+async def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    """`python -m tests.fuzz ledger` flips more of them."""
+    await filled(tmp_path / "whole", 12)
+    (tmp_path / "copy").mkdir()
+    source = random.Random(5)
+    assert sum(flip(tmp_path / "whole", tmp_path / "copy", source) for _ in range(300)) > 20
 
 
 async def test_several_files_set_aside_in_one_second_keep_names_of_their_own(tmp_path: Path) -> None:
@@ -246,6 +281,35 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
     await ledger.close()
 
 
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a link to somebody's file": lambda path: path.symlink_to("somebody"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    """And what a link leads to is nobody's ledger: it stays as it is."""
+    (tmp_path / "somebody").write_bytes(b"somebody's" * 1000)
+    place(tmp_path / NAME)
+    ledger = await opened(tmp_path)
+    with contextlib.suppress(LedgerUnavailable):
+        await ledger.grant([lease("a")])
+    await ledger.close()
+    assert (tmp_path / "somebody").read_bytes() == b"somebody's" * 1000
+    path = tmp_path / NAME
+    if path.is_symlink() or not path.is_file():
+        path.rmdir() if path.is_dir() else path.unlink()
+    again = await opened(tmp_path)
+    await again.grant([lease("a")])
+    assert again.leases() == (lease("a"),)
+    await again.close()
+
+
 async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state")
@@ -364,6 +428,19 @@ async def test_a_reader_needs_no_lock_and_leaves_no_trace(tmp_path: Path) -> Non
     edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)")(tmp_path / NAME)
     with pytest.raises(LedgerUnavailable, match=r"cannot read the lease database.*schema version"):
         Database(tmp_path).peek()
+
+
+@pytest.mark.parametrize("version", OLDER)
+async def test_a_ledger_of_an_older_program_keeps_its_leases(tmp_path: Path, version: int) -> None:
+    write_older(tmp_path, version)
+    if version >= LEASES_SINCE:
+        assert {(each.api, each.unit) for each in Database(tmp_path).peek()} == LEASED  # beside the older program
+    for _ in range(2):
+        ledger = await opened(tmp_path)
+        assert {(each.api, each.unit) for each in ledger.leases()} == LEASED
+        assert ledger.set_aside == ()
+        await ledger.update([structs.replace(each, pods=frozenset("p")) for each in ledger.leases()])
+        await ledger.close()
 
 
 async def test_a_sound_ledger_that_takes_the_place_of_ours_is_set_aside(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_an_empty_database_gets_all_steps_and_their_record(connection: sqlite3.C
 def test_a_newer_program_makes_only_the_missing_step_and_keeps_the_rows(connection: sqlite3.Connection) -> None:
     migrate(connection)
     connection.execute("INSERT INTO record VALUES (x'00', x'')")
-    row = "1, 'r', 'dra', 'u', 'claim/1', '[]', '[]', '', '[]', x'00', 'done', 'b', 1.0"
+    row = "1, 'r', 'dra', 'u', 'claim/1', '[]', '[]', '', '[]', x'00', 'done', 'b', 1.0, x''"
     connection.execute(f"INSERT INTO lease VALUES ({row})")
     migrate(connection, (*MIGRATIONS, NEXT))
     assert version(connection) == len(MIGRATIONS) + 1

@@ -538,3 +538,17 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     running.cancel()
     await asyncio.wait([running])
     await ledger.close()
+
+
+async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet may list any number of units of a resource."""
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(150)}
+    node.witnesses.list = Listed(units, knows_its_pods=True)
+    with caplog.at_level("WARNING"):
+        await node.passes(2)
+    assert len(node.units) == 150
+    *told, last = [record.getMessage() for record in caplog.records]
+    assert len(told) == 100
+    assert last == "50 more were held without a lease; `nodeplug status` has all leases"

@@ -44,6 +44,28 @@ async def test_a_kubelet_that_comes_later_is_found_by_its_socket(start: StartPlu
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a file": lambda path: path.write_text("no socket"),
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to where it is": lambda path: path.symlink_to("."),
+}
+
+
+@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
+async def test_what_is_no_kubelet_where_its_socket_should_be_is_waited_out(
+    start: StartPlugins, paths: Paths, place: Callable[[Path], object]
+) -> None:
+    path = paths.device_plugins / "kubelet.sock"
+    place(path)
+    await start([resource()])
+    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
+
+
 async def test_an_empty_list_is_sent_too(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource("missing")])

@@ -1,27 +1,38 @@
 """Make each call fail in each way, one life a fault, and say what was wrong afterwards.
 
-    python -m tests.faults [--call CALL] [--kind KIND] [--path GLOB] [--jobs N] [--json FILE]
+    python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
+                           [--jobs N] [--json FILE]
 
-A first life records the calls. Of one that is made often, the first, the middle and the last are tried.
+A life is a daemon's of today (`whole`), or the start of one on a ledger of an older schema (`from 1`: version 1). The
+first of each kind records the calls. Of a call that is made often, the first, the middle and the last are tried, with
+`--every` each, with `--sample` one that is drawn for each fault.
 """
 
 import argparse
 import asyncio
 import errno
 import fnmatch
+import functools
 import json
 import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from random import Random
 
-from tests.faults.life import Outcome, live
+from msgspec import Struct
+
+from tests.checkpoint.older import OLDER
+from tests.faults.life import live
+from tests.faults.outcome import Outcome
 from tests.faults.shim import Fault, library, recorded
+from tests.faults.upgrade import upgrade
 
 _DISK = ("ENOSPC", "EIO", "EROFS")
 _KINDS = {
+    "read": ("EIO", "EMFILE", "EMFILE+"),  # is opened to be read
     "open": ("kill", "killed-after", *_DISK, "EMFILE", "ENOSPC+", "EROFS+"),
     "write": ("kill", "killed-after", "short", "EINTR", "ENOSPC", "EIO", "ENOSPC+"),
     "sync": ("kill", "killed-after", "EIO", "ENOSPC", "EIO+"),
@@ -37,56 +48,82 @@ _KINDS = {
 _KILLS = ("kill", "killed-after")
 
 
-def faults(calls: Counter[tuple[str, str]]) -> Iterator[tuple[Fault, bool]]:
-    """Yield each fault, and whether the power goes with the process: with each kill at the ledger's files it does."""
+LIVES: dict[str, Callable[..., Awaitable[Outcome]]] = {
+    "whole": live,
+    **{f"from {version}": functools.partial(upgrade, version) for version in OLDER},
+}
+
+
+class Trial(Struct, frozen=True):
+    """One fault in one kind of life; `loses_power`: the power goes with the process."""
+
+    life: str
+    fault: Fault
+    loses_power: bool
+
+    def __str__(self) -> str:
+        """Return it in words: `whole: ENOSPC from then on at write 2 of state/lock`."""
+        fault = self.fault
+        number = fault.kind.rstrip("+")
+        kind = errno.errorcode[int(number)] if number.isdigit() else number
+        later = " from then on" if fault.kind.endswith("+") else ""
+        power = "power cut, " if self.loses_power else ""
+        return f"{self.life}: {power}{kind}{later} at {fault.call} {fault.number} of {fault.pattern}"
+
+
+def trials(
+    life: str, calls: Counter[tuple[str, str]], *, every: bool = False, sample: Random | None = None
+) -> Iterator[Trial]:
+    """Yield each fault; with each kill at the ledger's files the power goes once, too."""
     for (call, path), count in sorted(calls.items()):
         for kind in _KINDS.get(call, ()):
             name = kind.rstrip("+")
             number = str(getattr(errno, name)) + kind[len(name) :] if name.startswith("E") else kind
-            for which in sorted({1, (count + 1) // 2, count}):
+            numbers = range(1, count + 1) if every else sorted({1, (count + 1) // 2, count})
+            for which in numbers if sample is None else [sample.randint(1, count)]:
                 fault = Fault(call, number, which, path)
-                yield fault, False
+                yield Trial(life, fault, loses_power=False)
                 if kind in _KILLS and path.startswith("state/"):
-                    yield fault, True
+                    yield Trial(life, fault, loses_power=True)
 
 
-def described(fault: Fault, loses_power: bool) -> str:
-    """Return a fault in words: `ENOSPC from then on at write 2 of state/lock`."""
-    number = fault.kind.rstrip("+")
-    kind = errno.errorcode[int(number)] if number.isdigit() else number
-    later = " from then on" if fault.kind.endswith("+") else ""
-    return f"{'power cut, ' if loses_power else ''}{kind}{later} at {fault.call} {fault.number} of {fault.pattern}"
+async def _calls(life: str) -> Counter[tuple[str, str]] | None:
+    """Return what a life without a fault calls; None where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls"
+        first = await LIVES[life](calls=calls)
+        if first.wrong:
+            print(first.log, *first.wrong, sep="\n")
+            return None
+        return recorded(calls)
 
 
 async def _all(options: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        calls = Path(folder) / "calls"
-        first = await live(calls=calls)
-        if first.wrong:
-            print(first.log, *first.wrong, sep="\n")
+    wanted: list[Trial] = []
+    sample = None if options.sample is None else Random(options.sample)
+    for life in fnmatch.filter(LIVES, options.life):
+        if (calls := await _calls(life)) is None:
             return 1
-        wanted = [
-            (fault, loses_power)
-            for fault, loses_power in faults(recorded(calls))
-            if fnmatch.fnmatch(fault.call, options.call)
-            and fnmatch.fnmatch(fault.pattern, options.path)
-            and fnmatch.fnmatch(described(fault, loses_power), f"{options.kind} at *")
+        wanted += [
+            trial
+            for trial in trials(life, calls, every=options.every, sample=sample)
+            if any(fnmatch.fnmatch(trial.fault.call, call) for call in options.call)
+            and fnmatch.fnmatch(trial.fault.pattern, options.path)
+            and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
         ]
     print(f"{len(wanted)} faults", flush=True)
     turns = asyncio.Semaphore(options.jobs)
     results: list[dict[str, object]] = []
 
-    async def one(fault: Fault, loses_power: bool) -> None:
+    async def one(trial: Trial) -> None:
         async with turns:
             try:
-                outcome = await live(fault, loses_power=loses_power)
+                outcome = await LIVES[trial.life](trial.fault, loses_power=trial.loses_power)
             except Exception:  # what the stand-ins could not bear is a finding, too
-                outcome = Outcome([traceback.format_exc()], 0, "")
-        name = described(fault, loses_power)
-        results.append({"fault": name, "starts": outcome.starts, "wrong": outcome.wrong})
-        missed = fault.kind in _KILLS and outcome.starts == 1  # this life did not make that call so often
+                outcome = Outcome([traceback.format_exc()], 0, "", met=True)
+        results.append({"fault": str(trial), "starts": outcome.starts, "met": outcome.met, "wrong": outcome.wrong})
         print(
-            f"{'WRONG' if outcome.wrong else 'missed' if missed else 'ok':7}{outcome.starts:3} starts  {name}",
+            f"{'WRONG' if outcome.wrong else 'ok' if outcome.met else 'missed':7}{outcome.starts:3} starts  {trial}",
             *outcome.wrong,
             sep="\n    ",
         )
@@ -94,9 +131,11 @@ async def _all(options: argparse.Namespace) -> int:
             print(outcome.log)
         sys.stdout.flush()
 
-    await asyncio.gather(*(one(*each) for each in wanted))
+    await asyncio.gather(*(one(each) for each in wanted))
     wrong = sum(bool(each["wrong"]) for each in results)
-    print(f"{len(results)} lives, {wrong} wrong, {sum(each['starts'] != 1 for each in results)} with another start")
+    missed = sum(not each["met"] for each in results)  # this life did not make that call so often
+    again = sum(each["starts"] != 1 for each in results)
+    print(f"{len(results)} lives, {wrong} wrong, {missed} missed their fault, {again} with another start")
     if options.json:
         options.json.write_text(json.dumps(sorted(results, key=lambda x: str(x["fault"])), indent=1) + "\n")
     return 1 if wrong else 0
@@ -104,10 +143,15 @@ async def _all(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run; the exit status is 1 where something was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--call", default="*", help="only such calls")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--call", nargs="+", default=["*"], help="only such calls")
     parser.add_argument("--kind", default="*", help="only such faults: kill, ENOSPC, 'power cut*'")
     parser.add_argument("--path", default="*", help="only on such paths")
+    parser.add_argument("--life", default="*", help=f"only such lives: {', '.join(LIVES)}")
+    parser.add_argument("--every", action="store_true", help="every call, however often it is made")
+    parser.add_argument("--sample", type=int, metavar="SEED", help="one call of those that are made often, drawn")
     parser.add_argument("--jobs", type=int, default=2, help="lives at once")
     parser.add_argument("--logs", action="store_true", help="print what the daemon wrote where something was wrong")
     parser.add_argument("--json", type=Path, help="where the results go")

@@ -2,7 +2,7 @@
  *
  * Loaded with LD_PRELOAD; SQLite's calls come through here, too. Environment:
  *   FAULTS_ROOT    the folder (without a final slash); other files are left alone
- *   FAULTS_LOG     a file to which each call adds a line: its name, a space, the path
+ *   FAULTS_LOG     a file to which each call adds a line: its name, a space, the path; "!" before the one that fails
  *   FAULTS_AT      "CALL KIND NUMBER PATTERN": the NUMBERth CALL whose path (below FAULTS_ROOT) fits the glob PATTERN;
  *                  KIND is an errno's number, or "kill", "killed-after", "short"; with a "+" behind it from then on
  *   FAULTS_SYNCED  a folder in which the content of each file and the names in each folder are kept as last synced, by
@@ -56,14 +56,17 @@ __attribute__((constructor)) static void begin(void) {
 static enum outcome decide(const char *call, const char *path) {
     size_t length = root ? strlen(root) : 0;
     if (!root || strncmp(path, root, length) || path[length] != '/') return PASS;
+    int hit = 0;
+    if (wanted_number && !strcmp(call, wanted_call) && !fnmatch(pattern, path + length + 1, FNM_PATHNAME)) {
+        int number = atomic_fetch_add(&seen, 1) + 1;
+        hit = number == wanted_number || (from_then_on && number > wanted_number);
+    }
     if (log_fd >= 0) {
         char line[PATH_MAX + 64];
-        int size = snprintf(line, sizeof line, "%s %s\n", call, path + length + 1);
+        int size = snprintf(line, sizeof line, "%s%s %s\n", hit ? "!" : "", call, path + length + 1);
         syscall(SYS_write, log_fd, line, (size_t)size);
     }
-    if (!wanted_number || strcmp(call, wanted_call) || fnmatch(pattern, path + length + 1, 0)) return PASS;
-    int number = atomic_fetch_add(&seen, 1) + 1;
-    if (number != wanted_number && !(from_then_on && number > wanted_number)) return PASS;
+    if (!hit) return PASS;
     if (kills) kill(getpid(), SIGKILL);
     if (kind == FAIL) errno = error;
     return kind;

@@ -1,4 +1,6 @@
-"""One fault of the many, so that the command which tries them all keeps working."""
+"""Two faults of the many, so that the command which tries them all keeps working."""
+
+import errno
 
 import pytest
 
@@ -11,3 +13,10 @@ async def test_a_power_cut_in_the_middle_of_a_write_loses_no_lease() -> None:
     outcome = await live(Fault("write", "killed-after", 60, "state/ledger.sqlite3-wal"), loses_power=True)
     assert not outcome.wrong
     assert outcome.starts == 2
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler")
+async def test_a_socket_that_keeps_its_first_name_is_made_again_and_leaves_nothing() -> None:
+    outcome = await live(Fault("unlink", str(errno.EIO), 1, "k/device-plugins/.*.tmp"))
+    assert not outcome.wrong
+    assert outcome.met

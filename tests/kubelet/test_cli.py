@@ -93,6 +93,30 @@ def test_a_plugin_under_development(running: Background, folder: Path) -> None:
     assert (again.exit_code, again.output) == (1, "Error: pod demo is not on the node\n")
 
 
+def test_no_pod_and_no_file_stops_it_from_answering(folder: Path) -> None:
+    process = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver")
+    process.until(f"started {folder}")
+    made = folder / "made"
+    digits = f"""spec: {{containers: [{{name: c, resources: {{limits: {{example.com/x: "{"1" * 5000}"}}}}}}]}}"""
+    for content in (
+        "[" * 100_000,
+        "a: &a [x,x]\n"
+        + "".join(
+            f"b{n}: &b{n} [*a,*a,*a,*a,*a,*a,*a,*a]\n".replace("*a", f"*b{n - 1}" if n else "*a") for n in range(12)
+        ),
+        POD.partition("---")[0].replace("demo", "long").partition("spec:")[0] + digits,
+        'metadata: {name: "\\e[31m"}',
+    ):
+        made.write_text(content)
+        for arguments in (["admit", "--dir", folder], ["checkpoint"]):
+            answer = nodeplug(*arguments, made)
+            assert answer.exit_code in (1, 2), answer.output
+            assert len(answer.output) < 1000
+            assert answer.output.rstrip("\n").replace("\n", "").isprintable()
+        assert nodeplug("status", "--dir", folder).exit_code == 0
+    assert process.end() == 0
+
+
 def test_a_second_kubelet_leaves_the_first_alone(folder: Path) -> None:
     process = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder))
     process.until(f"started {folder}")

@@ -1,22 +1,27 @@
 """The configuration's file is changed while `nodeplug run` runs."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
 import time
 from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from folderwatch import FolderWatcher
 from kubelet.node import Node
 from kubelet.pods import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from nodeplug.config import Config, loads
-from nodeplug.config_file import differences
+from nodeplug.config import Config, load, loads
+from nodeplug.config_file import ConfigFile, differences
 from tests.controlplane.scheduler.kit import Json
 from tests.nodeplug.conftest import StartDaemon, ended, until_logged
 from tests.nodeplug.machine import Machine
+from tests.running import until
 
 FUSE = {"name": "example.com/fuse", "select": "fuse"}
 KVM = {"name": "example.com/kvm", "select": "kvm"}
@@ -219,3 +224,28 @@ def config(*resources: Json, **settings: Any) -> Config:
 )
 def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[str]) -> None:
     assert list(differences(before, now)) == words
+
+
+async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing in its folder changes when a disk recovers."""
+    (tmp_path / "watched").mkdir()
+    path, disk = tmp_path / "watched/config.yaml", tmp_path / "disk"
+    path.symlink_to(disk)
+    disk.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), disk.read_bytes(), again=0.01)
+    with contextlib.closing(FolderWatcher()) as watcher:
+        changes = cast(AsyncGenerator[Config], file.changes(watcher))
+        change = asyncio.ensure_future(anext(changes))
+        disk.unlink()
+        disk.symlink_to(disk)
+        file.request()
+        await until(lambda: not file.status.is_good)
+        disk.unlink()
+        disk.write_text(json.dumps({"resources": [FUSE, KVM]}))
+        async with asyncio.timeout(30):
+            assert [each.name for each in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
+        await changes.aclose()
+    assert file.status.is_good
+    assert len([x for x in caplog.messages if "this file cannot be read: Too many levels" in x]) == 1

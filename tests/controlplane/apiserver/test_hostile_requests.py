@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import select
+import socket
 import urllib.parse
 from typing import Any
 
@@ -133,6 +134,21 @@ def test_long_bodies_do_not_stop_others(server: Running) -> None:
         assert other.send("GET", "/healthz").status == 200
         assert not select.select([connection.sock], [], [], 0)[0], "the long one was answered first"
         assert connection.getresponse().status == 201
+
+
+def test_who_never_reads_and_who_never_ends_a_request_keep_nobody_waiting(server: Running) -> None:
+    host, _, port = urllib.parse.urlsplit(server.url).netloc.partition(":")
+    watch = f"GET {MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack, server.http() as other:
+        for number in range(200):
+            peer = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            peer.sendall(watch if number % 2 else watch[: number % len(watch)])
+        other.ok("POST", MAPS, config_map())
+        for number in range(30):
+            other.ok("PUT", f"{MAPS}/one", config_map(data={"k": f"{number}" * 20_000}))
+        assert other.send("GET", MAPS).status == 200
+    with server.http() as again:
+        assert again.send("GET", "/healthz").status == 200
 
 
 def test_many_fields_are_given_up(api: Http) -> None:

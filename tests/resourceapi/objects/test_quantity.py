@@ -90,6 +90,16 @@ def test_hostile_texts_end() -> None:
     assert str(huge) == "100e1999999998"
     with pytest.raises(QuantityError, match="too far apart"):
         huge + Quantity.parse("1")
+    for text in (
+        "0e2000000000",
+        "0.0e2000000000",
+        "-0e2000000000",
+        "0e-2000000000",
+        "0.000e-2000000000",
+        "1e-2000000000",
+    ):
+        assert Quantity.parse(text).value() == Quantity.parse(text).milli_value() == (text[0] == "1")
+        assert Quantity.parse(text) + Quantity.parse("1n") <= Quantity.parse("2n")
     steps = (Quantity.parse(f"1e{exponent}") for exponent in range(5000, 0, -500))
     with pytest.raises(QuantityError, match="too large"):
         sum(steps, start=Quantity.parse("1e5500"))

@@ -1,0 +1,1 @@
+"""Whatever the input: an answer or a refusal of ours, never anything else. `python -m tests.fuzz TARGET`."""

@@ -1,0 +1,98 @@
+"""Give a target as many made up inputs as are asked for, on all cores, and say what came of them.
+
+    python -m tests.fuzz TARGET... [--inputs N] [--seed S] [--jobs N] [--json FILE]
+
+A target is one of those below, or `all`. The same seed makes the same inputs; what fails is named by its own.
+"""
+
+import argparse
+import json
+import multiprocessing
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from msgspec import Struct, to_builtins
+
+from tests.fuzz.targets import TARGETS
+
+_PART = 500  # inputs that a process takes at a time
+_LONGEST = 20.0  # CPU seconds that an input may take
+_MOST_FAILURES = 5  # that are shown of a target
+
+
+class Found(Struct):
+    """What came of some inputs: the outcomes, failures with their seeds, the slowest in CPU seconds with its seed."""
+
+    outcomes: Counter[str]
+    failures: list[str]
+    slowest: tuple[float, int] = (0.0, 0)
+
+    def add(self, other: "Found") -> None:
+        """Count others, too."""
+        self.outcomes += other.outcomes
+        self.failures += other.failures
+        self.slowest = max(self.slowest, other.slowest)
+
+
+def _took_too_long(*_: object) -> None:
+    raise TimeoutError(f"not done after {_LONGEST:g} s of CPU")
+
+
+def run(target: str, seeds: range) -> Found:
+    """Give a target one input for each seed."""
+    found = Found(Counter(), [])
+    one = TARGETS[target]
+    signal.signal(signal.SIGVTALRM, _took_too_long)
+    for seed in seeds:
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
+        try:
+            found.outcomes[one(seed)] += 1
+        except Exception:  # whatever it is, it is a finding
+            found.outcomes["FAILED"] += 1
+            found.failures.append(f"{target}, seed {seed}:\n{traceback.format_exc()}")
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        found.slowest = max(found.slowest, (time.process_time() - began, seed))
+    return found
+
+
+def main() -> int:
+    """Run; the exit status is 1 where something failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="+", metavar="TARGET", choices=["all", *TARGETS], help=", ".join(TARGETS))
+    parser.add_argument("--inputs", type=int, default=10_000, help="for each target")
+    parser.add_argument("--seed", type=int, default=0, help="of the first input; the next ones follow")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count(), help="processes")
+    parser.add_argument("--json", type=Path, help="where the results go")
+    options = parser.parse_args()
+    results, failed = {}, False
+    end = options.seed + options.inputs
+    parts = [range(begin, min(begin + _PART, end)) for begin in range(options.seed, end, _PART)]
+    with multiprocessing.Pool(options.jobs) as pool:
+        for target in TARGETS if "all" in options.targets else options.targets:
+            began, total = time.monotonic(), Found(Counter(), [])
+            for found in pool.starmap(run, [(target, part) for part in parts], chunksize=1):
+                total.add(found)
+            results[target] = to_builtins(total)
+            seconds, slowest = total.slowest
+            print(
+                f"{target}: {options.inputs} inputs in {time.monotonic() - began:.0f} s, {dict(total.outcomes)};"
+                f" slowest {seconds * 1000:.0f} ms (seed {slowest})",
+                *total.failures[:_MOST_FAILURES],
+                sep="\n",
+                flush=True,
+            )
+            failed |= bool(total.failures)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""What is fuzzed: each target makes an input of a seed, uses it, says what came of it, and raises what is a fault."""
+
+import functools
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from cdi import CdiError
+from cdi import spec as cdi_spec
+from cdi.validate import own_problems, validate
+from checkpoint import kubelet_claims, kubelet_devices
+from checkpoint.kubelet_json import KubeletFileError
+from netlink.links import decode as decode_link
+from netlink.messages import attributes, messages
+from resourceapi.cel import CelError, base_environment, compile_expression, compile_selector, device_environment
+from resourceapi.manifests import ManifestError, read_documents
+from resourceapi.objects import Quantity, QuantityError
+from tests.fuzz import apiserver, sysfs, transport
+from tests.fuzz.mutation import mutated
+from tests.grpcunix.http2 import fuzz as http2
+from tests.nodeplug.config.test_fuzz import BUILTIN, refusal
+from tests.resourceapi.cel.test_fuzz import ATOMS, BINARY, DEVICE_ATOMS, TOKENS, UNARY, VIEW
+
+ROOT = Path(__file__).parents[2]
+_RECORDED = ROOT / "tests/data/recorded"
+
+
+@functools.cache
+def _files(*patterns: str) -> tuple[bytes, ...]:
+    """Return what is in the checkout's files of these patterns."""
+    return tuple(path.read_bytes() for pattern in patterns for path in sorted(ROOT.glob(pattern)) if path.is_file())
+
+
+def _words(text: str) -> tuple[bytes, ...]:
+    return tuple(word.encode() for word in text.split())
+
+
+def bytewise(
+    one: Callable[[bytes], str], seeds: Callable[[], Sequence[bytes]], words: Sequence[bytes] = ()
+) -> Callable[[int], str]:
+    """Return a target whose inputs are made of good ones."""
+    return lambda seed: one(mutated(Random(seed), seeds(), words))
+
+
+def configuration(data: bytes) -> str:
+    """A configuration, or findings with places in the file."""
+    error = refusal(data)
+    if error is None:
+        return "taken"
+    lines = len(data.decode(errors="replace").splitlines()) + 1
+    assert error.findings
+    assert all(1 <= x.line <= lines and x.column >= 1 and x.message for x in error.findings)
+    assert all(line.isprintable() for line in error.lines())
+    return "refused"
+
+
+def cel(seed: int) -> str:
+    """An expression of the grammar, or of tokens, or a damaged one: a value, or an error of ours."""
+    source = Random(seed)
+    text = _expression(source, source.randrange(4))
+    if source.random() < 0.3:
+        text = " ".join(source.choice(TOKENS) for _ in range(source.randrange(12)))
+    if source.random() < 0.3:
+        text = mutated(source, [text.encode()], [token.encode() for token in TOKENS]).decode(errors="replace")
+    try:
+        if source.random() < 0.5:
+            compile_expression(text, base_environment()).evaluate(limit=10_000)
+        else:
+            compile_selector(text, device_environment(stored=source.random() < 0.5)).evaluate_device(VIEW)
+    except CelError:
+        return "error"
+    return "value"
+
+
+def _expression(source: Random, depth: int) -> str:
+    if depth == 0:
+        return source.choice(ATOMS if source.random() < 0.6 else DEVICE_ATOMS)
+    inner = [f"({_expression(source, source.randrange(depth))})" for _ in range(2)]
+    if source.random() < 0.4:
+        return source.choice(UNARY).format(inner[0])
+    return source.choice(BINARY).format(*inner)
+
+
+def quantity(data: bytes) -> str:
+    """A quantity is what it prints; what it is compared and added with changes nothing of that."""
+    try:
+        first, second = (Quantity.parse(text) for text in data.decode(errors="replace").split(" ", 1))
+    except QuantityError:
+        return "refused"
+    except ValueError:
+        return "one"
+    for each in (first, second):
+        try:
+            assert Quantity.parse(str(each)) == each
+            each.value()
+            each.milli_value()
+        except QuantityError:
+            return "too large"
+    assert (first < second) + (first == second) + (first > second) == 1
+    try:
+        str(first + second)
+    except QuantityError:
+        return "too large"
+    return "compared"
+
+
+def yaml(data: bytes) -> str:
+    """Documents that JSON can say, or a refusal with a line."""
+    try:
+        documents = read_documents(data)
+    except ManifestError:
+        return "refused"
+    json.dumps(documents)
+    return "read"
+
+
+def kubelet_files(data: bytes) -> str:
+    """What is read of a kubelet's file is written again as it was read; a checksum that is none is an error of ours."""
+    outcome = "refused"
+    for codec in (kubelet_devices, kubelet_claims):
+        try:
+            codec.load(data)
+            outcome = "read"
+        except KubeletFileError:
+            pass
+    try:
+        found = kubelet_devices.decode(data)
+    except KubeletFileError:
+        return outcome
+    if not found.is_legacy and found.entries is not None:
+        again = kubelet_devices.load(kubelet_devices.encode(found.entries, found.registered))
+        assert again.entries == found.entries
+        outcome = "written again"
+    return outcome
+
+
+def cdi_files(data: bytes) -> str:
+    """A spec with its problems in words, or a refusal; what has no problem is written and read again."""
+    try:
+        spec = cdi_spec.decode(data)
+    except CdiError:
+        return "refused"
+    problems = validate(spec) + own_problems(spec)
+    cdi_spec.required_version(spec)
+    again = cdi_spec.decode(cdi_spec.encode(spec))
+    assert again == spec
+    return "has problems" if problems else "sound"
+
+
+def uevents(data: bytes) -> str:
+    """Messages of the kernel about interfaces: links, or nothing."""
+    count = 0
+    for each in itertools.islice(messages(data), 10_000):
+        decode_link(each.body)
+        attributes(each.body)
+        count += 1
+    return "messages" if count else "nothing"
+
+
+def _links() -> Sequence[bytes]:
+    from netlink.messages import NEWLINK, attribute, message
+
+    header = bytes(16)
+    plain = header + attribute(3, "eth0") + attribute(4, 1500) + attribute(1, b"\2\0\0\0\0\1")
+    nested = header + attribute(3, "v0") + attribute(18, attribute(1, "vlan") + attribute(2, attribute(1, 7)))
+    return [message(NEWLINK, 0, 1, plain), message(NEWLINK, 0, 2, nested) * 2]
+
+
+@functools.cache
+def _ledger() -> Path:
+    """Return a folder with a ledger; it goes with the process."""
+    import asyncio
+
+    from tests.checkpoint.build import claimed, lease, opened
+
+    async def fill(folder: Path) -> None:
+        ledger = await opened(folder)
+        await ledger.grant([*(lease(f"u{number}", pods="a b") for number in range(12)), claimed("c", "uid")])
+        await ledger.close()
+
+    made = Path(_kept().name)
+    asyncio.run(fill(made / "whole"))
+    (made / "copy").mkdir()
+    return made
+
+
+@functools.cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzz")
+
+
+def ledger(seed: int) -> str:
+    """A flipped bit of the ledger is noticed, or what is read is what was written."""
+    from tests.checkpoint.flips import flip
+
+    folder = _ledger()
+    return "noticed" if flip(folder / "whole", folder / "copy", Random(seed)) else "changes nothing"
+
+
+def _configurations() -> Sequence[bytes]:
+    return (BUILTIN, *_files("tests/data/*.yaml", "examples/**/*.yaml", "deploy/base/*.yaml"))
+
+
+_CDI: Sequence[bytes] = [
+    b'{"cdiVersion":"0.5.0","kind":"a.b/c","devices":[{"name":"x","containerEdits":{"env":["A=b"],'
+    b'"deviceNodes":[{"path":"/dev/x","type":"c","major":1,"minor":2,"fileMode":438,"permissions":"rw","uid":0}]}}]}',
+    b'{"cdiVersion":"0.6.0","kind":"a.b/c","annotations":{"k":"v"},"devices":[{"name":"x","annotations":{},'
+    b'"containerEdits":{"mounts":[{"hostPath":"/a","containerPath":"/b","options":["ro"],"type":"bind"}],'
+    b'"hooks":[{"hookName":"prestart","path":"/h","args":["a"],"timeout":1}],"additionalGids":[1]}}],'
+    b'"containerEdits":{"env":["B=c"]}}',
+]
+TARGETS: dict[str, Callable[[int], str]] = {
+    "configuration": bytewise(
+        configuration, _configurations, _words("resources: settings: select: - {} [] &a *a ! | > ? name: api: dra: '\"")
+    ),
+    "cel": cel,
+    "quantities": bytewise(
+        quantity,
+        lambda: [b"1 2", b"1500m 1.5", b"10Gi 1e9", b"-0.1u 9999999999999999999", b"12e6 12E6", b"0.1n 1Ki"],
+        _words("n u m k M G T P E Ki Mi Gi Ti Pi Ei e3 E-3 + - . 0 9223372036854775807 e e99999"),
+    ),
+    "patches": apiserver.patches,
+    "yaml": bytewise(
+        yaml,
+        lambda: _files("deploy/base/*.yaml", "deploy/daemonset.yaml", "examples/**/*.yaml"),
+        _words("&a *a !!binary !!int << : - ? | > --- ... %YAML 1:59 0x1f 1e400 .nan ~ \" ' [ ] { } , # \\u0000"),
+    ),
+    "sysfs": sysfs.readers,
+    "uevents": bytewise(uevents, _links),
+    "checkpoint-files": bytewise(
+        kubelet_files,
+        lambda: _files("tests/data/recorded/kubelet/checkpoint-*.json", "tests/data/recorded/checkpoint/*.json"),
+        _words('{} [] null "" Data Checksum PodDeviceEntries DeviceIDs -1 18446744073709551616 1e5'),
+    ),
+    "cdi-files": bytewise(
+        cdi_files,
+        lambda: _CDI,
+        _words('{} [] null "" cdiVersion kind devices containerEdits env deviceNodes mounts -1 0.8.0 1.0.0'),
+    ),
+    "http2-requests": http2.serve,
+    "http2-answers": http2.answers,
+    "headers": lambda seed: f"{http2.headers(seed)}, {http2.text(seed)}",
+    "grpc": transport.session,
+    "protobuf": apiserver.protobuf,
+    "ledger": ledger,
+}

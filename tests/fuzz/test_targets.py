@@ -1,0 +1,34 @@
+"""A few inputs of each target, so that the command which makes many keeps working; and what was found with many."""
+
+import pytest
+
+from cdi import InvalidSpec
+from cdi.spec import decode as decode_spec
+from checkpoint import kubelet_claims, kubelet_devices
+from checkpoint.kubelet_json import KubeletFileError
+from netlink.links import decode as decode_link
+from tests.fuzz.__main__ import run
+from tests.fuzz.targets import TARGETS
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_hundred_inputs(target: str) -> None:
+    found = run(target, range(100))
+    assert not found.failures, found.failures[0]
+    assert len(found.outcomes) > 1, "its inputs are all alike"
+
+
+def test_a_spec_that_is_no_text_is_none() -> None:
+    with pytest.raises(InvalidSpec, match="not a CDI spec: 'utf-8' codec"):
+        decode_spec(b'{"kind":"\xe4"}')
+
+
+@pytest.mark.parametrize("codec", [kubelet_devices, kubelet_claims])
+def test_a_deep_file_of_a_kubelet_is_none(codec: object) -> None:
+    decode = kubelet_devices.decode if codec is kubelet_devices else kubelet_claims.decode
+    with pytest.raises(KubeletFileError, match="maximum recursion depth"):
+        decode(b'{"x":' + b"[" * 100_000)
+
+
+def test_half_a_message_of_the_kernel_is_an_interface_without_a_name() -> None:
+    assert decode_link(b"\0\0").name == ""

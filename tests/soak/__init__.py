@@ -1,0 +1,1 @@
+"""Hours of a node's life in minutes, and what grows meanwhile: `python -m tests.soak`."""

@@ -1,0 +1,71 @@
+"""Live hours of a node in minutes and say what grew.
+
+    python -m tests.soak [--minutes M] [--allocations N] [--claims N] [--updates N] [--seed S] [--json FILE]
+
+A round has allocations, a claim that is prepared and unprepared, a device that goes or comes, a changed configuration,
+and a restart of the kubelet, on one daemon. What it takes is measured after each. The rounds begin when the caches of
+claims are full (`--claims`); the first tenth is left out of the slopes, for then memory is found that is used again.
+Updates of the daemon follow.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+from msgspec import structs, to_builtins
+
+from tests.soak.growth import Measure, Slope
+from tests.soak.life import Life
+
+_UNITS = {"rss": "KiB", "database": "KiB", "log": "KiB"}
+
+
+async def _soak(options: argparse.Namespace) -> int:
+    measures: list[Measure] = []
+    async with Life(options.seed, options.allocations) as life:
+        await life.fill(options.claims)
+        end = time.monotonic() + options.minutes * 60
+        while time.monotonic() < end or len(measures) < 10:
+            await life.round()
+            measures.append(life.measure())
+        for _ in range(options.updates):
+            await life.update()
+        left = life.left_behind()
+        after = life.measure()
+    steady = measures[len(measures) // 10 :]
+    slopes = {name: Slope.of([getattr(measure, name) for measure in steady]) for name in structs.asdict(measures[0])}
+    print(f"{len(measures)} rounds: {', '.join(f'{count:,} {name}' for name, count in sorted(life.counts.items()))}")
+    print(
+        "| | first | last | most | growth in 1,000 rounds | after the updates |", "|---|---|---|---|---|---|", sep="\n"
+    )
+    for name, slope in slopes.items():
+        unit = _UNITS.get(name, "")
+        figures = [*(f"{x:,.0f} {unit}".strip() for x in (slope.first, slope.last, slope.most))]
+        growth = f"{slope.slope * 1000:+,.1f} ± {slope.error * 1000:,.1f} {unit}".strip()
+        print(f"| {name} | {' | '.join(figures)} | {growth} | {getattr(after, name):,.0f} {unit} |".replace(" |", " |"))
+    print(*(f"left behind: {each}" for each in left), sep="\n")
+    if options.json:
+        found = {"counts": life.counts, "slopes": to_builtins(slopes), "after": to_builtins(after), "left": left}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return int(bool(left))
+
+
+def main() -> int:
+    """Run; the exit status is 1 where something was left behind."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="for the rounds, of which there are ten at least")
+    parser.add_argument("--allocations", type=int, default=100, help="in a round")
+    parser.add_argument("--claims", type=int, default=300, help="before the first round")
+    parser.add_argument("--updates", type=int, default=10, help="of the daemon, at the end")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where the results go")
+    return asyncio.run(_soak(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
