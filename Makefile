@@ -3,7 +3,7 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all demo test long check dist deb lock node e2e bench proto clean
+.PHONY: all demo test long check site dist pyz deb lock node e2e bench proto clean
 export K8S ?= 1.36
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)# what is built is as old as its source
 
@@ -18,11 +18,15 @@ test: .venv/.dev .venv-proto/.done  ## the whole test suite: make test ARGS="-k 
 long: .venv/.dev            ## every property with thousands of examples, other ones each time: make long ARGS="-k name"
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long -o timeout=3600 -m hypothesis $(ARGS)
 
-check: .venv/.dev           ## lint, types, import contracts
+check: .venv/.dev site      ## lint, types, import contracts, the documentation
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+
+site: .venv/.docs           ## the documentation as a site in build/site; what is not right on a page fails it
+	.venv/bin/sphinx-build -M html docs build/sphinx --fail-on-warning --keep-going --fresh-env -q
+	rm -rf build/site && mv build/sphinx/html build/site
 
 dist: .venv/.dev            ## what is installed: wheels, sdist, pyz, images, Debian packages, manifest, checksums; no container engine
 	rm -rf dist
@@ -34,6 +38,11 @@ dist: .venv/.dev            ## what is installed: wheels, sdist, pyz, images, De
 	  $(PY) -m deploy.debian_package dist/nodeplug-*.whl dist --architecture $$arch; done
 	cp deploy/daemonset.yaml dist/
 	cd dist && sha256sum * > SHA256SUMS
+
+pyz: .venv/.dev             ## the program as one file, dist/nodeplug-VERSION.pyz, alone
+	rm -f dist/nodeplug-*.whl
+	$(PY) -m hatchling build -t wheel -d dist
+	$(PY) -m deploy.pyz dist/nodeplug-*.whl dist/nodeplug-$$($(PY) -m hatchling version).pyz
 
 deb: .venv/.dev             ## the Debian package of this machine alone, in dist/
 	rm -f dist/nodeplug_*.deb dist/nodeplug-*.whl
@@ -62,6 +71,10 @@ proto: .venv-proto/.done    ## regenerate kubeletapi/ from proto/
 
 .venv/.dev: .venv/.run
 	$(PY) -m pip install -q --disable-pip-version-check --group dev
+	touch $@
+
+.venv/.docs: .venv/.run
+	$(PY) -m pip install -q --disable-pip-version-check --group docs
 	touch $@
 
 # The generator is old on purpose: what it writes loads with every protobuf since 4.25 (see proto/generate.py).

@@ -107,6 +107,8 @@ class PluginFolder:
             self._names, problem = os.listdir(self.path), ""
         except OSError as error:
             self._names, problem = [], f"waiting for the kubelet: {self.path}: {error.strerror}"
+        if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:
+            problem = f"waiting for the kubelet: there is no {self.kubelet_socket} yet"
         if problem and problem != self._problem:
             log.warning("%s; settings.kubeletRoot says where the kubelet is", problem)
         self._problem = problem

@@ -40,6 +40,7 @@ class WatcherRegistration:
         self.resource_name = resource_name
         self.registrations = 0
         self.last_error = ""
+        self._folder = folder
         self._streaming = streaming
         self._event_log = events or EventLog()
         self._timings = timings
@@ -101,4 +102,9 @@ class WatcherRegistration:
 
     def _cannot_serve(self, reason: str) -> None:
         self.last_error = reason
-        log.error("cannot serve: %s", reason, extra={"resource": self.resource_name})
+        extra = {"resource": self.resource_name}
+        if self._folder.is_dir():
+            log.error("cannot serve: %s; it is tried again", reason, extra=extra)
+        else:
+            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            log.warning(text, self._folder, extra=extra)

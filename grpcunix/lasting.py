@@ -89,8 +89,9 @@ class LastingServer:
             server = UnixServer(self._path(), self._handlers, keepalive=self._keepalive, transport=self._transport)
             await server.start()
         except (OSError, GrpcUnixError) as error:
-            if str(error) != self.error:
-                self.error = str(error)
+            reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            if reason != self.error:
+                self.error = reason
                 self._failed(self.error)
             return
         old, self._server = self._server, server

@@ -81,7 +81,9 @@ class StatusServer:
             try:
                 return await self._server()
             except OSError as error:
-                log.log(level, "cannot serve metrics at %s: %s; it is tried again", self._address, error)
+                log.log(
+                    level, "cannot serve metrics at %s: %s; it is tried again", self._address, error.strerror or error
+                )
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 

@@ -71,7 +71,7 @@ class KubeletPlugin:
         self._plugin = LastingServer(
             self._make_endpoint,
             services(self._calls, health, telemetry),
-            _cannot_serve("the driver"),
+            _cannot_serve("the driver", folders.data),
             watcher,
             patience=MAX_BACKOFF,
             grace=GRACE,
@@ -81,7 +81,7 @@ class KubeletPlugin:
         self._registration = LastingServer(
             lambda: registered_at,
             [handler(_REGISTRATION, self._registrar)],
-            _cannot_serve("the registration"),
+            _cannot_serve("the registration", folders.registry),
             watcher,
             patience=MAX_BACKOFF,
             transport=transport,
@@ -137,8 +137,17 @@ class KubeletPlugin:
         return self.endpoint
 
 
-def _cannot_serve(what: str) -> Callable[[str], None]:
-    return lambda reason: log.error("cannot serve %s: %s", what, reason)
+def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
+    """Return what says why a socket in a folder of the kubelet is not served; before there is one, it is no error."""
+
+    def say(reason: str) -> None:
+        if folder.is_dir():
+            log.error("cannot serve %s: %s; it is tried again", what, reason)
+        else:
+            text = "waiting for the kubelet: there is no %s; settings.kubeletRoot says where the kubelet is"
+            log.warning(text, folder)
+
+    return say
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

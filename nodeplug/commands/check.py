@@ -24,9 +24,11 @@ from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
 from nodeplug.commands.options import root_option
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
+from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
+from resources.emptiness import why_empty
 from resources.shares import shares_of
 
 if TYPE_CHECKING:
@@ -81,7 +83,9 @@ def check(
         raise click.UsageError("Missing argument 'FILE'.")
     _check_together(against, state, node, is_elsewhere=root != Path("/"))
     try:
-        content = read(file)  # once: it may be a pipe, and both answers are about the same
+        content = (
+            sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
+        )  # once: it may be a pipe, and both answers are about the same
         config = loads(content, str(file), node or node_name(), from_environment())
         host = Host(root)
         inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
@@ -103,9 +107,10 @@ def check(
         for x in config.resources
         if x.api != "dra" and (why := why_too_long(*size_of(x, assignment.devices[x.name])))
     }
+    empty = {x.name: why_empty(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
     found = prospects(config, assignment, leases) if changes is None else changes.leases
     if output == "json":
-        described = _described(config, assignment, problems, too_long, found)
+        described = _described(config, assignment, problems, too_long, empty, found)
         if changes is not None:
             described["changes"] = {
                 name: value for name, value in msgspec.to_builtins(changes).items() if name != "leases"
@@ -115,13 +120,15 @@ def check(
         from nodeplug.commands.check_table import show  # rich: for tables only
 
         is_asked = state is not None or changes is not None
-        show(config, assignment, problems, found if is_asked else None)
+        show(config, assignment, problems, empty, found if is_asked else None)
         if changes is not None:
             from nodeplug.commands.changes import difference_lines
 
             click.echo("\n".join(("", *difference_lines(changes))) if changes.differences else "\nnothing changes")
         for name, why in too_long.items():
             click.echo(f"{file}: {name}: {why}", err=True)
+    if not config.resources:
+        click.echo(f"{file}: it has no resource for this node: nothing would be offered", err=True)
     if too_long:
         sys.exit(CONFIGURATION)
 
@@ -190,6 +197,7 @@ def _described(
     assignment: Assignment,
     problems: Sequence[Problem],
     too_long: dict[str, str],
+    empty: dict[str, str],
     leases: Sequence[Prospect],
 ) -> dict[str, Any]:
     """Return the assignment as JSON shows it. Names and order are a contract with scripts."""
@@ -216,6 +224,7 @@ def _described(
                     for device in assignment.devices[resource.name]
                 ],
                 "error": too_long.get(resource.name, ""),
+                "empty": empty.get(resource.name, ""),
             }
             for resource in config.resources
         ],

@@ -1,7 +1,7 @@
 """What `nodeplug check` prints for people: the devices of each resource, then those of none with the reason."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 from rich.console import Console
@@ -21,13 +21,20 @@ _MOST_NODES = 4  # of one device; `-o json` has all
 
 
 def show(
-    config: Config, assignment: Assignment, problems: Sequence[Problem], leases: Sequence[Prospect] | None
+    config: Config,
+    assignment: Assignment,
+    problems: Sequence[Problem],
+    empty: Mapping[str, str],
+    leases: Sequence[Prospect] | None,
 ) -> None:
-    """Print who owns what: tables on a terminal, one device a line in a pipe; `leases` are None unless asked for."""
+    """Print who owns what: tables on a terminal, one device a line in a pipe.
+
+    `empty` says of resources without a device why they have none; `leases` are None unless asked for.
+    """
     if sys.stdout.isatty():
-        _for_people(Console(highlight=False), config, assignment, problems, leases)
+        _for_people(Console(highlight=False), config, assignment, problems, empty, leases)
     else:
-        _for_pipes(config, assignment, problems, leases)
+        _for_pipes(config, assignment, problems, empty, leases)
 
 
 def _for_people(
@@ -35,15 +42,16 @@ def _for_people(
     config: Config,
     assignment: Assignment,
     problems: Sequence[Problem],
+    empty: Mapping[str, str],
     leases: Sequence[Prospect] | None,
 ) -> None:
     for resource in config.resources:
         if devices := assignment.devices[resource.name]:
             console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource)}", "dim")))
             console.print(_table((x.id, _about(x), "bold red" if _is_out(x) else "") for x in devices))
-    if empty := [resource.name for resource in config.resources if not assignment.devices[resource.name]]:
-        console.print(Text.assemble("\n", ("no device here", "bold yellow"), (f"  {len(empty)}", "dim")))
-        console.print(Padding(Text("  ".join(empty)), (0, 0, 0, 2)))
+    if empty:
+        console.print(Text.assemble("\n", ("without a device", "bold yellow"), (f"  {len(empty)}", "dim")))
+        console.print(_table((name, why, "dim") for name, why in empty.items()))
     if config.elsewhere:
         console.print(Text.assemble("\n", ("for other nodes", "bold"), (f"  {len(config.elsewhere)}", "dim")))
         console.print(Padding(Text("  ".join(config.elsewhere)), (0, 0, 0, 2)))
@@ -68,14 +76,18 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def _for_pipes(
-    config: Config, assignment: Assignment, problems: Sequence[Problem], leases: Sequence[Prospect] | None
+    config: Config,
+    assignment: Assignment,
+    problems: Sequence[Problem],
+    empty: Mapping[str, str],
+    leases: Sequence[Prospect] | None,
 ) -> None:
     lines = [("RESOURCE", "DEVICE", "ABOUT")]
     for resource in config.resources:
         devices = assignment.devices[resource.name]
         lines += [(resource.name, device.id, _about(device)) for device in devices]
         if not devices:
-            lines.append((resource.name, "-", "no device here"))
+            lines.append((resource.name, "-", empty[resource.name]))
     lines += [(name, "-", "for other nodes") for name in config.elsewhere]
     lines += [("-", x.device.id, x.reason) for x in assignment.rest]
     if leases is not None:

@@ -24,6 +24,16 @@ _BOOLEANS = ("true", "false")
 _TRUTHS = frozenset({*_BOOLEANS, "yes", "no", "on", "off", "y", "n"})
 _TAGS = {"int": "a number", "float": "a number", "timestamp": "a date"}  # as YAML 1.1 does
 _MISSING: Any = object()
+_FORMS = {
+    "^/": "an absolute path",
+    "^(/.*)?$": "an absolute path",
+    "^(/.{0,100})?$": "an absolute path of at most 100 characters",
+    "^(/.*|unchecked)?$": "an absolute path, or `unchecked`",
+    "^(.*:[0-9]{1,5})?$": "HOST:PORT or :PORT",
+    "^0?[0-7]{3}$": "three octal digits",
+    "^[rwm]{1,3}$": "made of the letters r, w and m",
+}
+"""What the patterns of schema.py want, in words."""
 
 
 class Document:
@@ -72,19 +82,22 @@ class Document:
     def _struct(self, node: Mapping, wanted: mi.StructType, path: Path) -> dict[str, Any]:
         fields = {field.encode_name: field for field in wanted.fields}
         values: dict[str, Any] = {}
+        misspelt: set[str] = set()
         for key, value in node.entries:
             inner = (*path, key.text)
             self._key_marks[inner] = (key.line, key.column)
             field = fields.get(key.text)
             if field is None:
-                self.at(inner, f"unknown key {key.text}", suggestion(key.text, fields), key=True)
+                meant = suggestion(key.text, fields)
+                self.at(inner, f"unknown key {key.text}", meant, key=True)
+                misspelt.add(meant.removeprefix("did you mean ").removesuffix("?"))
                 continue
             found = self._value(value, field.type, inner, _description(field.type))
             if found is not _MISSING:
                 values[key.text] = found
         written = {key.text for key, _ in node.entries}
         for name, field in fields.items():
-            if field.required and name not in written:
+            if field.required and name not in written | misspelt:
                 self.at(path, f"the key {name} is missing", _description(field.type))
         return values
 
@@ -112,6 +125,8 @@ class Document:
         if taken_for == "a number" and integer and _INTEGER.fullmatch(text):
             return self._integer(int(text), integer, path, help_text)
         is_open = any(isinstance(option, mi.StrType) for option in texts)
+        if taken_for == "a number" and integer and re.fullmatch(r"-?[0-9]{20,}", text):
+            return self._wrong_type(path, f"{text} is a larger number than anybody has", help_text)
         if taken_for and is_open:
             return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
@@ -142,7 +157,7 @@ class Document:
             booleans = _BOOLEANS if any(isinstance(option, mi.BoolType) for option in wanted) else ()
             return self._wrong_type(path, f"unknown value {_quoted(text)}", suggestion(text, (*choices, *booleans)))
         pattern = next((x.pattern for x in wanted if isinstance(x, mi.StrType)), None)
-        return self._wrong_type(path, f"{_quoted(text)} does not fit {pattern}", help_text)
+        return self._wrong_type(path, f"{_quoted(text)} must be {_FORMS[pattern or '']}", help_text)
 
     def _wrong_type(self, path: Path, message: str, hint: str) -> Any:
         self.at(path, message, hint)

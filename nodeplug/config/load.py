@@ -11,7 +11,8 @@ from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_settings, check_together, resource
-from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Settings
+from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Select, Settings
+from nodeplug.config.selectors import selection
 from nodeplug.config.tree import SIZE_LIMIT, Mapping, Node, Scalar, Unreadable, parse
 from nodeplug.version import VERSION
 from resources.groups import Folder, PathSet
@@ -81,6 +82,10 @@ def loads(data: bytes, source: str = "configuration", node: str = "", given: Ent
         for i, values in enumerate(document.value.get("resources", ()))
         if not document.is_wrong(("resources", i))
     }
+    for i, values in enumerate(document.value.get("resources", ())):
+        place = ("resources", i, "select")
+        if i not in entries and values and "select" in values and not document.is_wrong(place):
+            selection(document, place, msgspec.convert(values["select"], str | Select))  # for its findings, too
     found = {i: resource(document, ("resources", i), entry, settings) for i, entry in entries.items()}
     check_names(document, entries)
     here = entries_for(settings.node_name or node, entries) if node else entries

@@ -18,6 +18,7 @@ from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, 
 KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
 _WILDCARDS = 6  # of one glob
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]+|-?[0-9]+\.\.-?[0-9]+")
+_RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")
 _FORMS = {
     "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
@@ -119,6 +120,8 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
         document.at(path, f"{glob} has empty, `.` or `..` components")
     elif glob.endswith("/**"):
         document.at(path, f"{glob} says nothing of the names in these folders", f"for all of them: {glob}/*")
+    elif re.search(r"\[[^]]*$", glob):
+        document.at(path, f"{glob} has a [ without its ]", "write [[] for the character itself")
     elif path_pattern(glob).groups > _WILDCARDS:
         document.at(path, f"{glob} has more than {_WILDCARDS} wildcards")
     else:
@@ -159,7 +162,13 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
         if not _fits(type_, wanted):
             shown = str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
             hint = f'write it in quotes: "{shown}"' if type_ != "boolean" and not isinstance(wanted, str) else ""
+            if type_ == "boolean" and shown in ("true", "false"):
+                shown, hint = f'"{shown}"', "leave the quotes out"
             document.at(place, f"{name} is {_FORMS[type_]}, not {shown}", hint)
+        elif type_ == "integer" and isinstance(wanted, str) and (ends := _RANGE.fullmatch(wanted)):
+            first, last = map(int, ends.groups())
+            if first > last:
+                document.at(place, f"nothing is in the range {wanted}", f'write "{last}..{first}"')
     if type_ == "hexadecimal":
         values = tuple(str(x).lower().removeprefix("0x") for x in values)
     return Attribute(full, values)

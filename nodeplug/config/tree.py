@@ -62,15 +62,30 @@ def parse(data: bytes) -> tuple[Node, list[Finding]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise Unreadable(Finding(line, column, f"this is not YAML: {error.problem or error.context}")) from None
+        raise Unreadable(Finding(line, column, f"this is not YAML: {_in_words(error)}")) from None
     except yaml.reader.ReaderError as error:
         place = _place(text, error.position)
         raise Unreadable(Finding(*place, f"the character #x{ord(text[error.position]):04x} is not allowed")) from None
 
 
+def _in_words(error: yaml.MarkedYAMLError) -> str:
+    """Say what is wrong without the parser's words for its own tokens."""
+    problem = error.problem or error.context or ""
+    begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
+    if "'\\t'" in problem:
+        return "a tab; write spaces"
+    if "<block end>" in problem:
+        return f"the indentation does not fit what began in {begun}"
+    if "<stream end>" in problem:
+        return f"what began in {begun} is not closed"
+    return problem
+
+
 def _decoded(data: bytes) -> str:
     if len(data) > SIZE_LIMIT:
         raise Unreadable(Finding(1, 1, f"the file has {len(data)} bytes; the limit is {SIZE_LIMIT}"))
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Unreadable(Finding(1, 1, "the file is UTF-16; save it as UTF-8"))
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         return data.decode()

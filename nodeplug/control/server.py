@@ -63,7 +63,9 @@ class ControlServer:
                     server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_MOST_BYTES)
                     return server, _identity(self._path)
             except OSError as error:
-                log.log(level, "cannot answer questions at %s: %s; it is tried again", self._path, error)
+                log.log(
+                    level, "cannot answer questions at %s: %s; it is tried again", self._path, error.strerror or error
+                )
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
 

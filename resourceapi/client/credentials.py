@@ -136,5 +136,7 @@ def _pem(path: Path, section: dict[str, Any], name: str) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except (OSError, UnicodeError) as error:
+    except OSError as error:
+        raise CredentialsError(f"{path}: {error.strerror or error}") from error
+    except UnicodeError as error:
         raise CredentialsError(f"{path}: {error}") from error

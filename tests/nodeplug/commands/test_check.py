@@ -53,7 +53,7 @@ def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
         ["RESOURCE", "DEVICE", "ABOUT"],
         ["example.com/fuse", "misc-fuse", "/dev/fuse"],
         ["example.com/serial", serial, "/dev/serial/by-id/usb-FTDI"],
-        ["example.com/kvm", "-", "no device here"],
+        ["example.com/kvm", "-", "no device here: misc-fuse: its name is fuse, not kvm"],
         ["-", "block-loop0", "example.com/serial: its node /dev/loop0 does not fit /dev/serial/by-id/*"],
     ]
 
@@ -64,7 +64,8 @@ def test_who_owns_what_on_a_terminal(file: Path, root: Path, columns: int) -> No
     assert all(len(line) <= columns for line in lines)
     words = " ".join(" ".join(lines).split())
     assert "example.com/fuse 1 device, 10 shares each misc-fuse /dev/fuse" in words
-    assert "no device here 1 example.com/kvm no resource 1 block-loop0 example.com/serial" in words
+    assert "without a device 1 example.com/kvm no device here: misc-fuse: its name is fuse, not kvm" in words
+    assert "no resource 1 block-loop0 example.com/serial" in words
 
 
 def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
@@ -89,7 +90,9 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
             }
         ],
         "error": "",
+        "empty": "",
     }
+    assert kvm["empty"] == "no device here: misc-fuse: its name is fuse, not kvm"
     assert [device["kind"] for device in serial["devices"]] == ["path"]
     assert kvm["devices"] == []
     assert [device["id"] for device in found["unassigned"]] == ["block-loop0"]

@@ -70,7 +70,7 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("shares: many", 'this must be a whole number, not "many"; How many containers may use one device at once.'),
         ("shares: 1.5", 'this must be a whole number, not "1.5"; How many containers may use one device at once.'),
         ("shares: [1]", "this must be a whole number, not a list; How many containers may use one device at once."),
-        ("shares: 99999999999999999999", 'this must be a whole number, not "99999999999999999999"'),
+        ("shares: 99999999999999999999", "99999999999999999999 is a larger number than anybody has"),
         ("shares:", "this has no value; give a whole number or leave the key out"),
         ("shares: ~", "this has no value; give a whole number or leave the key out"),
         ("cdi: yes", "yes may mean true, false or a text; write true or false"),
@@ -85,7 +85,7 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("env: [A]", "this must be a mapping, not a list"),
         ("env: {A: 1}", 'YAML takes 1 for a number; write it in quotes: "1"'),
         ("mounts: {}", "this must be a list, not a mapping"),
-        ("permissions: rx", '"rx" does not fit ^[rwm]{1,3}$'),
+        ("permissions: rx", '"rx" must be made of the letters r, w and m'),
         ("preferred: pack", 'unknown value "pack"; did you mean packed?'),
         ("group: siblings", 'unknown value "siblings"; known are functions, parent'),
         ('env: {A: "\\x01"}', "this text has a control character"),
@@ -118,10 +118,7 @@ def test_what_is_left_out_has_its_default() -> None:
 def test_findings_show_no_control_characters() -> None:
     with pytest.raises(ConfigError) as caught:
         loads(b'"\\e[2Jresources": 5', "f\n")
-    assert caught.value.lines()[0] == r"f\n:1:1: the key resources is missing; " + (
-        "What is offered, in the order in which devices are given away."
-    )
-    assert r"unknown key \x1b[2Jresources; did you mean resources?" in caught.value.lines()[1]
+    assert caught.value.lines() == [r"f\n:1:1: unknown key \x1b[2Jresources; did you mean resources?"]
 
 
 def test_the_file_says_what_it_is_written_in() -> None:

@@ -293,7 +293,7 @@ def test_a_name_must_fit_into_an_attribute() -> None:
         (f"driverName: {'a' * 64}", "at most 63, a letter first"),
         ('driverName: ""', " cannot be the name of a driver"),
         ("nodeName: Worker", "Worker cannot be the name of a node; lower-case letters"),
-        ("kubeconfig: config", '"config" does not fit'),
+        ("kubeconfig: config", '"config" must be an absolute path'),
     ],
 )
 def test_settings_of_dra(text: str, message: str) -> None:

@@ -54,7 +54,7 @@ def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "says"),
     [
-        ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" does not fit'),
+        ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" must be HOST:PORT'),
         ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is no port"),
         ("NODEPLUG_KUBELET_ROOT", "/a/../b", "NODEPLUG_KUBELET_ROOT: /a/../b is not an absolute path"),
         ("NODEPLUG_LOCK_WAIT_SECONDS", "a minute", "NODEPLUG_LOCK_WAIT_SECONDS: this must be a whole number"),

@@ -218,12 +218,12 @@ def test_devices_that_would_hide_each_other_in_a_container_with_both() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kubeletRoot: kubelet", '"kubelet" does not fit ^/'),
+        ("kubeletRoot: kubelet", '"kubelet" must be an absolute path'),
         ("kubeletRoot: /var//kubelet", "/var//kubelet is not an absolute path without empty, `.` or `..` components"),
         (f"kubeletRoot: /{'k' * 41}", "may have 108 bytes; the limit is 107"),
         ("stateDirectory: /a/../b", "/a/../b is not an absolute path"),
         ("cdiDirectory: /cdi/", "/cdi/ is not an absolute path"),
-        ("metricsAddress: 127.0.0.1", '"127.0.0.1" does not fit'),
+        ("metricsAddress: 127.0.0.1", '"127.0.0.1" must be HOST:PORT'),
         ('metricsAddress: "[::1]:70000"', "70000 is no port; the last is 65535"),
         ("rescanSeconds: 0", "0 is less than 1"),
         ("allowedMounts: [/]", "is not an absolute path"),

@@ -70,6 +70,10 @@ class Asked:
             given += ["--state", str(self.state)]
         return await asyncio.to_thread(CliRunner().invoke, main, given)
 
+    async def plain(self, *words: str) -> Result:
+        """Run a command as it is."""
+        return await asyncio.to_thread(CliRunner().invoke, main, list(words))
+
     async def json(self, *words: str) -> Any:
         """Run a command that must succeed; return what it prints as JSON."""
         result = await self.run(*words, "-o", "json")

@@ -1,0 +1,53 @@
+"""Why a resource has no device, in words. Pure.
+
+What comes nearest decides: a device that the resource means and another one has, one that it may not have, a folder
+in the place of a node, or one of its kind that it does not mean. Where nothing here is of its kind, that is all.
+"""
+
+from hostdevices import Device, Inventory
+from resources.assignment import Assignment
+from resources.resource import Resource
+from resources.selector import concerns, path_globs
+
+_MOST = 2  # devices that are named
+_UNLIKE = "it has no attribute"  # a device of another sort; one with another value comes nearer
+
+
+def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
+    """Return that `resource`, which `assignment` gives nothing, has no device here, and why if something comes near."""
+    reason = _reason(resource, inventory, assignment)
+    return f"no device here: {reason}" if reason else "no device here"
+
+
+def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
+    devices = [x for x in inventory.devices.values() if concerns(resource.selector, x.kind)]
+    meant = [x for x in devices if not resource.selector.why_not(x)]
+    if taken := [x for x in meant if x.id in assignment.owners]:
+        first = assignment.owners[taken[0].id]
+        return f"{_named(taken)} goes to {first}, which comes before" if first != resource.name else ""
+    reasons = {x.device.id: x.reason.removeprefix(f"{resource.name}: ") for x in assignment.rest}
+    if meant:
+        return f"{meant[0].id}: {reasons.get(meant[0].id, 'it may not have it')}{_more(len(meant) - 1)}"
+    if folder := _folder(resource, inventory):
+        return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
+    if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
+        return ""
+    reason, near = min(
+        ((resource.selector.why_not(x), x.id) for x in devices), key=lambda each: each[0].startswith(_UNLIKE)
+    )
+    return f"{near}: {reason}{_more(len(devices) - 1)}"
+
+
+def _named(devices: list[Device]) -> str:
+    shown = ", ".join(x.id for x in devices[:_MOST])
+    return shown + _more(len(devices) - _MOST)
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count > 0 else ""
+
+
+def _folder(resource: Resource, inventory: Inventory) -> str:
+    nodes = [node.path for device in inventory.devices.values() for node in device.devnodes]
+    globs = (glob.rstrip("/") for glob in path_globs(resource.selector))
+    return next((glob for glob in globs if any(node.startswith(f"{glob}/") for node in nodes)), "")

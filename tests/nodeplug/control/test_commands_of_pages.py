@@ -1,0 +1,165 @@
+"""Every command that a page shows is run: here, by the test that is named here, or not at all, and why.
+
+A new one needs an entry only where it cannot run here.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.build import lease, opened
+from tests.deviceplugin.host import MadeUpHost
+from tests.nodeplug.control.conftest import KVM, Asked
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+REPLAYED = {
+    "kubectl-walkthrough.md": "controlplane/apiserver/test_walkthrough.py::test_walkthrough",
+    "k8srm.md": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
+}
+"""Pages whose console blocks a test of their own replays, output included."""
+
+RUN_BY = {
+    r"~/nodeplug/bin/|python3 -m venv ~": "project/test_install_page.py::test_the_first_path_works_as_it_is_written",
+    r"kubectl config |kubectl create token": (
+        "project/test_install_page.py::test_the_kubeconfig_that_the_page_makes_can_be_used"
+    ),
+    r"kubectl apply -k deploy/overlays": (
+        "project/test_manifests.py::test_base_overlays_and_chart_make_the_same_objects"
+    ),
+    r"kubectl apply -k systemd": "project/test_manifests.py::test_a_service_of_systemd_is_somebody_to_the_cluster",
+    r"helm install|kubectl apply -f deploy/daemonset|sudo ctr": (
+        "e2e/test_daemonset.py::test_the_server_takes_what_is_shipped"
+    ),
+    r"helm (upgrade|rollback|uninstall)": (
+        "project/test_manifests.py::test_base_overlays_and_chart_make_the_same_objects"
+    ),
+    r"kubectl (rollout|describe|exec|delete) ": "e2e/test_daemonset.py::test_pods_open_what_the_daemonset_offers",
+    r"python3 dist/nodeplug-\S+ (discover|check systemd)": (
+        "project/test_pyz.py::test_it_runs_from_the_file_alone_and_is_the_same_each_time"
+    ),
+    r"python -m \S+\.(page|reference) ": "nodeplug/config/test_reference.py::",
+    r"nodeplug kubelet verify .*(dra|driver)": "kubelet/test_driver_conformance.py::",
+    r"nodeplug kubelet verify|python plugin.py": "kubelet/test_conformance.py::",
+    r"nodeplug kubelet (run|admit|hold|release|remove|restart|status)": (
+        "kubelet/test_cli.py::test_a_plugin_under_development"
+    ),
+    r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
+    r"python driver.py|kubectl --kubeconfig /tmp/k": "nodeplug/test_testing_page.py::test_the_driver_of_the_page",
+    r"nodeplug allocate --kubeconfig": (
+        "nodeplug/commands/test_allocate_server.py::test_claims_are_allocated_from_what_the_server_has"
+    ),
+    r"nodeplug allocate": "nodeplug/commands/test_allocate.py::test_what_if_with_a_file_and_with_copies",
+    r"nodeplug apiserver": "nodeplug/commands/test_apiserver.py::test_it_loads_serves_and_stops",
+    r"nodeplug k8srm apiserver": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
+    r"nodeplug k8srm definitions": "controlplane/k8srm/test_definitions.py::test_they_are_printed_for_kubectl",
+    r"nodeplug k8srm gen": (
+        "controlplane/k8srm/test_gen_cli.py::test_a_list_with_sorted_keys_as_the_prototype_prints_it"
+    ),
+    r"nodeplug k8srm schedule": "controlplane/k8srm/test_schedule.py::test_command",
+    r"(make demo|nodeplug demo)": "nodeplug/commands/test_demo.py::test_both_stories",
+    r"nodeplug run ": "nodeplug/test_run.py::",
+    r"nodeplug events --follow": "nodeplug/control/test_events.py::",
+    r"eval .*nodeplug completion": "nodeplug/commands/test_cli.py::test_bash_completes_commands_and_values",
+}
+"""What a command begins with, and the test that runs it, or a file of such tests."""
+
+NOT_RUN = {
+    r"make (test|check|long|pyz)|NODEPLUG_REQUESTS=|python -m pytest": "it runs the tests, or needs the network",
+    r"sudo (systemctl|apt-get|install|python3|/opt)|/opt/|echo 'settings": "it needs a machine of its own with systemd",
+    r"pip install|export KUBECONFIG": "an installation; the test replays the page in this one",
+    r"ls -l /sys|cat /sys/class|cat pod.yaml|nodeplug discover --kind gnss": "it looks at what the page is about",
+}
+"""What no test runs, and why."""
+
+ASK = ("events", "explain", "leases", "reload", "status", "topology")
+"""What asks the daemon of a state directory."""
+REFUSED = ("leases release misc-kvm",)
+"""What a daemon refuses, as pages say: a pod has the device."""
+WRONG = ("convert", "doctor", "status")
+"""What exits with 1 where something is to be said: the made-up host has no container runtime."""
+
+
+def lines(page: Path) -> Iterator[str]:
+    for kind, block in re.findall(r"(?ms)^```(sh|console)\n(.*?)^```", page.read_text()):
+        if kind == "console" and page.name in REPLAYED:
+            continue
+        text = block.replace("\\\n", " ")
+        typed = (
+            [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            if kind == "console"
+            else text.splitlines()
+        )
+        yield from filter(None, (re.sub(r"(^|\s)# .*", "", line).strip() for line in typed))
+
+
+def entry(line: str, table: dict[str, str]) -> str | None:
+    return next((value for pattern, value in table.items() if re.match(pattern, line)), None)
+
+
+HERE = {
+    line: page.name for page in PAGES for line in lines(page) if not entry(line, RUN_BY) and not entry(line, NOT_RUN)
+}
+
+
+def test_what_runs_a_command_is_there() -> None:
+    for named in (*RUN_BY.values(), *REPLAYED.values()):
+        file, _, test = named.partition("::")
+        assert f"def {test}" in (ROOT / "tests" / file).read_text(), named
+
+
+def test_every_entry_is_needed() -> None:
+    shown = {line for page in PAGES for line in lines(page)}
+    unused = [pattern for pattern in (*RUN_BY, *NOT_RUN) if not any(re.match(pattern, line) for line in shown)]
+    assert unused == []
+
+
+async def test_the_commands_of_pages(
+    asked: Asked, made_up: MadeUpHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one folder with the files that pages speak of, beside a daemon and a pod that has a device."""
+    monkeypatch.chdir(tmp_path)
+    ledger = await opened(asked.state)
+    await ledger.grant([lease("misc-kvm", "example.com/kvm", holder="pod/default/train-0/c", pods="u1")])
+    await ledger.close()
+    await asked.start(KVM, {"name": "example.com/gpu", "select": "fuse"})
+    for name in ("node.yaml", "NEW.yaml"):
+        (tmp_path / name).write_text(asked.path.read_text())
+    theirs = (ROOT / "docs/migration.md").read_text().split("```json\n")[1].split("```")[0]
+    (tmp_path / "config.json").write_text(theirs)
+    (tmp_path / "conf.yaml").write_text(json.dumps([{"devicematch": "^fuse$", "nummaxdevices": 20}]))
+    for name in ("there.gz", "node.gz"):
+        assert (await asked.plain("capture", "--root", str(made_up.root), name)).exit_code == 0
+    through_dra = {"resources": [{"name": "example.com/kvm", "select": "kvm", "api": "both"}]}
+    (tmp_path / "through-dra.yaml").write_text(json.dumps(through_dra))
+    failed = []
+    for line in sorted(HERE, key=lambda each: "capture" not in each):  # first, for others take what it makes
+        for part in line.split(" && "):
+            words, codes, output = understood(part)
+            if words[0] == "capture":
+                Path(words[-1]).unlink(missing_ok=True)
+            words = [str(asked.state) if word == "running" else word for word in words]
+            result = await (asked.run if words[0] in ASK else asked.plain)(*words)
+            if result.exit_code not in codes:
+                failed.append(f"{HERE[line]}: {part}: {result.exit_code}: {result.output[-300:]}")
+            if output:
+                Path(output).write_text(result.stdout)
+    assert failed == []
+
+
+def understood(line: str) -> tuple[list[str], tuple[int, ...], str]:
+    """Return a line's words behind `nodeplug`, with which codes it may end, and the file that it writes to."""
+    line = re.sub(r"^(sudo )?(nodeplug|python3 dist/nodeplug-\S+\.pyz|/opt/nodeplug/bin/nodeplug) ", "", line)
+    line, _, pipe = line.partition(" | ")
+    line, _, output = line.partition(">")
+    words = shlex.split(line.replace("/etc/nodeplug/", ""))
+    if words[0] == "classes":
+        words[-1] = "through-dra.yaml"
+    codes = (1,) if " ".join(words).startswith(REFUSED) else (0, 1) if words[0] in WRONG else (0,)
+    assert not pipe or re.match(r"(kubectl apply|jq|sudo tee) ", pipe), pipe
+    return words, codes, "" if "/" in output else output.strip()

@@ -1,0 +1,121 @@
+"""docs/recipes.md: `nodeplug check` gives each recipe the devices that it is about, on a machine that has all."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dra_plugin.publishing.device_class import device_class
+from nodeplug.cli import main
+from nodeplug.config import loads
+from tests.hostdevices.machine import build_machine
+from tests.userspace.driver_root import install
+
+PAGE = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
+UVERBS = ("/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0")
+NVIDIA = ("/dev/nvidia-uvm", "/dev/nvidia4", "/dev/nvidiactl")
+VFIO = ("/dev/vfio/42", "/dev/vfio/vfio")
+OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
+    "NVIDIA GPUs with the container toolkit": {"example.com/gpu": [NVIDIA]},
+    "NVIDIA GPUs without the toolkit": {"nvidia.com/gpu": [NVIDIA]},
+    "MIG instances": {
+        "nvidia.com/mig": [
+            tuple(f"/dev/nvidia{x}" for x in (f"-caps/nvidia-cap{a}", f"-caps/nvidia-cap{a + 1}", "-uvm", "3", "ctl"))
+            for a in (12, 21)
+        ]
+    },
+    "AMD GPUs": {"amd.com/gpu": [("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd")]},
+    "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},
+    "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
+    "Coral accelerators": {
+        "example.com/coral-usb": [("/dev/bus/usb/001/040",)],
+        "example.com/coral-pcie": [("/dev/apex_0",)],
+    },
+    "SR-IOV with Multus": {"example.com/data": [()]},
+    "DPDK": {"example.com/dpdk": [VFIO]},
+    "RDMA": {"example.com/rdma": [UVERBS]},
+    "A camera with its microphone": {
+        "example.com/webcam": [
+            ("/dev/snd/controlC1", "/dev/snd/pcmC1D0c", "/dev/snd/timer", "/dev/video0", "/dev/video1")
+        ]
+    },
+    "Virtual machines in pods": {"example.com/kvm": [("/dev/kvm",)], "example.com/tun": [("/dev/net/tun",)]},
+    "Through claims, with a choice": {
+        "example.com/accelerator": [
+            ("/dev/dri/card0", "/dev/dri/renderD128"),
+            NVIDIA,
+            ("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"),
+        ]
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up machine and what recipes are about besides: a stick, Corals, a whole GPU, a function of vfio."""
+    tree = build_machine(tmp_path_factory.mktemp("recipes"))
+    controller = "/sys/devices/pci0000:00/0000:00:14.0"
+    stick = tree.usb(controller, "1-5", vendor="10c4", product="ea60", serial="0001", interfaces=("ff",))
+    port = tree.device(f"{stick}/1-5:1.0/ttyUSB1", driver="usb-serial/cp210x", port_number=0)
+    tree.child(port, "tty/ttyUSB1", group="class/tty", node="ttyUSB1", numbers="188:1")
+    tree.usb(controller, "1-6", vendor="1a6e", product="089a", interfaces=("ff",))
+    coral = tree.pci("0000:05:00.0", vendor="1ac1", device="089a", pci_class="0880ff", driver="apex")
+    tree.child(coral, "apex/apex_0", group="class/apex", node="apex_0", numbers="120:0")
+    tree.pci("0000:82:00.0", root="pci0000:80", vendor="10de", device="20b5", pci_class="030200", driver="nvidia")
+    uuid = "GPU-2b2c3d4e-0000-1111-2222-333344445555"
+    tree.file(
+        "/proc/driver/nvidia/gpus/0000:82:00.0/information", f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t 4"
+    )
+    tree.node("/dev/nvidia4", "195:4")
+    install(tree.root, "535.104.05")
+    physical = tree.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
+    assert physical is not None
+    bound = tree.virtual_function(
+        physical, "0000:3b:00.3", 1, vendor="15b3", device="101e", pci_class="020000", driver="vfio-pci"
+    )
+    tree.iommu_group(42, bound)
+    tree.device("/sys/devices/virtual/vfio/42", group="class/vfio", node="vfio/42", numbers="240:0")
+    return tree.root
+
+
+def sections() -> dict[str, str]:
+    found = (part.partition("\n") for part in PAGE.split("\n## ")[1:])
+    return {heading: text for heading, _, text in found}
+
+
+def test_every_recipe_is_tried() -> None:
+    assert list(sections()) == list(OFFERED)
+
+
+@pytest.mark.parametrize("heading", OFFERED)
+def test_a_recipe_offers_what_it_is_about(heading: str, root: Path, tmp_path: Path) -> None:
+    configuration, *objects = re.findall(r"(?s)```yaml\n(.*?)```", sections()[heading])
+    file = tmp_path / "config.yaml"
+    file.write_text(configuration)
+    result = CliRunner().invoke(main, ["check", str(file), "--root", str(root), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["resources"]
+    assert [device["unavailable"] for each in found for device in each["devices"] if device["unavailable"]] == []
+    assert {
+        each["name"]: sorted(sorted(node["containerPath"] for node in device["devnodes"]) for device in each["devices"])
+        for each in found
+    } == {name: sorted(sorted(nodes) for nodes in devices) for name, devices in OFFERED[heading].items()}
+    named = {each["name"] for each in found}
+    classes = {device_class(each, "nodeplug.dev").metadata.name for each in loads(file.read_bytes()).resources}
+    for each in (manifest for text in objects for manifest in yaml.safe_load_all(text)):
+        assert set(_asked(each, "limits")) <= named
+        assert set(_asked(each, "deviceClassName")) <= classes
+
+
+def _asked(node: Any, key: str) -> list[str]:
+    """Return what stands under `key`, however deep: names of a mapping, or a text."""
+    if isinstance(node, list):
+        return [name for each in node for name in _asked(each, key)]
+    if not isinstance(node, dict):
+        return []
+    here = node.get(key, ())
+    return [*([here] if isinstance(here, str) else here), *(x for each in node.values() for x in _asked(each, key))]

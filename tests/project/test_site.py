@@ -1,0 +1,98 @@
+"""The pages as a site: none is missing in its table of contents, links lead somewhere, generated ones are fresh.
+
+That Sphinx builds it without a warning is a part of `make check`.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeplug.commands import reference
+from nodeplug.commands.allocate import BAD_INPUT
+from nodeplug.commands.running_daemon import CONFIGURATION, NOT_RUNNING, REFUSED
+from nodeplug.process import LOCKED, RUNTIME
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+
+
+@cache
+def site() -> dict[str, Any]:
+    """Return what docs/conf.py defines."""
+    names: dict[str, Any] = {"__file__": str(DOCS / "conf.py"), "__name__": "conf"}
+    exec(compile((DOCS / "conf.py").read_text(), DOCS / "conf.py", "exec"), names)
+    return names
+
+
+def test_every_page_is_in_the_table_of_contents_and_a_new_one_is_at_its_end() -> None:
+    pages = {path.stem for path in DOCS.rglob("*.md")}
+    shown = [name for names in site()["navigation"](pages).values() for name in names]
+    assert sorted([*shown, "index"]) == sorted(pages)
+    assert {name for names in site()["NAVIGATION"].values() for name in names} <= pages
+    assert site()["navigation"](pages | {"a-new-page"})["More"][0:1] == ["a-new-page"]
+
+
+def test_files_above_that_are_pages_are_what_their_page_links_to() -> None:
+    for page, file in site()["INCLUDED"].items():
+        assert f"](../{file})" in (DOCS / f"{page}.md").read_text()
+        assert (ROOT / file).read_text().startswith("# ")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link can lead to on a page, as code hosts and the site name headings."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"(?m)^#+ (.*)$", text)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_page_of_commands_is_what_the_program_writes() -> None:
+    page = DOCS / "commands.md"
+    assert reference.with_reference(page.read_text()) == page.read_text(), (
+        f"run: python -m nodeplug.commands.reference {page}"
+    )
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    rows = re.findall(r"(?m)^\| (\d) \| (.*) \|$", (DOCS / "commands.md").read_text())
+    assert [int(code) for code, _ in rows] == sorted(
+        {0, RUNTIME, REFUSED, CONFIGURATION, BAD_INPUT, LOCKED, NOT_RUNNING}
+    )
+    assert rows[LOCKED][1].startswith("`run`: another instance has the state directory")
+
+
+def test_every_boundary_of_the_threat_model_has_its_tests() -> None:
+    text = (DOCS / "threat-model.md").read_text()
+    defined = set(re.findall(r"def (test_\w+)", "\n".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))))
+    rows = re.findall(r"(?m)^\| .* \| ([^|]*) \|$", text)[1:]
+    named = [re.findall(r"`(test_\w+)`", row) for row in rows]
+    assert len(named) > 10
+    assert all(named)
+    assert {name for names in named for name in names} <= defined
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda path: path.name)
+def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Path) -> None:
+    text = picture.read_text()
+    assert "<title" in text
+    assert "<desc" in text
+    assert "prefers-color-scheme:dark" in text
+    assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?(?!#)", text.replace("xmlns=", ""))
+    assert any(f"](pictures/{picture.name})" in page.read_text() for page in DOCS.glob("*.md"))

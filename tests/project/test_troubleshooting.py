@@ -1,0 +1,57 @@
+"""docs/troubleshooting.md: what it quotes of nodeplug is what nodeplug says."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/troubleshooting.md").read_text()
+OTHERS = {"UnexpectedAdmissionError", "FailedPrepareDynamicResources", "FailedScheduling", "permission denied"}
+"""What the kubelet and the kernel say."""
+PACKAGES = [path.parent for path in ROOT.glob("*/py.typed") if path.parent.name not in ("kubelet", "controlplane")]
+
+
+def said(text: ast.AST) -> Iterator[str]:
+    """Yield every text of a module, with `...` for what is filled in."""
+    for node in ast.walk(text):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r"%[-.0-9]*[a-z]", "...", node.value)
+
+
+QUOTED = [
+    quoted
+    for row in re.findall(r"(?m)^\| (.*?) \| .* \|$", PAGE)
+    for quoted in re.findall(r"`([^`]+)`", row)
+    if not quoted.startswith(("nodeplug ", "kubectl ")) and quoted not in OTHERS
+]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    files = [file for package in PACKAGES for file in package.rglob("*.py")]
+    return [text for file in files for text in said(ast.parse(file.read_text()))]
+
+
+def test_it_quotes_something() -> None:
+    assert len(QUOTED) > 20
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_what_is_quoted_is_said(quoted: str, texts: list[str]) -> None:
+    parts = [part.strip() for part in quoted.split("...")]
+    assert any(stand_in_order(parts, text) for text in texts), f"nothing here says: {quoted}"
+
+
+def stand_in_order(parts: list[str], text: str) -> bool:
+    at = 0
+    for part in parts:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

@@ -1,0 +1,33 @@
+"""Why a resource has no device: what comes nearest says it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hostdevices import scan
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.config import loads
+from resources.assignment import assign
+from resources.emptiness import why_empty
+from tests.hostdevices.machine import build_machine
+
+
+@pytest.mark.parametrize(
+    ("select", "why"),
+    [
+        ("kvm", ": misc-kvm goes to x/first, which comes before"),
+        ({"path": "/dev/snd"}, ": /dev/snd is a folder; `group: {folder: /dev/snd}` hands out all nodes in it as one"),
+        ("nvme", "only a resource with `dangerous: true` may offer it"),
+        ({"kind": "usb", "attributes": {"vendor": "ffff"}}, "not ffff (and 2 more)"),
+        ({"path": "/dev/nothing"}, "no device here"),
+        ("coral-usb", "no device here"),
+    ],
+)
+def test_what_comes_nearest(select: object, why: str, tmp_path: Path) -> None:
+    resources = [{"name": "x/first", "select": "kvm"}, {"name": "x/second", "select": select}]
+    config = loads(json.dumps({"resources": resources}).encode())
+    inventory = scan(build_machine(tmp_path).host, (*READERS, paths_reader(config.path_globs)))
+    said = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
+    assert said.startswith("no device here")
+    assert why in said
