@@ -6,7 +6,7 @@ from pathlib import Path
 
 from checkpoint.database import FILE_NAME
 from checkpoint.lease import Api
-from checkpoint.migrations import MIGRATIONS, migrate
+from checkpoint.migrations import CHECKSUMS_SINCE, MIGRATIONS, migrate
 
 OLDER = range(1, len(MIGRATIONS))
 LEASED: frozenset[tuple[Api, str]] = frozenset({("device-plugin", "misc-fuse"), ("dra", "misc-kvm")})
@@ -21,7 +21,9 @@ _ROWS = {
     ),
     2: (
         f"INSERT INTO record VALUES ({_DIGEST}, x'7b7d')",
-        f"""INSERT INTO lease VALUES
+        f"""INSERT INTO lease
+            (sequence, resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at)
+            VALUES
             (1, 'example.com/fuse', 'device-plugin', 'misc-fuse', 'example.com/fuse=misc-fuse', '["misc-fuse"]', '[]',
              'pod/x/y/z', '[]', {_DIGEST}, 'done', 'boot', 1),
             (2, 'example.com/kvm', 'dra', 'misc-kvm', 'claim/1', '["misc-kvm"]', '[]', 'claim/x/y/1', '[]', {_DIGEST},
@@ -38,3 +40,5 @@ def write_older(directory: Path, version: int) -> None:
         migrate(connection, MIGRATIONS[:version])
         for statement in _ROWS[max(each for each in _ROWS if each <= version)]:
             connection.execute(statement)
+        if version >= CHECKSUMS_SINCE:
+            connection.execute(MIGRATIONS[CHECKSUMS_SINCE - 1].statements[-1])

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint import Ledger, LedgerUnavailable, Withheld
 from checkpoint.lease import Book
-from checkpoint.migrations import MIGRATIONS, migrate
+from checkpoint.migrations import MIGRATIONS, WITHHELD_SINCE, migrate
 from checkpoint.withheld import why_withheld
 from tests.checkpoint.build import lease, opened
 from tests.checkpoint.test_database import largest_file
@@ -56,7 +56,7 @@ async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp
     await ledger.close()
     with contextlib.closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as tool:
         tool.execute("DROP TABLE withheld")
-        tool.execute("DELETE FROM migration WHERE version = 3")
+        tool.execute(f"DELETE FROM migration WHERE version = {WITHHELD_SINCE}")
     again = Ledger(tmp_path, "boot-1")
     await again.read()  # while the older program still has the directory
     assert (again.leases(), again.withheld) == ((lease("a"),), {})

@@ -32,10 +32,10 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
     "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},
     "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
     "Coral accelerators": {
-        "example.com/coral-usb": [("/dev/bus/usb/001/040",)],
+        "example.com/coral-usb": [("/dev/bus/usb/001/041",)],
         "example.com/coral-pcie": [("/dev/apex_0",)],
     },
-    "SR-IOV with Multus": {"example.com/data": [()]},
+    "SR-IOV with Multus": {"example.com/data": [(), ("/dev/vhost-vdpa-0",)]},
     "DPDK": {"example.com/dpdk": [VFIO]},
     "RDMA": {"example.com/rdma": [UVERBS]},
     "A camera with its microphone": {
@@ -75,7 +75,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     physical = tree.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
     assert physical is not None
     bound = tree.virtual_function(
-        physical, "0000:3b:00.3", 1, vendor="15b3", device="101e", pci_class="020000", driver="vfio-pci"
+        physical, "0000:3b:00.4", 2, vendor="15b3", device="101e", pci_class="020000", driver="vfio-pci"
     )
     tree.iommu_group(42, bound)
     tree.device("/sys/devices/virtual/vfio/42", group="class/vfio", node="vfio/42", numbers="240:0")

@@ -65,6 +65,9 @@ RUN_BY = {
     r"(make demo|nodeplug demo)": "nodeplug/commands/test_demo.py::test_both_stories",
     r"nodeplug run ": "nodeplug/test_run.py::",
     r"nodeplug events --follow": "nodeplug/control/test_events.py::",
+    r"nodeplug dry-run ": "nodeplug/control/test_dry_run.py::",
+    r"nodeplug (withhold|readmit) ": "nodeplug/control/test_withhold.py::",
+    r"nodeplug ui": "nodeplug/page/test_of_a_daemon.py::",
     r"eval .*nodeplug completion": "nodeplug/commands/test_cli.py::test_bash_completes_commands_and_values",
 }
 """What a command begins with, and the test that runs it, or a file of such tests."""
@@ -72,6 +75,7 @@ RUN_BY = {
 NOT_RUN = {
     r"make (test|check|long|pyz)|NODEPLUG_REQUESTS=|python -m pytest": "it runs the tests, or needs the network",
     r"sudo (systemctl|apt-get|install|python3|/opt)|/opt/|echo 'settings": "it needs a machine of its own with systemd",
+    r"ssh ": "it needs another machine",
     r"pip install|export KUBECONFIG": "an installation; the test replays the page in this one",
     r"ls -l /sys|cat /sys/class|cat pod.yaml|nodeplug discover --kind gnss": "it looks at what the page is about",
 }
