@@ -42,8 +42,13 @@ def readers(seed: int) -> str:
             case _:
                 entries[path] = Entry(path, "there")
     reader = source.choice(READERS)
-    logging.getLogger("hostdevices").setLevel(logging.CRITICAL)
-    found = Scanner(Host(tree=Recording(entries.values())), [reader]).scan()
+    log = logging.getLogger("hostdevices")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        found = Scanner(Host(tree=Recording(entries.values())), [reader]).scan()
+    finally:
+        log.setLevel(level)
     for problem in found.problems:
         assert not str(problem).startswith(f"reader {reader.kind}") or "Error" not in problem.reason, problem
     for device in found.devices.values():
