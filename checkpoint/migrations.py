@@ -22,7 +22,7 @@ class Migration(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-_CHECKSUMS = Migration(
+_CHECKSUMS: Final = Migration(
     "checksums of leases",
     (
         "ALTER TABLE lease ADD COLUMN checksum BLOB NOT NULL DEFAULT x''",

@@ -72,7 +72,9 @@ class Specs:
         try:
             await asyncio.to_thread(self._directory.sync, {cdi.file_name(kind): spec for kind, spec in wanted.items()})
         except (OSError, cdi.CdiError) as error:
-            reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+            reason = str(error)
+            if isinstance(error, OSError) and error.filename:
+                reason = f"{error.filename}: {error.strerror}"
             problem = f"cannot write CDI specs: {reason}"
             if problem != self.problem:
                 log.error("%s; it is tried again every %g s", problem, self._retry)

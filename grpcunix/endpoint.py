@@ -123,8 +123,6 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         """Forget the socket."""
         del exc
         self._transport = None
-        if self._patience is not None:
-            self._patience.cancel()
         self.lost.set_result(None)
         self.on_lost()
 
@@ -158,7 +156,7 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
                 self.on_event(event)
         finally:
             self._is_receiving = False
-        if self._connection.is_closed or not self._connection.outbox.is_patient:
+        if not self._connection.outbox.is_patient:
             self.flush()
         elif self._patience is None:  # a client of Go pings with each call: one write for both answers, not two
             self._patience = self._loop.call_later(PATIENCE, self.flush)

@@ -89,7 +89,7 @@ class LastingServer:
             server = UnixServer(self._path(), self._handlers, keepalive=self._keepalive, transport=self._transport)
             await server.start()
         except (OSError, GrpcUnixError) as error:
-            reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            reason = _in_words(error)
             if reason != self.error:
                 self.error = reason
                 self._failed(self.error)
@@ -99,3 +99,9 @@ class LastingServer:
         self.served.set()
         if old is not None:
             await old.stop()
+
+
+def _in_words(error: OSError | GrpcUnixError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

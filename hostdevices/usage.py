@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 
 from hostdevices.device import Device
 from hostdevices.host import Host
+from hostdevices.readers.sysfs import is_up
 from hostdevices.readers.uplinks import uplinks
 
 _NET = "/sys/class/net"
 _BLOCK = "/sys/class/block"
-_IFF_UP = 0x1
 _LONG = 4 << 20  # bytes of a mount table
 
 
@@ -57,8 +57,7 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
             yield f"its interface {name} carries the node's own traffic, or may"
         if host.exists(f"{_NET}/{name}/master") or any(x.startswith("upper_") for x in host.list(f"{_NET}/{name}")):
             yield f"its interface {name} is part of another one"
-        flags = host.read(f"{_NET}/{name}/flags") or "0"
-        if int(flags, 16) & _IFF_UP:
+        if is_up(host, f"{_NET}/{name}"):
             yield f"its interface {name} is up (`ip link set {name} down`)"
 
 

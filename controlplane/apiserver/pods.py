@@ -37,11 +37,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
         return
     bound = {**pod, "spec": {**(pod.get("spec") or {}), "nodeName": node}}
     bound = rest.update(target._replace(subresource=""), bound, WriteOptions(), "binding").object
-    status = bound.get("status") or {}
-    others = [each for each in status.get("conditions") or () if each.get("type") != _SCHEDULED]
-    scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": format_time(rest.clock())}
-    told = {**bound, "status": {**status, "conditions": [*others, scheduled]}}
-    rest.update(target._replace(subresource="status"), told, WriteOptions(), "binding")
+    _set_condition(rest, target, bound, {"type": _SCHEDULED}, "binding")
 
 
 def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> None:
@@ -59,11 +55,15 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     if options.dry_run:
         return
     if not pod["metadata"].get("deletionTimestamp"):
-        status = pod.get("status") or {}
-        others = [each for each in status.get("conditions") or () if each.get("type") != _DISRUPTED]
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        since = format_time(rest.clock())
-        disrupted = {"type": _DISRUPTED, "status": "True", "lastTransitionTime": since, **why}
-        told = {**pod, "status": {**status, "conditions": [*others, disrupted]}}
-        rest.update(target._replace(subresource="status"), told, WriteOptions(), "eviction")
+        _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
     rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"]))
+
+
+def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
+    """Have a pod's status say from now on that a condition is true."""
+    status = pod.get("status") or {}
+    others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
+    true = {**condition, "status": "True", "lastTransitionTime": format_time(rest.clock())}
+    told = {**pod, "status": {**status, "conditions": [*others, true]}}
+    rest.update(target._replace(subresource="status"), told, WriteOptions(), manager)

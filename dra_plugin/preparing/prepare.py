@@ -430,7 +430,8 @@ class Preparer:
         kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
-            self._follow()
+            if record is not None and changes(record):
+                self._follow()
             log.info("claim is unprepared", extra={"claim": str(claim)})
 
     async def _describe(self, record: Record) -> None:

@@ -60,8 +60,8 @@ class Outbox:
 
     @property
     def is_patient(self) -> bool:
-        """Tell whether there is nothing to be sent that may not wait a moment."""
-        return not self._waiting and len(self._frames) == self._patient
+        """Tell whether something is to be sent, and all of it may wait a moment."""
+        return not self._waiting and 0 < len(self._frames) == self._patient
 
     def fits(self, stream: Stream, size: int) -> bool:
         """Tell whether one DATA frame of `size` bytes may leave at once, of a stream for which nothing waits."""

@@ -12,10 +12,9 @@ from hostdevices.inventory import Problem
 from hostdevices.readers.location import SysfsLocations
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import LINK_LOSSES, Sample
-from hostdevices.readers.sysfs import hexadecimal, known, link_type, natural, number, text, uevent
+from hostdevices.readers.sysfs import is_up, known, link_type, natural, number, text, uevent
 from hostdevices.readers.uplinks import uplinks
 
-_IFF_UP = 0x1
 _REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
 
 
@@ -74,9 +73,8 @@ def read(host: Host) -> Iterator[Finding]:
 
 def signals(sample: Sample, syspath: str) -> None:
     """Take the state of the link."""
-    flags = int(hexadecimal(sample.host, f"{syspath}/flags", 8) or "0", 16)
     # An interface that is down waits to be configured by whoever gets it: its link says nothing yet.
-    if flags & _IFF_UP and sample.host.read(f"{syspath}/carrier") == "0":
+    if is_up(sample.host, syspath) and sample.host.read(f"{syspath}/carrier") == "0":
         sample.faults["carrier"] = "it has no carrier: cable or peer is gone"
     sample.count(LINK_LOSSES, f"{syspath}/carrier_down_count")
 

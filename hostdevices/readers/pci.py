@@ -14,7 +14,7 @@ from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes, each, entries
 from hostdevices.readers.signals import AWAKE, ErrorCounter, Sample
-from hostdevices.readers.sysfs import hexadecimal, known, link_type, natural, numa_nodes, number, pcie_root, text
+from hostdevices.readers.sysfs import hexadecimal, is_up, known, link_type, natural, numa_nodes, number, pcie_root, text
 from hostdevices.readers.uplinks import uplinks
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")  # domains above ffff exist (VMD, Hyper-V)
@@ -35,7 +35,6 @@ _ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
 _NETWORK = "02"  # PCI base class
 _VDPA = re.compile(r"vdpa[0-9]+")
 _VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that has it
-_IFF_UP = 0x1
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
 
@@ -210,8 +209,7 @@ def _physical_link(sample: Sample, function: str) -> None:
     """Take the link of a virtual function's physical one, by which its packets go. One that is down says nothing."""
     host, physical = sample.host, f"{function}/physfn"
     for name in host.list(f"{physical}/net"):
-        flags = int(hexadecimal(host, f"{physical}/net/{name}/flags", 8) or "0", 16)
-        if flags & _IFF_UP and host.read(f"{physical}/net/{name}/carrier") == "0":
+        if is_up(host, f"{physical}/net/{name}") and host.read(f"{physical}/net/{name}/carrier") == "0":
             sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"
 
 

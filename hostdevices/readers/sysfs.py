@@ -90,6 +90,7 @@ def hexadecimal(host: Host, path: str, digits: int) -> str | None:
     return found[1].lower().rjust(digits, "0")
 
 
+_IFF_UP = 0x1  # linux/if.h
 LINK_TYPES = {1: "ethernet", 32: "infiniband", 772: "loopback", 65534: "none"}
 """What an interface's `type` says, linux/if_arp.h."""
 
@@ -98,6 +99,11 @@ def link_type(host: Host, interface: str) -> str | None:
     """Return the type of the network interface at a syspath; None where it has none. Raises `UnreadableFile`."""
     value = number(host, f"{interface}/type")
     return None if value is None else LINK_TYPES.get(value, str(value))
+
+
+def is_up(host: Host, interface: str) -> bool:
+    """Tell whether the network interface at a syspath is up. Raises `UnreadableFile`."""
+    return bool(int(hexadecimal(host, f"{interface}/flags", 8) or "0", 16) & _IFF_UP)
 
 
 def text_value(value: str | None) -> str | None:

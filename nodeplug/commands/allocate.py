@@ -18,7 +18,8 @@ from controlplane.structured import DeviceClasses, Features
 from controlplane.structured.explain import Explainer, NodeReport
 from nodeplug.commands.allocate_input import Cluster, InputError, read_files, what_if
 from nodeplug.commands.examples import examples
-from nodeplug.commands.failure import Failure, remember_output
+from nodeplug.commands.failure import Failure
+from nodeplug.commands.options import output_choice
 from resourceapi.objects import to_dict, write_object
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import ResourceClaim
@@ -46,14 +47,7 @@ BAD_INPUT = 2
     help="+FILE, +KIND/NEW~OLD or -KIND/NAME; KIND is claim, node, slice, class or device (DRIVER/POOL/NAME).",
 )
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For each search.")
-@click.option(
-    "-o",
-    "--output",
-    default="table",
-    show_default=True,
-    type=click.Choice(["table", "yaml", "json"]),
-    callback=remember_output,
-)
+@output_choice("table", "yaml", "json")
 def allocate(
     files: tuple[Path, ...],
     kubeconfig: Path | None,

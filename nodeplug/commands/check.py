@@ -21,8 +21,7 @@ from deviceplugin.units import size_of
 from hostdevices import Host, HostDevicesError, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
-from nodeplug.commands.failure import remember_output
-from nodeplug.commands.options import root_option
+from nodeplug.commands.options import output_choice, root_option
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
@@ -60,14 +59,7 @@ CONFIGURATION = 2
     help="Ask the running daemon, or the one of the state directory DIR: show what FILE would change, and what that"
     " means for what is leased now.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="text",
-    show_default=True,
-    type=click.Choice(["text", "json"]),
-    callback=remember_output,
-)
+@output_choice("text", "json")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 def check(
     file: Path | None, root: Path, node: str, state: Path | None, against: str, output: Output, schema: bool
@@ -83,9 +75,8 @@ def check(
         raise click.UsageError("Missing argument 'FILE'.")
     _check_together(against, state, node, is_elsewhere=root != Path("/"))
     try:
-        content = (
-            sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
-        )  # once: it may be a pipe, and both answers are about the same
+        # once: it may be a pipe, and both answers are about the same
+        content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment())
         host = Host(root)
         inventory = scan(host, (*READERS, paths_reader(config.path_globs)))

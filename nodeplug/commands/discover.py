@@ -11,8 +11,7 @@ import click
 from hostdevices import Device, Host, HostDevicesError, Inventory, Problem, Version, scan
 from hostdevices.readers import READERS
 from nodeplug.commands.examples import examples
-from nodeplug.commands.failure import remember_output
-from nodeplug.commands.options import root_option
+from nodeplug.commands.options import output_choice, root_option
 
 Output: TypeAlias = Literal["table", "json", "yaml"]
 
@@ -23,14 +22,7 @@ Output: TypeAlias = Literal["table", "json", "yaml"]
     )
 )
 @root_option
-@click.option(
-    "-o",
-    "--output",
-    default="table",
-    show_default=True,
-    type=click.Choice(["table", "json", "yaml"]),
-    callback=remember_output,
-)
+@output_choice("table", "json", "yaml")
 @click.option("--kind", "kinds", multiple=True, help="Only devices of this kind (nic, gpu, pci ...); may be repeated.")
 @click.option("--id", "ids", multiple=True, help="Only the device with this id, with all that is known; repeatable.")
 def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str, ...]) -> None:

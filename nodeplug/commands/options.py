@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from nodeplug.commands.failure import remember_output
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file of nodeplug capture."
@@ -31,6 +33,19 @@ def config_option(command: F) -> F:
         type=click.Path(path_type=Path, readable=False),
         help="The daemon's configuration.",
     )(command)
+
+
+def output_choice(first: str, *others: str, help_text: str | None = None) -> Callable[[F], F]:
+    """Return what adds `-o` to a command: how it prints its answer, or why there is none. Default: `first`."""
+    return click.option(
+        "-o",
+        "--output",
+        default=first,
+        show_default=True,
+        type=click.Choice([first, *others]),
+        callback=remember_output,
+        help=help_text,
+    )
 
 
 def _root(help_text: str) -> Callable[[F], F]:

@@ -14,7 +14,8 @@ import click
 import msgspec
 from msgspec import Struct
 
-from nodeplug.commands.failure import Failure, remember_output
+from nodeplug.commands.failure import Failure
+from nodeplug.commands.options import output_choice
 from nodeplug.config.environment import VARIABLES
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
@@ -41,15 +42,8 @@ def state_option(command: F) -> F:
 
 def output_option(command: F) -> F:
     """Add `-o`."""
-    return click.option(
-        "-o",
-        "--output",
-        default="table",
-        show_default=True,
-        type=click.Choice(["table", "wide", "json", "yaml"]),
-        callback=remember_output,
-        help="wide has more columns; json and yaml have everything, for scripts.",
-    )(command)
+    help_text = "wide has more columns; json and yaml have everything, for scripts."
+    return output_choice("table", "wide", "json", "yaml", help_text=help_text)(command)
 
 
 def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:

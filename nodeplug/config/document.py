@@ -88,9 +88,8 @@ class Document:
             self._key_marks[inner] = (key.line, key.column)
             field = fields.get(key.text)
             if field is None:
-                meant = suggestion(key.text, fields)
-                self.at(inner, f"unknown key {key.text}", meant, key=True)
-                misspelt.add(meant.removeprefix("did you mean ").removesuffix("?"))
+                self.at(inner, f"unknown key {key.text}", suggestion(key.text, fields), key=True)
+                misspelt.add(_meant(key.text, fields))
                 continue
             found = self._value(value, field.type, inner, _description(field.type))
             if found is not _MISSING:
@@ -167,15 +166,18 @@ class Document:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the known name that was probably meant, as a question; all of them where there are few."""
     names = sorted(known)
+    if meant := _meant(name, names):
+        return f"did you mean {meant}?"
+    return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that was probably meant; empty where none is like it."""
     import difflib  # for whoever makes mistakes; a daemon with a good file does without
 
+    names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]}?"
-    lower = {known_name.lower(): known_name for known_name in names}
-    if name.lower() in lower:
-        return f"did you mean {lower[name.lower()]}?"
-    return f"known are {', '.join(names)}" if len(names) <= 24 else ""
+    return near[0] if near else {each.lower(): each for each in names}.get(name.lower(), "")
 
 
 def _options(wanted: mi.Type) -> Iterable[mi.Type]:

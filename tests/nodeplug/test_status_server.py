@@ -5,7 +5,7 @@ import contextlib
 import logging
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from nodeplug import probe
 from nodeplug.metrics import Metric
+from nodeplug.page.site import Site
 from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
 from tests.held import HeldSince
 
@@ -21,10 +22,13 @@ ONE = Metric("things", "gauge", "Things.", (({}, 1.0),))
 
 @contextlib.asynccontextmanager
 async def serving(
-    metrics: Iterable[Metric] = (ONE,), not_ready: Sequence[str] = (), address: str = "127.0.0.1:0"
+    metrics: Iterable[Metric] = (ONE,),
+    not_ready: Sequence[str] = (),
+    address: str = "127.0.0.1:0",
+    page: Callable[[], Site] | None = None,
 ) -> AsyncIterator[StatusServer]:
     """A server that runs meanwhile."""
-    server = StatusServer(address, lambda: metrics, lambda: not_ready)
+    server = StatusServer(address, lambda: metrics, lambda: not_ready, page)
     task = asyncio.create_task(server.run())
     try:
         await asyncio.wait_for(server.listening.wait(), 30)

@@ -1,8 +1,14 @@
 """Every value is what it is written as, and every deviation has its place."""
 
+from typing import Annotated
+
+import msgspec
 import pytest
 
 from nodeplug.config import ConfigError, Settings, loads
+from nodeplug.config.document import Document
+from nodeplug.config.reference import schema
+from nodeplug.config.tree import parse
 from nodeplug.version import VERSION
 from tests.nodeplug.config.text import wrong, wrong_with
 
@@ -140,3 +146,20 @@ def test_an_object_for_kubectl_is_named() -> None:
         "2:7: this is a ConfigMap for kubectl, not the configuration in it; give what stands below its `config.yaml:"
         " |`, as a file of its own"
     ]
+
+
+def _patterns(value: object) -> set[str]:
+    if isinstance(value, list):
+        return {found for each in value for found in _patterns(each)}
+    if isinstance(value, dict):
+        inner = {found for each in value.values() for found in _patterns(each)}
+        return inner | {value["pattern"]} if isinstance(value.get("pattern"), str) else inner
+    return set()
+
+
+@pytest.mark.parametrize("pattern", sorted(_patterns(schema())))
+def test_what_a_pattern_wants_is_told_in_words(pattern: str) -> None:
+    one = msgspec.defstruct("One", [("text", Annotated[str, msgspec.Meta(pattern=pattern)])])
+    finding = Document(parse(b"text: '?'")[0], one).findings[0]
+    assert finding.message.startswith('"?" must be ')
+    assert pattern not in finding.message

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from nodeplug.page.feed import Feed
 from nodeplug.page.site import Site
 from nodeplug.status_server import StatusServer
 from telemetry import EventLog
+from tests.nodeplug.test_status_server import serving
 
 
 class Answers:
@@ -43,18 +44,9 @@ class Answers:
         self.log.record("unhealthy", "hot", device="x")
 
 
-@asynccontextmanager
-async def served(answers: Answers, **options: Any) -> AsyncIterator[StatusServer]:
+def served(answers: Answers, **options: Any) -> AbstractAsyncContextManager[StatusServer]:
     """The page beside the metrics."""
-    made: Callable[[], Site] = lambda: Site(Feed(answers), **options)  # noqa: E731 - a factory with a type
-    server = StatusServer("127.0.0.1:0", lambda: (), lambda: (), made)
-    task = asyncio.create_task(server.run())
-    try:
-        await asyncio.wait_for(server.listening.wait(), 30)
-        yield server
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    return serving(metrics=(), page=lambda: Site(Feed(answers), **options))
 
 
 class Looker:
