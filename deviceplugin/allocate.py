@@ -168,13 +168,15 @@ class Allocator:
     def lease_of(self, unit_id: str, response: bytes | None) -> Lease:
         """Return the lease for a unit that a container has, as the kubelet says, and of which our record was lost."""
         answer = answered.decode(response)
-        device_id = answered.device_of(answer, self.resource.name, unit_id)
-        device = (self.devices.get(device_id) or self._presence.get(device_id)) if device_id else self._named(unit_id)
+        given = answered.device_of(answer, self.resource.name, unit_id)
+        device = (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id)
         is_there = device is not None and not self._presence.why_changed(device)
-        record = self._record(answer, [answered.as_given(answer, device)] if device is not None and is_there else [])
-        lease = self._lease(unit_id, device, record, time.time())
-        taken = device.ids if device else frozenset((device_id,)) if device_id else self._taken_by(unit_id)
-        if is_group_id(device_id or name_in(unit_id), self.resource.name):
+        seen = [answered.as_given(answer, self.resource.name, device)] if device is not None and is_there else []
+        lease = self._lease(unit_id, device, self._record(answer, seen), time.time())
+        taken = device.ids if device else frozenset((given.id,)) if given else self._taken_by(unit_id)
+        if given and (given.members or given.part_of):  # then, which may not be what they are today
+            return replace(lease, exclusive=taken.union(given.members), shared=lease.shared.union(given.part_of))
+        if is_group_id(given.id if given else name_in(unit_id), self.resource.name):
             taken |= self._presence.at([node.host_path for node in answer.devices])
         return replace(lease, exclusive=taken)
 
@@ -249,7 +251,7 @@ class Allocator:
         answer = api.ContainerAllocateResponse.FromString(record.response)
         owners = {node.path: device.id for device in devices for node in device.devnodes}
         before = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
-        before.update(answered.owners(answer))  # a lease that was restored has seen them later
+        before.update(answered.owners(answer, self.resource.name))  # a lease that was restored has seen them later
         for node in answer.devices:
             if node.host_path in VHOST_NET:
                 continue  # these are what they are at their paths, whoever has them

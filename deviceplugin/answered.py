@@ -4,6 +4,8 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from cdi import split_qualified_name
+from deviceplugin import given
+from deviceplugin.given import Given
 from deviceplugin.response import env_name
 from deviceplugin.units import name_in
 from hostdevices import Device, Devnode
@@ -18,31 +20,35 @@ def decode(response: bytes | None) -> api.ContainerAllocateResponse:
         return api.ContainerAllocateResponse()
 
 
-def device_of(answered: api.ContainerAllocateResponse, resource_name: str, unit_id: str) -> str:
-    """Return the id of the device that a unit was then; empty where the answer does not say it.
+def device_of(answered: api.ContainerAllocateResponse, resource_name: str, unit_id: str) -> Given | None:
+    """Return the device that a unit was then; None where the answer does not say it.
 
-    CDI names have our own ids, one for each device, in the order of the units in our variable. What is called like the
-    unit today may be another device.
+    The devices are in the order of the units in our variable. What is called like the unit today may be another device.
     """
     names = dict.fromkeys(map(name_in, answered.envs.get(env_name(resource_name), "").split(",")))
-    ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
-    return dict(zip(names, ids, strict=True)).get(name_in(unit_id), "") if len(names) == len(ids) else ""
+    devices = _devices(answered, resource_name)
+    return dict(zip(names, devices, strict=True)).get(name_in(unit_id)) if len(names) == len(devices) else None
 
 
-def owners(answered: api.ContainerAllocateResponse) -> dict[str, str]:
+def owners(answered: api.ContainerAllocateResponse, resource_name: str) -> dict[str, str]:
     """Return the ids of the devices that had the nodes then, by path; nothing where the answer does not say it.
 
-    Nodes and CDI names are in the order of the devices: where there are as many, each device has one.
+    Nodes are in the order of the devices: where there are as many, each device has one.
     """
-    ids = [split_qualified_name(x.name)[1] for x in answered.cdi_devices]
+    ids = [device.id for device in _devices(answered, resource_name)]
     paths = [node.host_path for node in answered.devices]
     return dict(zip(paths, ids, strict=True)) if len(paths) == len(ids) else {}
 
 
-def as_given(answered: api.ContainerAllocateResponse, device: Device) -> Device:
+def _devices(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
+    """Return the devices in their order: as our annotation says, or as our CDI names do, which are our own ids."""
+    return given.read(answered, resource_name) or [Given(split_qualified_name(x.name)[1]) for x in answered.cdi_devices]
+
+
+def as_given(answered: api.ContainerAllocateResponse, resource_name: str, device: Device) -> Device:
     """Return a device with its nodes where the container has them, which CDI names alone do not say."""
     inside = {node.host_path: node.container_path for node in answered.devices}
-    before = [path for path, owner in owners(answered).items() if owner == device.id]
+    before = [path for path, owner in owners(answered, resource_name).items() if owner == device.id]
     if len(device.devnodes) == len(before) == 1:  # it may be somewhere else by now
         inside = {device.devnodes[0].path: "" if inside[before[0]] == before[0] else inside[before[0]]}
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import cdi
+from deviceplugin import given
 from deviceplugin.units import Unit
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -31,6 +32,7 @@ def container_response(resource: Resource, units: Sequence[Unit], *, named: bool
         response.envs[key] = render(value, ids, devices, of=f"variable {key}")
     for key, value in resource.annotations.items():
         response.annotations[key] = render(value, ids, devices, of=f"annotation {key}")
+    given.annotate(response, resource, devices)
     for mount in resource.mounts:
         response.mounts.add(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
     if named:

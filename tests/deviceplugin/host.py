@@ -37,5 +37,9 @@ class MadeUpHost:
     def remove_node(self, name: str) -> None:
         (self.root / "dev" / name).unlink()
 
+    def unplug(self, name: str) -> None:
+        (self.root / "sys/class/misc" / name).unlink()
+        self.remove_node(name)
+
     def devices(self) -> dict[str, Device]:
         return dict(scan(self.host).devices)

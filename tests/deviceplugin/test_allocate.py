@@ -322,3 +322,40 @@ async def test_a_lost_lease_is_one_again_whatever_the_kubelet_kept_as_its_answer
     entry = UnitEntry("uid-1", "c", b"\xff\xff no message")
     found = side.plugins.restore_unit("example.com/fuse", "misc-fuse", entry)
     assert (found.unit, found.exclusive) == ("misc-fuse", frozenset({"misc-fuse"}))
+
+
+async def test_a_lost_lease_of_a_device_that_is_gone_has_it_by_our_own_id(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource("fuse", ids="path", cdi=False)])
+        await kubelet.lists.get()
+        response = await allocate(kubelet, "/dev/fuse")
+        made_up.unplug("fuse")
+        side.update()
+        entry = UnitEntry("uid-1", "c", response.SerializeToString())
+        found = side.plugins.restore_unit("example.com/fuse", "/dev/fuse", entry)
+        assert (found.unit, found.exclusive) == ("/dev/fuse", frozenset({"misc-fuse"}))
+
+
+async def test_a_lost_lease_has_the_members_and_the_parents_of_then(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource("fuse")])
+        await kubelet.lists.get()
+        fuse, name = made_up.devices()["misc-fuse"], "example-com-fuse-all"
+        side.update({"example.com/fuse": (replace(fuse, id=name, children=("misc-fuse", "misc-kvm"), parents=("p",)),)})
+        await kubelet.lists.get()
+        response = await allocate(kubelet, name)
+        side.update({"example.com/fuse": (replace(fuse, id=name, children=("misc-fuse",)),)})
+        found = side.plugins.restore_unit("example.com/fuse", name, UnitEntry("u", "c", response.SerializeToString()))
+        assert (found.exclusive, found.shared) == ({name, "misc-fuse", "misc-kvm"}, {"p"})
+
+
+async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugins) -> None:
+    side = await start([resource("fuse", ids="path")])
+    kept = api.ContainerAllocateResponse(envs={"NODEPLUG_EXAMPLE_COM_FUSE": "/dev/fuse"})
+    kept.annotations["devices.nodeplug.dev/example.com_fuse"] = '{"id":'
+    found = side.plugins.restore_unit("example.com/fuse", "/dev/fuse", UnitEntry("u", "c", kept.SerializeToString()))
+    assert found.exclusive == {"misc-fuse"}

@@ -1,0 +1,42 @@
+"""Which devices an answer to Allocate is about, as an annotation of the container, which the kubelet keeps.
+
+Should our record be lost while a device is away, nobody else knows what a unit of another name was, who belonged to a
+group, or of what a device is a part. Where the unit's name says it all there is no annotation.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hostdevices import Device
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resources.resource import Resource
+
+
+class Given(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A device as it was given, by our own ids: itself, the members of a group, the devices that it is a part of."""
+
+    id: str
+    members: tuple[str, ...] = ()
+    part_of: tuple[str, ...] = ()
+
+
+def annotation(resource_name: str) -> str:
+    """Return the annotation's name; a domain has no underscore, so no two resources have the same."""
+    return f"devices.nodeplug.dev/{resource_name.replace('/', '_')}"
+
+
+def annotate(response: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
+    """Say in an answer which devices it is about, in the order of its units, where their names alone do not."""
+    if resource.ids != "identity" or any(device.children or device.parents for device in devices):
+        said = [Given(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
+        response.annotations[annotation(resource.name)] = msgspec.json.encode(said).decode()
+
+
+def read(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
+    """Return what an answer says of its devices; nothing where it has no such annotation, or one that nobody reads."""
+    try:
+        return msgspec.json.decode(answered.annotations.get(annotation(resource_name), "[]"), type=list[Given])
+    except msgspec.MsgspecError:
+        return []
