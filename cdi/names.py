@@ -4,7 +4,8 @@ import re
 
 from cdi.errors import CdiError
 
-_PART = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
+"""One letter alone would do, but runtimes with CDI up to 1.1 panic when they read it: containerd itself ends."""
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
@@ -16,7 +17,7 @@ def kind_problem(kind: str) -> str:
     for what, part in (("vendor", vendor), ("class", name)):
         if not _PART.fullmatch(part):
             return (
-                f'invalid {what} "{part}": must start with a letter, end with a letter or digit'
+                f'invalid {what} "{part}": must start with a letter, end with another letter or digit'
                 " and have only letters, digits, '_', '-' and '.' between them"
             )
     return ""
@@ -52,7 +53,7 @@ def split_qualified_name(name: str) -> tuple[str, str]:
 def kind_of(resource: str) -> str:
     """Return the kind for the devices of an extended resource: its own name, if CDI allows it.
 
-    Resource names may start with a digit, kinds may not: `4k.example.com/8k` becomes
+    Resource names may start with a digit or be one letter, kinds may not: `4k.example.com/8k` becomes
     `nodeplug.4k.example.com/r<digest>-8k`.
     Raises `CdiError` where even that is no kind.
     """
@@ -62,7 +63,7 @@ def kind_of(resource: str) -> str:
     from hashlib import blake2b  # here, for it loads OpenSSL
 
     digest = blake2b(resource.encode(), digest_size=4).hexdigest()
-    kind = f"{vendor if vendor[:1].isalpha() else f'nodeplug.{vendor}'}/r{digest}-{name}"
+    kind = f"{vendor if _PART.fullmatch(vendor) else f'nodeplug.{vendor}'}/r{digest}-{name}"
     problem = kind_problem(kind)
     if problem:
         raise CdiError(f"resource {resource} has no CDI kind: {problem}")

@@ -3,7 +3,6 @@
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
-from cdi import split_qualified_name
 from deviceplugin import given
 from deviceplugin.given import Given
 from deviceplugin.response import env_name
@@ -42,7 +41,7 @@ def owners(answered: api.ContainerAllocateResponse, resource_name: str) -> dict[
 
 def _devices(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
     """Return the devices in their order: as our annotation says, or as our CDI names do, which are our own ids."""
-    return given.read(answered, resource_name) or [Given(split_qualified_name(x.name)[1]) for x in answered.cdi_devices]
+    return given.read(answered, resource_name) or [Given(x.name.partition("=")[2]) for x in answered.cdi_devices]
 
 
 def as_given(answered: api.ContainerAllocateResponse, resource_name: str, device: Device) -> Device:

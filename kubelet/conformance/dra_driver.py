@@ -31,6 +31,7 @@ NODE = "node"
 REQUEST = "verify"
 RESTARTS = 3
 SLOW_ANSWER = 10.0  # seconds; a kubelet gives up after 45
+HELPER_PAUSE = 30.0  # seconds after which upstream's kubeletplugin helper publishes again what somebody deleted
 
 _DEVICE_CLASS = "verify.example.com"
 
@@ -134,15 +135,15 @@ class DriverConformance(Run):
         if self._device:
             self.note("publishes devices", "skip", f"{self._device} is claimed, as was asked for")
             return self._device
-        devices = await self._wait_for_slices()
+        devices = await self._wait_for_slices(self.seconds)
         if not devices:
             self.note("publishes devices", "fail", f"no ResourceSlice of {self._driver} after {self.seconds:.0f} s")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
         return devices[0]
 
-    async def _wait_for_slices(self, old: Collection[str] = ()) -> list[str]:
-        """The devices of the first pool that is whole, as `pool/device`; none if that takes too long.
+    async def _wait_for_slices(self, seconds: float, old: Collection[str] = ()) -> list[str]:
+        """The devices of the first pool that is whole, as `pool/device`; none if that takes longer.
 
         Slices with `old` uids do not count.
         """
@@ -166,7 +167,7 @@ class DriverConformance(Run):
 
         following = asyncio.create_task(asyncio.to_thread(follow))
         try:
-            await asyncio.wait([following], timeout=self.seconds)
+            await asyncio.wait([following], timeout=seconds)
         finally:
             watch.close()
         return await following
@@ -242,8 +243,10 @@ class DriverConformance(Run):
             if not await self._registers(node, f"comes back after restart {number}"):
                 return False
             if listed.items:
-                back = await self._wait_for_slices([each.metadata.uid for each in listed.items])
-                detail = "" if back else "the kubelet deletes them when it starts"
+                began, seconds = time.monotonic(), HELPER_PAUSE + self.seconds
+                back = await self._wait_for_slices(seconds, [each.metadata.uid for each in listed.items])
+                late = f"they are not there after {seconds:.0f} s; the kubelet deletes them when it starts"
+                detail = f"in {time.monotonic() - began:.1f} s" if back else late
                 self.note(f"publishes its devices again after restart {number}", "pass" if back else "fail", detail)
         return True
 

@@ -25,7 +25,7 @@ from resources.selector import Paths, Selection
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
-_DRIVER = re.compile(rf"(?=[a-z]){_DOMAIN.pattern}")
+_DRIVER = re.compile(rf"(?=[a-z].){_DOMAIN.pattern}")
 _LONGEST_DRIVER, _LONGEST_NODE = 63, 253
 _ANY_FIELD = re.compile(r"\{[^{}]*\}")
 _LAST_PORT = 65535
@@ -52,7 +52,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         document.at(("settings", "metricsAddress"), f"{port} is no port; the last is {_LAST_PORT}")
     if not _DRIVER.fullmatch(settings.driver_name) or len(settings.driver_name) > _LONGEST_DRIVER:
         message = f"{settings.driver_name} cannot be the name of a driver and the vendor of CDI devices"
-        hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_DRIVER}, a letter first"
+        hint = f"lower-case letters, digits, dots and dashes, 2 to {_LONGEST_DRIVER}, a letter first"
         document.at(("settings", "driverName"), message, hint)
     elif (longest := len(f"{settings.kubelet_root}{settings.driver_name}".encode()) + _DRIVER_SOCKET) > _SOCKET_PATH:
         message = f"socket paths of {settings.driver_name} may have {longest} bytes; the limit is {_SOCKET_PATH}"

@@ -76,6 +76,6 @@ some_edits = st.builds(
 
 @given(edits=some_edits, common=some_edits)
 def test_whatever_we_encode_follows_the_schema(schema: Any, edits: ContainerEdits, common: ContainerEdits) -> None:
-    spec = Spec.of("a/b", [Device.of("d", edits)], common)
+    spec = Spec.of("ab/cd", [Device.of("d", edits)], common)
     schema.validate(json.loads(encode(spec)))
     assert decode(encode(spec)) == spec

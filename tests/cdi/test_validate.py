@@ -7,7 +7,7 @@ NODE = ContainerEdits(device_nodes=(DeviceNode(path="/dev/fuse"),))
 
 
 def with_edits(edits: ContainerEdits) -> Spec:
-    return Spec.of("a/b", [Device(name="d", container_edits=edits)])
+    return Spec.of("ab/cd", [Device(name="d", container_edits=edits)])
 
 
 def with_node(node: DeviceNode) -> Spec:
@@ -21,8 +21,8 @@ def with_hook(hook: Hook) -> Spec:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (Spec.of("a/b", []), "invalid spec, no devices"),
-        (Spec.of("a/b", [Device(name="d", container_edits=NODE)] * 2), 'invalid spec, multiple device "d"'),
+        (Spec.of("ab/cd", []), "invalid spec, no devices"),
+        (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)] * 2), 'invalid spec, multiple device "d"'),
         (with_edits(ContainerEdits()), "invalid device, empty device edits"),
         (with_edits(ContainerEdits(env=("FOO",))), 'invalid container edits: invalid environment variable "FOO"'),
         (with_edits(ContainerEdits(env=("=BAR",))), 'invalid container edits: invalid environment variable "=BAR"'),
@@ -62,15 +62,15 @@ def with_hook(hook: Hook) -> Spec:
             "invalid mount, empty container path",
         ),
         (with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id=".."))), "invalid ClosID"),
-        (with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id="a/b"))), "invalid ClosID"),
+        (with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id="ab/cd"))), "invalid ClosID"),
         (with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id="a" * 4096))), "invalid ClosID"),
-        (Spec.of("a/b", [Device(name="d-", container_edits=NODE)]), 'invalid device name "d-"'),
+        (Spec.of("ab/cd", [Device(name="d-", container_edits=NODE)]), 'invalid device name "d-"'),
         (Spec.of("a", [Device(name="d", container_edits=NODE)]), 'invalid kind "a"'),
         (Spec.of("1/b", [Device(name="d", container_edits=NODE)]), 'invalid vendor "1"'),
-        (Spec.of("a/b", [Device(name="d", container_edits=NODE)], annotations={"-": ""}), 'invalid annotation "-"'),
-        (Spec.of("a/b", [Device(name="d", container_edits=NODE)], annotations={"a_b/c": ""}), 'annotation "a_b/c"'),
-        (Spec.of("a/b", [Device(name="d", container_edits=NODE)], annotations={"/c": ""}), 'annotation "/c"'),
-        (Spec.of("a/b", [Device(name="d", container_edits=NODE)], annotations={"a": "x" * 2**18}), "262145 bytes"),
+        (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"-": ""}), 'invalid annotation "-"'),
+        (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"a_b/c": ""}), 'annotation "a_b/c"'),
+        (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"/c": ""}), 'annotation "/c"'),
+        (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"a": "x" * 2**18}), "262145 bytes"),
     ],
 )
 def test_a_bad_spec_is_called_bad_in_words(spec: Spec, message: str) -> None:
@@ -86,7 +86,7 @@ def test_a_bad_spec_is_called_bad_in_words(spec: Spec, message: str) -> None:
         with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id="/"))),
         with_edits(ContainerEdits(intel_rdt=IntelRdt(clos_id="a" * 4095))),
         with_hook(Hook(hook_name="createContainer", path="/bin/true")),
-        Spec.of("a/b", [Device(name="d", container_edits=NODE)], annotations={"Example.com/My_Key": "x", "k": ""}),
+        Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"Example.com/My_Key": "x", "k": ""}),
     ],
 )
 def test_a_good_spec_has_no_problem(spec: Spec) -> None:
@@ -95,7 +95,7 @@ def test_a_good_spec_has_no_problem(spec: Spec) -> None:
 
 def versioned(version: str) -> Spec:
     edits = ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", host_path="/dev/b"),))
-    return Spec(cdi_version=version, kind="a/b", devices=(Device(name="d", container_edits=edits),))
+    return Spec(cdi_version=version, kind="ab/cd", devices=(Device(name="d", container_edits=edits),))
 
 
 def test_versions_older_than_the_content_or_unknown_are_refused() -> None:
@@ -125,5 +125,5 @@ def test_what_cdi_allows_but_we_never_write(edits: ContainerEdits) -> None:
     spec = with_edits(edits)
     assert validate(spec) == []
     assert len(own_problems(spec)) == 1
-    common = Spec.of("a/b", [Device(name="d", container_edits=NODE)], edits)
+    common = Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], edits)
     assert len(own_problems(common)) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.config.text import one, wrong, wrong_with
 
 
 def test_names_may_be_filled_with_what_a_device_is() -> None:
@@ -19,10 +19,16 @@ def test_names_may_be_filled_with_what_a_device_is() -> None:
         ('["nvidia.com/gpu={uid}"]', "unknown field {uid}; did you mean uuid?"),
         ('["nvidia.com/gpu={ids}"]', "{ids} is not a fact of one device"),
         ('["nvidia.com/gpu=all", "nvidia.com/gpu=all"]', "nvidia.com/gpu=all is there twice"),
-        ('["x/y={uuid}"]', "devices of x/y are described by nodeplug itself"),
+        ('["x/gpu={uuid}"]', 'invalid vendor "x"'),
         ('["nodeplug.dev/claim={uuid}"]', "devices of nodeplug.dev/claim are described by nodeplug itself"),
     ],
 )
 def test_what_no_runtime_could_find_is_refused(names: str, message: str) -> None:
     (found,) = wrong_with(f"select: nvidia-gpu\ncdiDevices: {names}")
     assert message in found
+
+
+def test_names_of_our_own_kind_are_refused() -> None:
+    text = "resources: [{name: example.com/gpu, select: nvidia-gpu, cdiDevices: ['example.com/gpu={uuid}']}]"
+    (found,) = wrong(text)
+    assert "devices of example.com/gpu are described by nodeplug itself" in found

@@ -290,7 +290,8 @@ def test_a_name_must_fit_into_an_attribute() -> None:
     [
         ("driverName: Nodeplug.dev", "Nodeplug.dev cannot be the name of a driver and the vendor of CDI devices"),
         ("driverName: 1.example", "1.example cannot be the name of a driver and the vendor of CDI devices"),
-        (f"driverName: {'a' * 64}", "at most 63, a letter first"),
+        (f"driverName: {'a' * 64}", "2 to 63, a letter first"),
+        ("driverName: x", "2 to 63, a letter first"),
         ('driverName: ""', " cannot be the name of a driver"),
         ("nodeName: Worker", "Worker cannot be the name of a node; lower-case letters"),
         ("kubeconfig: config", '"config" must be an absolute path'),
