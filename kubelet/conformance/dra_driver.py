@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
 from kubelet.dramanager import ApiCluster, allocated_claim
@@ -70,6 +71,7 @@ class DriverConformance(Run):
         self._kubernetes: Version = kubernetes
         self._device = device
         self._driver = ""
+        self._published_as: Mapping[str, v1.Device] = {}
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started, and `ClientError`."""
@@ -140,18 +142,19 @@ class DriverConformance(Run):
             self.note("publishes devices", "fail", f"no ResourceSlice of {self._driver} after {self.seconds:.0f} s")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
-        return devices[0]
+        self._published_as = devices
+        return next(iter(devices))
 
-    async def _wait_for_slices(self, seconds: float, old: Collection[str] = ()) -> list[str]:
-        """The devices of the first pool that is whole, as `pool/device`; none if that takes longer.
+    async def _wait_for_slices(self, seconds: float, old: Collection[str] = ()) -> dict[str, v1.Device]:
+        """The devices of the first pool that is whole, by `pool/device`; none if that takes longer.
 
         Slices with `old` uids do not count.
         """
         watch = self._slices.watch(field_selector=f"spec.driver={self._driver}")
 
-        def follow() -> list[str]:
+        def follow() -> dict[str, v1.Device]:
             found: dict[str, v1.ResourceSlice] = {}
-            devices: list[str] = []
+            devices: dict[str, v1.Device] = {}
             for event in watch:
                 if devices:  # nothing more is wanted, but the iteration has to end
                     continue
@@ -329,12 +332,13 @@ class DriverConformance(Run):
     async def _claim(self, name: str, device: str) -> ClaimInfo:
         """A claim that got the device, for the pod of its name."""
         made = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
+        status = _as_scheduled(made.status, self._published_as.get(device))
         exactly = v1.ExactDeviceRequest(device_class_name=_DEVICE_CLASS, allocation_mode=v1.EXACT_COUNT, count=1)
         spec = v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=(v1.DeviceRequest(name=REQUEST, exactly=exactly),)))
 
         def put() -> v1.ResourceClaim:
-            created = self._claims.create(msgspec.structs.replace(made, spec=spec))
-            return self._claims.update_status(msgspec.structs.replace(created, status=made.status))
+            created = self._claims.create(replace(made, spec=spec))
+            return self._claims.update_status(replace(created, status=status))
 
         return ClaimInfo.of_claim(await asyncio.to_thread(put))
 
@@ -354,15 +358,31 @@ def _place(device: Any) -> str:
     return f"{device.pool_name}/{device.device_name}"
 
 
-def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> list[str]:
-    """The devices, as `pool/device`, of the first pool of which every slice of the newest generation is there."""
+def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v1.ResourceClaimStatus:
+    """What a scheduler says of a device that several claims may have: a share of its own, and how much of it.
+
+    Of a capacity that no request names it is what the policy has as default, else all of it (KEP-5075).
+    """
+    if device is None or not device.allow_multiple_allocations or status.allocation is None:
+        return status
+    amounts = {}
+    for name, capacity in device.capacity.items():
+        policy = capacity.request_policy
+        amounts[name] = capacity.value if policy is None or policy.default is None else policy.default
+    devices = status.allocation.devices
+    results = tuple(replace(x, share_id=str(uuid.uuid4()), consumed_capacity=amounts) for x in devices.results)
+    return replace(status, allocation=replace(status.allocation, devices=replace(devices, results=results)))
+
+
+def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
+    """The devices, by `pool/device`, of the first pool of which every slice of the newest generation is there."""
     pools: dict[str, list[v1.ResourceSlice]] = {}
     for each in slices:
         pools.setdefault(each.spec.pool.name, []).append(each)
     for name, found in sorted(pools.items()):
         newest = max(each.spec.pool.generation for each in found)
         current = [each for each in found if each.spec.pool.generation == newest]
-        devices = [f"{name}/{device.name}" for each in current for device in each.spec.devices]
+        devices = {f"{name}/{device.name}": device for each in current for device in each.spec.devices}
         if devices and len(current) == current[0].spec.pool.resource_slice_count:
             return devices
-    return []
+    return {}

@@ -1,4 +1,7 @@
-"""A DRA driver as a process of its own: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`. It publishes nothing."""
+"""A DRA driver as a process of its own: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`.
+
+It publishes nothing, but for `sharing`: a device that several claims may have, each a part of its capacity.
+"""
 
 import asyncio
 import os
@@ -7,10 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Pool, Slice
 from kubelet import ApiCluster, ClusterError
 from kubelet.stubs import Answer, DRAPluginStub, PluginFault, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.client import Client, from_kubeconfig
+from resourceapi.objects import Quantity, v1
+
+NAME, NODE = "driver.example.com", "node"
 
 
 class Driver:
@@ -51,7 +58,14 @@ class Driver:
             claim = await self._cluster.get_claim(asked.namespace, asked.name)
         except ClusterError as error:
             return str(error)
-        return "" if claim.metadata.uid == asked.uid else "another claim has the name"
+        if claim.metadata.uid != asked.uid:
+            return "another claim has the name"
+        if self._behaviour == "sharing" and claim.status.allocation is not None:
+            (result,) = claim.status.allocation.devices.results
+            amounts = {name: str(amount) for name, amount in result.consumed_capacity.items()}
+            if not result.share_id or amounts != {"memory": "1Gi", "bandwidth": "10G"}:
+                return f"share {result.share_id} of {amounts}"
+        return ""
 
     def _device(self) -> api.Device:
         self._calls += 1
@@ -61,6 +75,16 @@ class Driver:
         return claimed(["verify"], "pool", device, f"example.com/gpu={device}")
 
 
+def _shared() -> DriverResources:
+    policy = v1.CapacityRequestPolicy(default=Quantity.parse("1Gi"))
+    capacity = {
+        "memory": v1.DeviceCapacity(value=Quantity.parse("16Gi"), request_policy=policy),
+        "bandwidth": v1.DeviceCapacity(value=Quantity.parse("10G")),
+    }
+    device = v1.Device(name="g0", capacity=capacity, allow_multiple_allocations=True)
+    return DriverResources({"pool": Pool(slices=(Slice(devices=(device,)),))})
+
+
 async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     """Serve until told to stop."""
     stopped = asyncio.Event()
@@ -68,9 +92,14 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     client = Client(from_kubeconfig(kubeconfig))
     driver = Driver(ApiCluster(client), behaviour)
     folder = registry.parent if behaviour == "silent" else registry
-    async with DRAPluginStub(folder, "driver.example.com") as plugin:
+    running: list[asyncio.Task[None]] = []
+    async with DRAPluginStub(folder, NAME) as plugin, asyncio.TaskGroup() as tasks:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
+        if behaviour == "sharing":
+            running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
         await stopped.wait()
+        for task in running:
+            task.cancel()
     client.close()
 
 

@@ -50,6 +50,10 @@ async def test_a_driver_that_publishes_nothing() -> None:
     ]
 
 
+async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
+    assert await verify(*ours("sharing"), device="") == []
+
+
 async def test_a_driver_that_never_registers() -> None:
     (check,) = await verify(*ours("silent"), seconds=1)
     assert (check.group, check.outcome) == ("registration", "fail")
