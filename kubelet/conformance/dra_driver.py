@@ -32,7 +32,9 @@ NODE = "node"
 REQUEST = "verify"
 RESTARTS = 3
 SLOW_ANSWER = 10.0  # seconds; a kubelet gives up after 45
-HELPER_PAUSE = 30.0  # seconds after which upstream's kubeletplugin helper publishes again what somebody deleted
+HELPER_PAUSE = (
+    90.0  # seconds until upstream's helper publishes again: a minute it trusts its own write, then it rests 30
+)
 
 _DEVICE_CLASS = "verify.example.com"
 
