@@ -23,7 +23,7 @@ _REPLACED = (
     (r'" deleted from \S+ namespace', '" deleted'),  # since kubectl 1.34
     (r'"clientVersion": \{[^}]*\},\s*"kustomizeVersion": "[^"]*"', '"clientVersion"'),
     (r'^ *"(emulation|minCompatibility)\w+": .*\n', ""),  # shown since kubectl 1.34
-    (r"^WARNING: version difference between client .*\n", ""),
+    (r"^(WARNING|Warning): version difference between client .*\n", ""),
     (r"[ \t]+$", ""),
 )
 # Kinds that our server does not have; see docs/apiserver.md.
