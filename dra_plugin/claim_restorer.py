@@ -40,10 +40,10 @@ class ClaimRestorer:
                 return str(error)
             found = None
         try:
-            if found is None or not self._preparer.has(found, claim.uid, units):
-                await self._preparer.keep(claim, units)
+            if found is None or not self._preparer.lost.has(found, claim.uid, units):
+                await self._preparer.lost.keep(claim, units)
             else:
-                await self._preparer.restore(found)
+                await self._preparer.lost.restore(found)
         except (LedgerUnavailable, DeviceChanged) as error:
             return str(error)
         except (DraPluginError, CdiError, OSError) as error:

@@ -201,7 +201,7 @@ class Planner:
         return plan_interface(nics[0], config, moves, links, uid, where)
 
     def _record(self, claim: v1.ResourceClaim, choices: Sequence[_Choice], now: float) -> Record:
-        ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        ref = ref_of(claim)
         chosen = [ClaimDevice(self._allocated(x), x.offered.device) for x in choices]
         entries = [(x.result.request, self._entry(x)) for x in choices]
         metadata = describe(claim, entries) if self._has_metadata else ()
@@ -263,6 +263,11 @@ def nics_of(device: Device, presence: Presence) -> list[Device]:
     """Return the network interfaces that a device is, or has."""
     found = (presence.get(i) for i in sorted(device.ids))
     return [x for x in found if x is not None and x.kind == "nic"]
+
+
+def ref_of(claim: v1.ResourceClaim) -> ClaimRef:
+    """Return a claim as the kubelet names it."""
+    return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
 
 def unit_of(result: v1.DeviceRequestAllocationResult, uid: str) -> str:

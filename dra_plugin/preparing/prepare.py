@@ -33,11 +33,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from cdi import CdiError
-from checkpoint import Api, CheckpointError, Lease, LeaseRefused, Ledger
-from checkpoint.holdings import ClaimName, claim_holder, claim_of
+from checkpoint import CheckpointError, Lease, LeaseRefused, Ledger
+from checkpoint.holdings import ClaimName, claim_of
 from checkpoint.lease import Phase, claim_owner
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
@@ -45,22 +45,12 @@ from dra_plugin.preparing.claim_bindings import bindings_of
 from dra_plugin.preparing.claim_files import ClaimFiles
 from dra_plugin.preparing.claim_hardware import ClaimHardware, changes
 from dra_plugin.preparing.claim_interfaces import is_moving
-from dra_plugin.preparing.claim_plan import (
-    Attributes,
-    Bindings,
-    DeviceChanged,
-    Find,
-    Kept,
-    Plan,
-    Planner,
-    devices_of,
-    name_of,
-    unit_of,
-)
+from dra_plugin.preparing.claim_plan import Attributes, Bindings, Find, Kept, Plan, Planner, ref_of
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
 from dra_plugin.preparing.host_work import HostWork
+from dra_plugin.preparing.lost_claims import API, LostClaims, uid_by_name
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from dra_plugin.preparing.sharing import check_shares
 from dra_plugin.preparing.turns import ClaimTurns
@@ -69,7 +59,6 @@ from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
 
-API: Api = "dra"
 _NOT_READY = (DraPluginError, LeaseRefused)
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
 
@@ -133,6 +122,7 @@ class Preparer:
             driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, place, bound)
         )
         self._statuses = statuses
+        self.lost = LostClaims(driver, ledger, self._planner, self.hardware, turns, find, self._write)
         self._described: dict[str, object] = {}  # by claim: where its devices were when they were described last
         self._problems: list[str] = []  # of the last repair, in words
         self._follow()
@@ -191,12 +181,6 @@ class Preparer:
         outcomes = await asyncio.gather(*map(self._unprepare, wanted.values()))
         return dict(zip(wanted, outcomes, strict=True))
 
-    def has(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
-        """Tell whether this is the claim from which pods have the units; `uid` is empty where it is not known."""
-        if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
-            return False
-        return {name_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
-
     async def known(self) -> None:
         """Return once leases that were lost are there again, or cannot be in time (`Driver.known`).
 
@@ -204,69 +188,6 @@ class Preparer:
         """
         with suppress(CheckpointError):
             await self._ledger.known()
-
-    async def restore(self, claim: v1.ResourceClaim) -> None:
-        """Lease again what a claim has and was lost, as it is: it is in use, so nothing is reset.
-
-        Raises `DeviceChanged` before the next scan, and what `prepare` says in words.
-        """
-        ref, results = _ref_of(claim), self._planner.results(claim)
-        async with self._turns.take([ref.uid]):
-            if self._ledger.of_owner(claim_owner(ref.uid)):
-                return
-            try:
-                links = await self.hardware.interfaces.links(results, self._find)
-                bindings = await self.hardware.bindings.plan(results, self._find)
-                plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links, bindings=bindings)
-            except DeviceChanged:
-                raise
-            except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
-                units = [unit_of(x, ref.uid) for x in results if not x.admin_access]
-                await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
-                return
-            await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
-            text = "lease restored: a pod has the device, our record was lost"
-            log.warning(text, extra={"claim": str(plan.record.claim)})
-            await self._write(plan.record)
-
-    async def keep(self, claim: ClaimName, units: Set[str]) -> None:
-        """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
-
-        What else the claim had nobody can tell. Raises `LeaseRefused` and `LedgerUnavailable`.
-        """
-        uid = claim.uid or _uid_by_name(claim)
-        shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
-        async with self._turns.take([uid]):
-            await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), "the API server does not know it")
-
-    async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
-        """Lease what a claim has without a record of it: it cannot be prepared again as it is."""
-        refusal: LeaseRefused | None = None
-        for unit in units:  # an administrator's access looks like any: it must not cost the claim its others
-            offered = self._find(name_of(unit))
-            exclusive, shared = devices_of(unit, offered)
-            lease = Lease(
-                resource=offered.resource.name if offered is not None else self._driver,
-                unit=unit,
-                api=API,
-                owner=claim_owner(claim.uid),
-                holder=claim_holder(claim.namespace, claim.name, claim.uid),
-                exclusive=exclusive,
-                shared=shared,
-                boot_id=self._ledger.boot_id,
-                granted_at=time.time(),
-            )
-            try:
-                await self._ledger.grant([lease], guarded=False)
-            except LeaseRefused as error:
-                refusal = error
-        if refusal is not None:
-            raise refusal
-        log.warning(
-            "lease restored without its record, which was lost; pods have devices of the claim: %s",
-            why,
-            extra={"claim": f"{claim.namespace}/{claim.name}"},
-        )
 
     async def end(self, claim: ClaimName, unless_answered_since: float) -> None:
         """Unprepare a claim that is over, unless somebody works for it, or was answered since then."""
@@ -313,7 +234,7 @@ class Preparer:
             return await self._work.in_thread(partial(self._files.sync, idle, kept))
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
-        ref = _ref_of(claim)
+        ref = ref_of(claim)
         outcome = await self._outcome_of(ref, "prepared", self._ready(claim, ref))
         if not isinstance(outcome, ClaimFailed):
             log.info("claim is prepared", extra={"claim": str(ref), "device": ",".join(x.device for x in outcome)})
@@ -427,7 +348,7 @@ class Preparer:
         self._described.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
             await self.hardware.restore(record)
-        kept = self._ledger.of_owner(claim_owner(_uid_by_name(claim)))
+        kept = self._ledger.of_owner(claim_owner(uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
             if record is not None and changes(record):
@@ -494,10 +415,6 @@ class Preparer:
         return [lease for lease in self._ledger.leases() if lease.api == API]
 
 
-def _ref_of(claim: v1.ResourceClaim) -> ClaimRef:
-    return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
-
-
 def _ref(lease: Lease) -> ClaimRef:
     """Return the claim that holds a lease."""
     record, claim = record_of(lease), claim_of(lease)
@@ -507,7 +424,7 @@ def _ref(lease: Lease) -> ClaimRef:
 def _is_without_uid(lease: Lease) -> bool:
     """Tell whether a lease is of a claim of which the witnesses told the name alone."""
     claim = claim_of(lease)
-    return claim.uid == _uid_by_name(claim)
+    return claim.uid == uid_by_name(claim)
 
 
 def _has_other_files(lease: Lease) -> bool:
@@ -519,8 +436,3 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; the claim is tried again"
     return str(error)
-
-
-def _uid_by_name(claim: ClaimName | ClaimRef) -> str:
-    """Return what stands for the uid of a claim of which the witnesses tell the name alone (`Preparer.keep`)."""
-    return f"{claim.namespace}.{claim.name}"

@@ -204,7 +204,7 @@ async def test_of_a_lost_ledger_nobody_knows_the_driver_of_before(machine: Machi
     await machine.end()
     shutil.rmtree(machine.state)
     await machine.begin()
-    await machine.preparer.restore(CARD)
+    await machine.preparer.lost.restore(CARD)
     assert machine.units() == ["pci-0000-41-00-0"]
     await machine.unprepare(CARD)
     assert machine.kernel.drivers() == BOUND  # it stays, for somebody may have bound it for good

@@ -1,0 +1,123 @@
+"""Claims of which pods have devices and the leases were lost: leased again, as they are, for they are in use.
+
+With its object a claim is planned as if it were prepared now, and its files are written. Without it, or where a device
+is not there any more, what is known of it is leased, so that nobody else gets it.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence, Set
+
+from msgspec import structs
+
+from cdi import CdiError
+from checkpoint import Api, Lease, LeaseRefused, Ledger
+from checkpoint.holdings import ClaimName, claim_holder
+from checkpoint.lease import claim_owner
+from dra_plugin.driver import ClaimRef
+from dra_plugin.errors import DraPluginError
+from dra_plugin.preparing.claim_hardware import ClaimHardware
+from dra_plugin.preparing.claim_plan import DeviceChanged, Find, Planner, devices_of, name_of, ref_of, unit_of
+from dra_plugin.preparing.claim_record import Record
+from dra_plugin.preparing.turns import ClaimTurns
+from resourceapi.objects import v1
+
+API: Api = "dra"
+log = logging.getLogger("nodeplug.dra")
+
+
+class LostClaims:
+    """Leases claims again. Belongs to the loop."""
+
+    def __init__(
+        self,
+        driver: str,
+        ledger: Ledger,
+        planner: Planner,
+        hardware: ClaimHardware,
+        turns: ClaimTurns,
+        find: Find,
+        write: Callable[[Record], Awaitable[None]],
+    ) -> None:
+        """Prepare. `find` says what is offered under a name, `write` writes a claim's files."""
+        self._driver = driver
+        self._ledger = ledger
+        self._planner = planner
+        self._hardware = hardware
+        self._turns = turns
+        self._find = find
+        self._write = write
+
+    def has(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
+        """Tell whether this is the claim from which pods have the units; `uid` is empty where it is not known."""
+        if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
+            return False
+        return {name_of(unit) for unit in units} <= {x.device for x in self._planner.results(claim)}
+
+    async def restore(self, claim: v1.ResourceClaim) -> None:
+        """Lease again what a claim has and was lost, as it is: it is in use, so nothing is reset.
+
+        Raises `DeviceChanged` before the next scan, and what `prepare` says in words.
+        """
+        ref, results = ref_of(claim), self._planner.results(claim)
+        async with self._turns.take([ref.uid]):
+            if self._ledger.of_owner(claim_owner(ref.uid)):
+                return
+            try:
+                links = await self._hardware.interfaces.links(results, self._find)
+                bindings = await self._hardware.bindings.plan(results, self._find)
+                plan = self._planner.plan(claim, results, time.time(), in_use=True, links=links, bindings=bindings)
+            except DeviceChanged:
+                raise
+            except (DraPluginError, CdiError) as error:  # a device of it is not there, or its settings are refused now
+                units = [unit_of(x, ref.uid) for x in results if not x.admin_access]
+                await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
+                return
+            await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
+            text = "lease restored: a pod has the device, our record was lost"
+            log.warning(text, extra={"claim": str(plan.record.claim)})
+            await self._write(plan.record)
+
+    async def keep(self, claim: ClaimName, units: Set[str]) -> None:
+        """Lease what pods have of a claim that is over to the API server: nobody else gets it until they end.
+
+        What else the claim had nobody can tell. Raises `LeaseRefused` and `LedgerUnavailable`.
+        """
+        uid = claim.uid or uid_by_name(claim)
+        shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file names the shares
+        async with self._turns.take([uid]):
+            await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), "the API server does not know it")
+
+    async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
+        """Lease what a claim has without a record of it: it cannot be prepared again as it is."""
+        refusal: LeaseRefused | None = None
+        for unit in units:  # an administrator's access looks like any: it must not cost the claim its others
+            offered = self._find(name_of(unit))
+            exclusive, shared = devices_of(unit, offered)
+            lease = Lease(
+                resource=offered.resource.name if offered is not None else self._driver,
+                unit=unit,
+                api=API,
+                owner=claim_owner(claim.uid),
+                holder=claim_holder(claim.namespace, claim.name, claim.uid),
+                exclusive=exclusive,
+                shared=shared,
+                boot_id=self._ledger.boot_id,
+                granted_at=time.time(),
+            )
+            try:
+                await self._ledger.grant([lease], guarded=False)
+            except LeaseRefused as error:
+                refusal = error
+        if refusal is not None:
+            raise refusal
+        log.warning(
+            "lease restored without its record, which was lost; pods have devices of the claim: %s",
+            why,
+            extra={"claim": f"{claim.namespace}/{claim.name}"},
+        )
+
+
+def uid_by_name(claim: ClaimName | ClaimRef) -> str:
+    """Return what stands for the uid of a claim of which the witnesses tell the name alone (`LostClaims.keep`)."""
+    return f"{claim.namespace}.{claim.name}"
