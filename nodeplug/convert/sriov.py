@@ -14,7 +14,6 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
 
 _CLASSES = {"netDevice": "02*", "accelerator": "12*"}
 _TYPES = {"ether": "ethernet"}
-_LAYERS = {"ether": "Ethernet", "infiniband": "InfiniBand"}
 _WITH_FUNCTIONS = re.compile(r"([^#]+)(?:#([0-9,-]+))?")
 
 
@@ -62,7 +61,6 @@ _NOWHERE = {
 
 
 _NUMA = "NUMA nodes are told; before, excludeTopology kept them back."
-_NO_PHYSICAL = "functions that can have virtual ones are not meant; before, they were where they had none."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -73,8 +71,6 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         unknown = [word for x in selectors for field, word in _NOWHERE.items() if getattr(x, field)]
         if pool.device_type not in _CLASSES:
             unknown.append(f"deviceType {pool.device_type}")
-        if any((pool.is_rdma or x.is_rdma) and (x.acpi_indexes or x.vdpa_type) for x in selectors):
-            unknown.append("isRdma with acpiIndexes or vdpaType")
         if pool.additional_info:
             unknown.append("additionalInfo")
         if len({selector.need_vhost_net for selector in selectors}) > 1:
@@ -83,7 +79,6 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = [_NUMA] if pool.exclude_topology else []
-        remarks += [_NO_PHYSICAL] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
         select = one_or_all([_select(pool, selector) for selector in selectors])
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
         if selectors and selectors[0].need_vhost_net:
@@ -92,36 +87,26 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _select(pool: Pool, selector: Selector) -> Values:
-    attributes: Values = {}
+    attributes: Values = {"class": _CLASSES[pool.device_type]}
     values: Values = {"kind": "pci", "attributes": attributes}
-    if selector.is_rdma or pool.is_rdma:
-        values["kind"] = "rdma"
-    else:
-        attributes["class"] = _CLASSES[pool.device_type]
     for name, wanted in (
         ("vendor", selector.vendors),
         ("device", selector.devices),
         ("driver", selector.drivers),
         ("pciBusID", selector.pci_addresses),
         ("acpiIndex", tuple(int(x) for x in selector.acpi_indexes if x.isdecimal())),
+        ("linkType", tuple(_TYPES.get(x, x) for x in selector.link_types)),
+        ("rdma", (True,) if selector.is_rdma or pool.is_rdma else ()),
         ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
         ("vdpaType", (selector.vdpa_type,) if selector.vdpa_type else ()),
-        *_link_types(selector, is_rdma=values["kind"] == "rdma"),
     ):
         if wanted:
             attributes[name] = one_or_all(wanted)
     functions = [_functions("pfName", selector.pf_names), _functions("pf", selector.root_devices)]
     if chosen := [x for x in functions if x]:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
-    values["not"] = {"attributes": {"numVFs": ">0"} if values["kind"] == "pci" else {"sriov": "pf"}}
+    values["not"] = {"attributes": {"numVFs": ">0"}}
     return values
-
-
-def _link_types(selector: Selector, *, is_rdma: bool) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the attribute that has the type of the link, and what it is to be."""
-    if is_rdma:
-        return [("linkLayer", tuple(_LAYERS.get(x, x) for x in selector.link_types))]
-    return [("linkType", tuple(_TYPES.get(x, x) for x in selector.link_types))]
 
 
 def _functions(attribute: str, wanted: Sequence[str]) -> list[Values]:

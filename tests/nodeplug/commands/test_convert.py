@@ -37,7 +37,7 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
 - {devicematch: '^video[0-9]*$', nummaxdevices: 20}
 - {devicematch: '^snd$', nummaxdevices: 2}
 - {devicematch: '^ttyUSB[0-9]*$', nummaxdevices: 1}
-- {devicematch: 'snd/seq', nummaxdevices: 1}
+- {devicematch: '^rtc0$', nummaxdevices: 3}
 """
     found = resources(converted(tree, text))
     assert {name: resource.shares for name, resource in found.items()} == {
@@ -45,8 +45,9 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
         "smarter-devices/video7": 20,
         "smarter-devices/snd": 2,
         "smarter-devices/ttyUSB0": 1,  # which is not there; pods may ask for it
-        "smarter-devices/snd_seq": 1,
+        "smarter-devices/rtc0": 3,
     }
+    assert [name for name, resource in found.items() if resource.dangerous] == ["smarter-devices/rtc0"]
 
 
 def test_generic_groups(tree: Tree) -> None:
@@ -138,7 +139,8 @@ def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tre
 resourceList:
 - {resourceName: vdpa, selectors: {vdpaType: vhost, linkTypes: [ether]}}
 - {resourceName: ib, selectors: {pKeys: ["0x8001"], acpiIndexes: ["3"], linkTypes: [infiniband]}}
-- {resourceName: rdma, selectors: {isRdma: true, pKeys: ["0x1"], linkTypes: [infiniband]}}
+- {resourceName: other, selectors: {isRdma: true, pKeys: ["0x1"], linkTypes: [infiniband]}}
+- {resourceName: rdma, selectors: {isRdma: true, acpiIndexes: ["3"]}}
 """
     physical = tree.pci("0000:3b:00.0", pci_class="020000", acpi_index=3)
     tree.child(physical, "net/ens1", group="class/net", type=1)
@@ -153,10 +155,8 @@ resourceList:
         ["pci-0000-3b-00-1"],
         ["pci-0000-5e-00-0"],
         [],
+        ["pci-0000-5e-00-0"],
     ]
-    words = str(found[2].selector)
-    assert "'InfiniBand'" in words
-    assert "'0001'" in words
 
 
 @pytest.mark.parametrize(
@@ -202,3 +202,20 @@ def test_a_file_that_is_not_understood(tree: Tree, text: str, message: str) -> N
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_a_node_that_two_resources_mean_has_the_first_one(tree: Tree) -> None:
+    text = """
+devices:
+  - {name: audio, groups: [{paths: [{path: /dev/snd}]}]}
+  - {name: card, groups: [{paths: [{path: /dev/snd/controlC0}, {path: /dev/snd/pcmC0D0c}]}]}
+  - {name: any, groups: [{paths: [{path: /dev/snd/seq}]}, {paths: [{path: /dev/video*}]}]}
+  - {name: video, groups: [{paths: [{path: /dev/video7}]}]}
+"""
+    result = converted(tree, text)
+    assert result.exit_code == 1
+    assert [each.name for each in loads(result.stdout.encode()).resources] == ["squat.ai/audio", "squat.ai/any"]
+    both = "/dev/snd/controlC0 and /dev/snd/pcmC0D0c"
+    assert f"card is left out: squat.ai/audio has {both} already, and a device has one owner" in result.stderr
+    assert "squat.ai/video is left out: squat.ai/any has /dev/video7 already" in result.stderr
+    assert "  # squat.ai/audio has /dev/snd/seq already, and keeps it." in result.stdout
