@@ -371,6 +371,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "name the first that is for a node counts there."
         ),
     ] = ()
+    node_selector: Annotated[
+        Mapping[str, Texts],
+        Meta(
+            description="Labels: only nodes that have all of them offer it. Values are globs, `{zone: [a, b*]}`; `*` "
+            "is whatever the label says. Needs the API server, see [above](#unlike-nodes)."
+        ),
+    ] = {}
     select: Annotated[
         str | Select | UnsetType,
         Meta(

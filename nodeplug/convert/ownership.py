@@ -30,7 +30,8 @@ def with_one_owner(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | Lef
         if any(glob in taken for glob in needed) or (others and taken.keys() >= set(others)):
             yield LeftOut(name, f"{reasons}, and a device has one owner")
             continue
-        owners.update(dict.fromkeys((*needed, *others), name))
+        for glob in (*needed, *others):
+            owners[glob] = name
         yield structs.replace(item, remarks=(*item.remarks, f"{reasons}, and keeps it.")) if taken else item
 
 
