@@ -40,6 +40,7 @@ from nodeplug.fronts import (
     needs_dra,
     needs_evictions,
     node_labels,
+    nvml_monitor,
     of_device_plugins,
     of_dra,
     witnesses,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
     from nodeplug.page.site import Site
+    from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
 
 LABELS_PATIENCE = 15.0  # seconds that devices which wait for no labels wait for them, too
@@ -104,6 +106,7 @@ class Daemon:
         self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._driver_files: NvidiaUserspace | None = None
+        self._nvml: NvmlMonitor | None = None
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
@@ -187,6 +190,9 @@ class Daemon:
             parts["Events"] = self._cluster_events.run()
         if self._evictions is not None:
             parts["evictions"] = _once_owned(ledger, self._evictions.run)
+        if (nvml := nvml_monitor(config, host)) is not None:
+            self._nvml = nvml
+            parts["NVML"] = nvml.run()
         if labels is not None:
             parts["node labels"] = labels.run()
         if self._file is not None:
@@ -265,6 +271,8 @@ class Daemon:
         async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
+            if self._nvml is not None:
+                self._nvml.observe(partial(watcher.request_rescan, []))
             try:
                 async for inventory, diff in watcher:
                     for problem in inventory.problems:
@@ -330,6 +338,8 @@ class Daemon:
     def _enriched(self, inventory: Inventory) -> Inventory:
         """Add what takes more than reading names; called in a thread."""
         sampled = self._health.sample(self._host, inventory, self._offered)
+        if self._nvml is not None:
+            sampled = self._nvml.enrich(sampled)
         return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
 
     def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
     from nodeplug.node_labels import NodeLabels
+    from nvml import NvmlMonitor
     from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
@@ -117,6 +118,17 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
     # of its own, so that no claim waits behind an Event
     client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
     return ClusterEvents(client, config.settings.node_name or node_name(), telemetry)
+
+
+def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
+    """Make what asks NVIDIA's library; None unless the settings want it."""
+    settings = config.settings
+    if not settings.nvml:
+        return None
+    from nvml import NvmlMonitor
+
+    root = os.path.realpath(f"{host.root}/{settings.driver_root}")
+    return NvmlMonitor(root, settings.driver_root, settings.ignored_xids)
 
 
 def needs_evictions(config: Config) -> bool:

@@ -72,6 +72,11 @@ def versions(root: Folder) -> tuple[str, ...]:
     return tuple(sorted({found[1] for found in map(_OF_VERSION.fullmatch, names) if found}))
 
 
+def library_folders() -> tuple[str, ...]:
+    """Return the folders in which the driver's libraries may be."""
+    return _LIBRARY_FOLDERS
+
+
 def folders(version: str) -> Iterator[str]:
     """Yield all folders in which the files of a driver may be."""
     yield from _LIBRARY_FOLDERS

@@ -5,6 +5,7 @@ wrong, 4 no daemon answers (`--against`).
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,6 +106,13 @@ def check(
         from nodeplug.driver_files import driver_files
 
         inventory = driver_files(config, host, made=False).enrich(inventory)
+    if config.settings.nvml and host.root.is_dir():
+        import asyncio
+
+        from nvml import look_once
+
+        below = os.path.realpath(f"{host.root}/{config.settings.driver_root}")
+        inventory = asyncio.run(look_once(below, config.settings.driver_root, inventory))
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {

@@ -50,6 +50,16 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
         ),
     ] = "/"
+    nvml: Annotated[
+        bool,
+        Meta(
+            description="Ask NVIDIA's management library for memory, MIG profiles and health of its GPUs, see "
+            "[above](#what-nvidias-library-says)."
+        ),
+    ] = False
+    ignored_xids: Annotated[
+        tuple[int, ...], Meta(description="Errors of NVIDIA's driver that say nothing of the GPU, for `nvml`.")
+    ] = (13, 31, 43, 45, 68, 109)
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
