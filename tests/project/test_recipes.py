@@ -31,6 +31,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
             for a in (12, 21)
         ]
     },
+    "IMEX channels": {"nvidia.com/imex-channel": [("/dev/nvidia-caps-imex-channels/channel0",)]},
     "AMD GPUs": {"amd.com/gpu": [("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd")]},
     "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},
     "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
@@ -82,6 +83,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     tree.node("/dev/nvidia4", "195:4")
     tree.node("/dev/vhost-net", "10:238")
+    tree.node("/dev/nvidia-caps-imex-channels/channel0", "508:0")
     install(tree.root, "535.104.05")
     physical = tree.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
     assert physical is not None
