@@ -488,8 +488,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         Meta(
             description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (our "
             "own, the same wherever it is plugged in; without this key), or what others expect there: `pciBusID`, "
-            "`uuid`, `path` (of its one node). A device that has none, or the same as another, is not offered. With "
-            "`shares`: `ID::0`."
+            "`uuid`, `path` (of its one node), `auxiliary` (of a sub-function). A device that has none, or the "
+            "same as another, is not offered. With `shares`: `ID::0`."
         ),
     ] = UNSET
     vhost_net: Annotated[

@@ -134,6 +134,25 @@ data:
     assert list(resources(converted(tree, arguments))) == ["x.com/a"]
 
 
+def test_subfunctions(tree: Tree) -> None:
+    text = """
+resourceList:
+- {resourceName: sf, deviceType: auxNetDevice, selectors: {vendors: [15b3], pfNames: [ens1f0], auxTypes: [sf]}}
+- {resourceName: rdma-sf, deviceType: auxNetDevice, selectors: {isRdma: true, auxTypes: [sf], linkTypes: [ether]}}
+"""
+    physical = tree.pci("0000:3b:00.0", vendor="15b3", pci_class="020000")
+    tree.child(physical, "net/ens1f0", group="class/net", type=1)
+    tree.child(f"{physical}/mlx5_core.sf.4", "net/ens1f0s4", group="class/net", type=1)
+    tree.child(
+        f"{physical}/mlx5_core.sf.4", "infiniband/mlx5_4", group="class/infiniband", ports__1__link_layer="Ethernet"
+    )
+    found = list(resources(converted(tree, text)).values())
+    assert [each.ids for each in found] == ["auxiliary", "auxiliary"]
+    assert [*found[1].env.items()] == [("PCIDEVICE_INTEL_COM_RDMA-SF", "{auxiliary}")]
+    devices = scan(tree.host).devices.values()
+    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [["ens1f0s4"], ["mlx5_4"]]
+
+
 def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:
     text = """
 resourceList:
@@ -163,7 +182,11 @@ resourceList:
     ("text", "reason"),
     [
         ("resourceList: [{resourceName: a, selectors: {ddpProfiles: [x]}}]", "nothing here stands for ddpProfiles"),
-        ("resourceList: [{resourceName: a, deviceType: auxNetDevice}]", "nothing here stands for deviceType auxNet"),
+        (
+            "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {auxTypes: [eth], vdpaType: x}}]",
+            "nothing here stands for vdpaType, auxTypes eth",
+        ),
+        ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nothing here stands for auxTypes"),
         (
             "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a}]}, {paths: [{path: /dev/b}]}]}]",
             "its groups have different counts",
