@@ -105,6 +105,7 @@ class NodeLabels:
         return True
 
     def _remember(self, labels: Mapping[str, str]) -> None:
+        self._state.mkdir(0o700, parents=True, exist_ok=True)
         cdi.replace_file(self._state / _FILE, msgspec.json.encode(_Remembered(self._node, dict(labels))))
 
 

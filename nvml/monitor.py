@@ -99,6 +99,12 @@ class NvmlMonitor:
 
     async def run(self) -> None:
         """Ask until cancelled. Raises nothing of the library's."""
+        try:
+            await self._ask()
+        finally:
+            self._heard.set()  # nobody waits for what will not be said
+
+    async def _ask(self) -> None:
         drivers = {driver for _, driver in self._gpus}
         while True:
             if not self._gpus:
@@ -121,16 +127,14 @@ class NvmlMonitor:
     async def _follow(self) -> None:
         """Take what a process says until the host has other GPUs. Raises `_Ended`."""
         process = await self._start()
+        assert process.stdout is not None
         others = asyncio.ensure_future(self._changed.wait())
+        line = asyncio.ensure_future(process.stdout.readline())
         try:
-            assert process.stdout is not None
             while True:
-                line = asyncio.ensure_future(process.stdout.readline())
                 done, _ = await asyncio.wait(
                     {line, others}, timeout=self._timings.silence, return_when=asyncio.FIRST_COMPLETED
                 )
-                if line not in done:
-                    line.cancel()
                 if others in done:
                     return
                 if not done:
@@ -139,8 +143,10 @@ class NvmlMonitor:
                     self._take(await line)
                 except ValueError as error:  # of the stream: its line has no end
                     raise _Ended(f"the process that asks NVIDIA's library says too much: {error}") from None
+                line = asyncio.ensure_future(process.stdout.readline())
         finally:
             others.cancel()
+            line.cancel()
             await _end(process)
 
     async def _start(self) -> Process:
