@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hostdevices import Device, Inventory, scan
+from hostdevices import Device, Host, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
 from nodeplug.convert import convert
@@ -15,6 +15,7 @@ from tests.hostdevices.tree import Tree
 from tests.nodeplug.given import plugins_of
 
 PEERS = recorded_at("peers-config")
+RECORDED = Path(__file__).parents[2] / "data/virtual-machine.jsonl.gz"
 SOUND = [(name, card, rest) for card in (0, 1) for name, rest in (("control", ""), ("pcm", "D0c"), ("pcm", "D0p"))]
 
 VFIO = ["/dev/vfio/90", "/dev/vfio/vfio"]
@@ -263,6 +264,15 @@ def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file
         "vchiq": [["/dev/vchiq"]],
         "video0": [["/dev/video0"]],
     }
+
+
+def test_a_recorded_machine_offers_what_is_there() -> None:
+    machine = Host(RECORDED)
+    text = """[{devicematch: '^ttyS[0-9]*$', nummaxdevices: 1}, {devicematch: '^(fuse|kvm)$', nummaxdevices: 4}]"""
+    config = loads(convert(text.encode(), "conf.yaml", machine).text().encode())
+    assignment = assign(scan(machine, (*READERS, paths_reader(config.path_globs))), config.resources)
+    found = {name: nodes(devices) for name, devices in assignment.devices.items()}
+    assert found == {f"smarter-devices/{name}": [[f"/dev/{name}"]] for name in ("ttyS0", "fuse", "kvm")}
 
 
 async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, socket_dir: Path, tmp_path: Path) -> None:
