@@ -121,6 +121,29 @@ sharing:
     assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
 
 
+def test_nvidia_mig_strategies(tree: Tree) -> None:
+    """Ids and profiles of MIG instances come from NVIDIA's library, so that the file asks for it."""
+    single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
+    assert [x.name for x in loads(single.stdout.encode()).resources] == ["nvidia.com/gpu"]
+    assert loads(single.stdout.encode()).settings.nvml
+    text = """
+version: v1
+flags: {migStrategy: mixed}
+resources: {migs: [{pattern: 1g.10gb, name: mig-small}, {pattern: "3g.*", name: mig-large}]}
+sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-small, replicas: 2}]}}
+"""
+    found = loads(converted(tree, text).stdout.encode())
+    assert found.settings.nvml
+    assert {x.name: (x.shares, x.ids) for x in found.resources} == {
+        "nvidia.com/gpu": (1, "uuid"),
+        "nvidia.com/mig-small": (2, "uuid"),
+        "nvidia.com/mig-large": (1, "uuid"),
+    }
+    mixed = converted(tree, "{version: v1, flags: {migStrategy: mixed}}")
+    assert mixed.exit_code == 1
+    assert "the file does not say which profiles there are" in mixed.stderr
+
+
 def test_a_config_map_and_arguments(tree: Tree) -> None:
     config_map = """
 kind: ConfigMap
