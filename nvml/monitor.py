@@ -5,8 +5,8 @@
 Rules:
 1. Nobody waits for the library but its process, and the first look at the GPUs, for `Timings.first` seconds: so that a
    daemon that starts does not take what every GPU is called for unknown.
-2. A process that says nothing for `Timings.silence` seconds is killed. One that the kernel does not let go is left
-   alone, and no second one is started beside it.
+2. A process that says nothing for `Timings.silence` seconds is killed; at its start it has longer. One that the kernel
+   does not let go is left alone, and no second one is started beside it.
 3. What ends, ends with its reason in the log, once, and is started again after `Timings.again` seconds; at once when
    the driver or the GPUs are others.
 """
@@ -42,7 +42,8 @@ class Timings(Struct, frozen=True):
     """In seconds."""
 
     interval: float = 5.0  # between reports
-    silence: float = 30.0
+    start: float = 60.0  # until the first word
+    silence: float = 30.0  # until the next one
     again: float = 60.0
     first: float = 10.0
 
@@ -130,20 +131,19 @@ class NvmlMonitor:
         assert process.stdout is not None
         others = asyncio.ensure_future(self._changed.wait())
         line = asyncio.ensure_future(process.stdout.readline())
+        patience = self._timings.start
         try:
             while True:
-                done, _ = await asyncio.wait(
-                    {line, others}, timeout=self._timings.silence, return_when=asyncio.FIRST_COMPLETED
-                )
+                done, _ = await asyncio.wait({line, others}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if others in done:
                     return
                 if not done:
-                    raise _Ended(f"NVIDIA's library has not answered for {self._timings.silence:g} s")
+                    raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
                 try:
                     self._take(await line)
                 except ValueError as error:  # of the stream: its line has no end
                     raise _Ended(f"the process that asks NVIDIA's library says too much: {error}") from None
-                line = asyncio.ensure_future(process.stdout.readline())
+                line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:
             others.cancel()
             line.cancel()

@@ -17,7 +17,8 @@ from tests.nvml.library import Told, build_library
 from tests.running import running
 
 GPU, FIRST, SECOND = "gpu-0000-81-00-0", "gpu-0000-81-00-0-gi1-ci0", "gpu-0000-81-00-0-gi2-ci0"
-FAST = Timings(interval=0.05, silence=0.5, again=0.05, first=10.0)
+FAST = Timings(interval=0.05, silence=60.0, again=0.05, first=60.0)
+IMPATIENT = Timings(interval=0.05, silence=2.0, again=0.05, first=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ class Watched:
         return await asyncio.to_thread(self.monitor.enrich, self._driver.inventory)
 
     async def until(self, is_so: Callable[[Inventory], object]) -> Inventory:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not is_so(found := await self.now()):
                 await self._changed.wait()
                 self._changed.clear()
@@ -132,9 +133,9 @@ async def test_memory_errors_and_a_gpu_that_is_lost(driver: Driver) -> None:
 async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with watching(driver) as watched:
+    async with watching(driver, IMPATIENT) as watched:
         before = await watched.now()
-        for fault, words in (("hang", "has not answered for 0.5 s"), ("crash", "has ended without a word")):
+        for fault, words in (("hang", "has not answered for 2 s"), ("crash", "has ended without a word")):
             driver.tell(fault)
             found = await watched.until(lambda x, words=words: any(words in y.reason for y in x.problems))  # type: ignore[misc]
             assert found.devices == before.devices
@@ -142,7 +143,7 @@ async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
             await watched.until(reason(GPU))  # it answers again
             driver.tell()
             await watched.until(lambda x: x.devices[GPU].health.healthy)
-    assert caplog.text.count("has not answered") == 1
+    assert "what is known of GPUs stays as it is" in caplog.text
 
 
 @pytest.mark.parametrize(
