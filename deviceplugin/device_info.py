@@ -35,7 +35,7 @@ def file_name(resource: str, unit: str) -> str:
 def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> bytes:
     """Return the content of the file about a device; empty for one without an address."""
     address = device.attributes.get(PCI_BUS_ID)
-    if address is None:
+    if address is None or "auxiliary" in device.attributes:  # the address is that of the sub-function's parent
         return b""
     found = {
         "pci-address": address,
@@ -49,9 +49,7 @@ def file_content(device: Device, part: Part, *, vhost_net: bool = False) -> byte
 
 def variable(devices: Iterable[Device], part: Part, *, of: str, vhost_net: bool = False) -> str:
     """Return the value of `PCIDEVICE_<NAME>_INFO` (`of`). Raises `ValueTooLong`."""
-    text = msgspec.json.encode(
-        {str(x.attributes.get(PCI_BUS_ID, x.id)): _told(x, part, vhost_net) for x in devices}, order="sorted"
-    )
+    text = msgspec.json.encode({_known_as(x): _told(x, part, vhost_net) for x in devices}, order="sorted")
     if len(text) > MOST_BYTES:
         raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; ask for fewer devices in one container")
     return text.decode()
@@ -59,7 +57,7 @@ def variable(devices: Iterable[Device], part: Part, *, of: str, vhost_net: bool 
 
 def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
     paths = _paths(device)
-    found = {"generic": {"deviceID": str(device.attributes.get(PCI_BUS_ID, device.id))}}
+    found = {"generic": {"deviceID": _known_as(device)}}
     rdma = {node: path for node in _RDMA_NODES for path in paths if node in path.rpartition("/")[2]}
     if name := _rdma_name(device, part):
         rdma["rdma_dev"] = name
@@ -70,6 +68,11 @@ def _told(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, st
     if vhost_net:
         found["vhost"] = dict(zip(("net-mount", "tun-mount"), VHOST_NET, strict=True))
     return found
+
+
+def _known_as(device: Device) -> str:
+    """Return by which name CNI plugins look for a device: a sub-function's on its bus, else the PCI address."""
+    return str(device.attributes.get("auxiliary") or device.attributes.get(PCI_BUS_ID, device.id))
 
 
 def _rdma_name(device: Device, part: Part) -> str:

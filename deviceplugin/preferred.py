@@ -1,7 +1,7 @@
 """Which units of a resource go best together: the answer to GetPreferredAllocation.
 
-A choice costs the sum over its pairs of units (how far apart they are, in PCIe and NUMA) and over its units (how used
-their devices are). Ties go to the first in natural order.
+A choice costs the sum over its pairs of units (how far apart they are, by xGMI, in NUMA and PCIe) and over its units
+(how used their devices are). Ties go to the first in natural order.
 
 | policy | units of one device | otherwise |
 |---|---|---|
@@ -16,9 +16,10 @@ slow core, less than 8 MiB; 40,000 devices: 100 ms):
 1. Only counts are computed with: units of one device are alike. Where they are to be apart, the counts of all devices
    differ by one at the most, as far as there are units; what remains to be chosen is who gives one more.
 2. `spread`: the least used ones do. That is exact.
-3. Otherwise devices form a tree (NUMA node, PCIe root, bridge, device), and the cheapest way to take n units below a
-   node follows from its children. That is exact; it compares up to MOST_STEPS pairs of counts, which is enough for 8
-   devices with any number of shares, for some units of 10,000 devices, and for 300 units of any.
+3. Otherwise devices form a tree (xGMI hive, NUMA node, PCIe root, bridge or the GPU of partitions,
+   device), and the cheapest way to take n units below a node follows from its children. That is exact; it compares up
+   to MOST_STEPS pairs of counts, which is enough for 8 devices with any number of shares, for some units of 10,000
+   devices, and for 300 units of any.
 4. Beyond that, from the top down: the node in which all n have room (the one with most units in any case, then the
    tightest), or else the largest one, and the rest somewhere else. Units of one device are as much apart, or together,
    as with 3; only how close the devices are can be worse (by how much: tests/deviceplugin/test_preferred.py).
@@ -32,6 +33,7 @@ from typing import NamedTuple, TypeAlias
 
 from deviceplugin.units import Unit
 from hostdevices import Device
+from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy
 
 MOST_STEPS = 100_000
@@ -40,10 +42,11 @@ MOST_DEVICES = 10_000
 """Devices whose places count; of more, all are taken to be equally close."""
 _STEPS_OF_A_NODE = 20
 _TOGETHER = 1 << 20  # two units of one device, where that is to be avoided: more than any sum of the others
-_APART = (64, 16, 4, 1)  # two devices that part at: NUMA node, PCIe root, bridge; or share all three
+_APART = (256, 64, 16, 4, 1)  # two devices that part at: xGMI hive, NUMA node, PCIe root, bridge; or share all four
+_DEVICE = 4  # the level of devices
 _USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
 _WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE, "spread": _USE, "distinct": 0.0}
-_Place: TypeAlias = tuple[tuple[int, ...], str, str]
+_Place: TypeAlias = tuple[str, tuple[int, ...], str, str]
 _Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it, with the devices that sit there
 
 
@@ -87,14 +90,14 @@ def cost_of(
     used = {device.id: count for device, count in zip(found.devices, found.used, strict=True)}
     devices = [units[u].device for u in chosen]
     total = _WEIGHTS[policy] * sum(used[device.id] for device in devices)
-    apart = (0, 0, 0, 0) if policy == "spread" else _APART
+    apart = (0, 0, 0, 0, 0) if policy == "spread" else _APART
     for i, one in enumerate(devices):
         for other in devices[i + 1 :]:
             if one.id == other.id:
                 total += 0 if policy == "packed" else _TOGETHER
             else:
                 levels = enumerate(zip(_place(one), _place(other), strict=True))
-                total += apart[next((level for level, (a, b) in levels if a != b), 3)]
+                total += apart[next((level for level, (a, b) in levels if a != b), _DEVICE)]
     return total
 
 
@@ -132,7 +135,7 @@ class _Devices:
         ids = [device.id for device in self.devices]
         able = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
         if len(able) > MOST_DEVICES:
-            return [(((), "", ""), able)]
+            return [(("", (), "", ""), able)]
         places: dict[_Place, list[int]] = {}
         for i in able:
             places.setdefault(_place(self.devices[i]), []).append(i)
@@ -181,7 +184,9 @@ class _Choice:
         self._rest = total - sum(self.counts)
         self._steps = 0
         are_alike = policy != "packed" or all(sizes[i] == 1 and not devices.used[i] for i in _devices(self._root))
-        self._depth = 3 if are_alike else 4  # of devices of one place that are alike only the count matters
+        self._depth = (
+            _DEVICE if are_alike else _DEVICE + 1
+        )  # of devices of one place that are alike only the count matters
 
     def others(self) -> Iterator[str]:
         """The units that are chosen beside the required ones."""
@@ -228,8 +233,8 @@ class _Choice:
         if level == self._depth:
             group = self._group(node)
             counts = range(group.fixed, group.fixed + min(group.room, self._rest) + 1)
-            if level == 3:
-                return _Part(group.fixed, [_APART[3] * n * (n - 1) / 2 for n in counts], node)
+            if level == _DEVICE:
+                return _Part(group.fixed, [_APART[_DEVICE] * n * (n - 1) / 2 for n in counts], node)
             return _Part(group.fixed, [self._weight * group.used * n for n in counts], node)
         parts = [self._part(child, level + 1) for child in _children(node, level)]
         whole = _Part(parts[0].fixed, parts[0].costs)
@@ -276,15 +281,19 @@ def _devices(node: _Node) -> Iterator[int]:
 
 def _children(node: _Node, level: int) -> Iterator[_Node]:
     """The nodes below one of a level; below a place there are its devices."""
-    if level == 3:
+    if level == _DEVICE:
         return (((place, (i,)),) for place, devices in node for i in devices)
     return (list(group) for _, group in groupby(node, lambda each: each[0][level]))
 
 
 def _place(device: Device) -> _Place:
-    """Return where a device sits: NUMA nodes, PCIe root, the bridge above it."""
-    root = str(device.attributes.get("resource.kubernetes.io/pcieRoot", ""))
-    return device.numa_nodes, root, device.syspath.rpartition("/")[0] if root else ""
+    """Return where a device sits: its hive, NUMA nodes, PCIe root, the bridge above it; a partition is on its GPU."""
+    attributes = device.attributes
+    root = str(attributes.get("resource.kubernetes.io/pcieRoot", ""))
+    below = device.syspath.rpartition("/")[0] if root else ""
+    if "partition" in attributes:
+        below = str(attributes.get(PCI_BUS_ID, ""))
+    return str(attributes.get("hive", "")), device.numa_nodes, root, below
 
 
 def _even(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ Rules:
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,18 @@ class ConfigFile:
         content: bytes = b"",
         telemetry: Telemetry | None = None,
         *,
+        labels: Mapping[str, str] | None = None,
         again: float = AGAIN,
     ) -> None:
-        """Begin with `config`, which is what `content` says, which was read from `path`; `again` is in seconds."""
+        """Begin with `config`, which is what `content` says, which was read from `path`; `again` is in seconds.
+
+        `labels` are those of the node; None where nobody has told them, and where no resource asks for them.
+        """
         self._telemetry = telemetry or Telemetry()
         self.path = path
         self.config = config
         self.content = content
+        self.labels = labels
         self.status = ConfigStatus(True, time.time())
         self._content_before = content
         self._asked = asyncio.Event()
@@ -78,6 +83,11 @@ class ConfigFile:
     def request(self) -> None:
         """Have the file read again (SIGHUP)."""
         self._asked.set()
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """Have the file read again for a node with other labels."""
+        self.labels = labels
+        self.request()
 
     async def reload(self) -> Reading:
         """Have the file read again; return how that ended once the daemon has what it says. Needs `changes`."""
@@ -128,7 +138,7 @@ class ConfigFile:
         if self._again is not None:
             self._again.cancel()
         try:
-            content, config = await asyncio.to_thread(_loaded, self.path)
+            content, config, labels = await asyncio.to_thread(read_for_node, self.path, self.labels)
         except ConfigError as error:
             problems = tuple(error.lines())
             if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # said already
@@ -136,6 +146,8 @@ class ConfigFile:
             if isinstance(error, ConfigUnreadable):
                 self._again = asyncio.get_running_loop().call_later(self._seconds, self.request)
             return problems
+        if self.labels is None:  # else they were told, perhaps others in the meantime, which are read with next
+            self.labels = labels
         self._content_before = self.content
         self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
@@ -151,9 +163,23 @@ class ConfigFile:
         self.status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
 
 
-def _loaded(path: Path) -> tuple[bytes, Config]:
+def read_for_node(
+    path: Path, labels: Mapping[str, str] | None = None
+) -> tuple[bytes, Config, Mapping[str, str] | None]:
+    """Return a file's content, what it says for this node, and the labels by which it does: remembered ones at first.
+
+    Raises `ConfigError`.
+    """
     content = read(path)
-    return content, loads(content, str(path), node_name(), from_environment())
+    config = loads(content, str(path), node_name(), from_environment(), labels)
+    if config.selects_nodes and labels is None:
+        from nodeplug.node_labels import remembered  # with the API server's client, for those who need it
+
+        settings = config.settings
+        labels = remembered(Path(settings.state_directory), settings.node_name or node_name())
+        if labels is not None:
+            config = loads(content, str(path), node_name(), from_environment(), labels)
+    return content, config, labels
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
@@ -166,6 +192,8 @@ def differences(before: Config, now: Config) -> Iterator[str]:
     """Yield in words what another configuration changes: settings, resources, and the order of those in both."""
     if names := changed_fields(before.settings, now.settings):
         yield f"settings ({', '.join(names)})"
+    if before.waiting != now.waiting:
+        yield "resources that wait for this node's labels" if now.waiting else "this node's labels are known"
     old, new = ({x.name: x for x in config.resources} for config in (before, now))
     yield from (f"{name} is new" for name in new if name not in old)
     yield from (f"{name} is not offered any more" for name in old if name not in new)

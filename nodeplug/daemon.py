@@ -5,6 +5,7 @@ the process starts it again. At the end sockets go, and leases stay.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -38,6 +39,8 @@ from nodeplug.fronts import (
     evictions,
     needs_dra,
     needs_evictions,
+    node_labels,
+    nvml_monitor,
     of_device_plugins,
     of_dra,
     witnesses,
@@ -56,8 +59,10 @@ if TYPE_CHECKING:
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
     from nodeplug.page.site import Site
+    from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
 
+LABELS_PATIENCE = 15.0  # seconds that devices which wait for no labels wait for them, too
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
@@ -101,9 +106,12 @@ class Daemon:
         self._presence = Presence(host)
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._driver_files: NvidiaUserspace | None = None
+        self._nvml: NvmlMonitor | None = None
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
+        self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
+        self._may_offer = asyncio.Event()  # the labels are known, or cannot be had now
         self._is_owner = False  # of the state; until then an older instance has it
         self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once the state is ours
         self._polled = asyncio.Event()  # set while something is offered whose health no kernel event announces
@@ -134,12 +142,17 @@ class Daemon:
         host, presence, telemetry = self._host, self._presence, self._telemetry
         dra = dra_plugin(config, host, presence, ledger, watcher, telemetry) if needs_dra(config, ledger) else None
         plugins = device_plugins(config, host, presence, ledger, watcher, telemetry)
+        labels = node_labels(config, self._file, self._labels_failed)
+        if not config.waiting:
+            self._may_offer.set()
         reconciler = Reconciler(ledger, witnesses(config, host, plugins, dra))
         reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
 
         def starts_anew(new: Config) -> bool:
-            is_first = (needs_dra(new, ledger) and dra is None) or (
-                needs_evictions(new) and not needs_evictions(config)
+            is_first = (
+                (needs_dra(new, ledger) and dra is None)
+                or (needs_evictions(new) and not needs_evictions(config))
+                or (new.selects_nodes and labels is None)
             )
             return new.settings != self._config.settings or is_first
 
@@ -177,6 +190,11 @@ class Daemon:
             parts["Events"] = self._cluster_events.run()
         if self._evictions is not None:
             parts["evictions"] = _once_owned(ledger, self._evictions.run)
+        if (nvml := nvml_monitor(config, host)) is not None:
+            self._nvml = nvml
+            parts["NVML"] = nvml.run()
+        if labels is not None:
+            parts["node labels"] = labels.run()
         if self._file is not None:
             parts["configuration"] = self._follow_the_file(self._file, watcher, starts_anew)
         settings = config.settings
@@ -212,7 +230,13 @@ class Daemon:
             return []
         if self._offered is None:
             return ["the devices of this node are not read yet"]
-        return why_not_ready(plugins.status(), dra.status() if dra else None)
+        waiting = self._config.waiting
+        missing = [f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else []
+        return [*missing, *why_not_ready(plugins.status(), dra.status() if dra else None)]
+
+    def _labels_failed(self, why: str) -> None:
+        self._why_waiting = why
+        self._may_offer.set()
 
     async def _follow_the_file(
         self, file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool]
@@ -222,12 +246,16 @@ class Daemon:
             if starts_anew(config):
                 raise NewConfiguration
             self._config = config
+            self._may_offer.set()
             self._is_configured.clear()
             if self._until_configured is not None and not self._until_configured.expired():
                 self._until_configured.reschedule(0.0)
 
     async def _follow_the_host(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         """Follow the host's devices; with another configuration anew, for it may look at other folders."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LABELS_PATIENCE):  # slices without what a moment decides would look like a fact
+                await self._may_offer.wait()
         while True:
             self._until_configured = until_configured = asyncio.timeout(None)
             try:
@@ -243,6 +271,8 @@ class Daemon:
         async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
+            if self._nvml is not None:
+                self._nvml.observe(partial(watcher.request_rescan, []))
             try:
                 async for inventory, diff in watcher:
                     for problem in inventory.problems:
@@ -308,6 +338,8 @@ class Daemon:
     def _enriched(self, inventory: Inventory) -> Inventory:
         """Add what takes more than reading names; called in a thread."""
         sampled = self._health.sample(self._host, inventory, self._offered)
+        if self._nvml is not None:
+            sampled = self._nvml.enrich(sampled)
         return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
 
     def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":

@@ -7,7 +7,7 @@ API server, and that brings TLS.
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
+from nodeplug.config_file import ConfigFile
 from resources.resource import Resource
 from telemetry import Telemetry
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.node_labels import NodeLabels
+    from nvml import NvmlMonitor
     from resourceapi.client.credentials import Source
 
 _API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
@@ -117,6 +120,17 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
     return ClusterEvents(client, config.settings.node_name or node_name(), telemetry)
 
 
+def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
+    """Make what asks NVIDIA's library; None unless the settings want it."""
+    settings = config.settings
+    if not settings.nvml:
+        return None
+    from nvml import NvmlMonitor
+
+    root = os.path.realpath(f"{host.root}/{settings.driver_root}")
+    return NvmlMonitor(root, settings.driver_root, settings.ignored_xids)
+
+
 def needs_evictions(config: Config) -> bool:
     """Tell whether a resource has pods evicted whose devices are gone."""
     return any(x.evict_after_seconds and x.api != "dra" for x in config.resources)
@@ -137,6 +151,28 @@ def evictions(config: Config, telemetry: Telemetry) -> "Evictions | None":
         return None
     client = AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
     return Evictions(client, config.settings.node_name or node_name(), telemetry)
+
+
+def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str], None]) -> "NodeLabels | None":
+    """Make what reads this node's labels; None where no resource asks for them.
+
+    Raises `CannotOffer` where one does and there is no API server.
+    """
+    if file is None or not config.selects_nodes:
+        return None
+    from nodeplug.node_labels import NodeLabels
+    from resourceapi.client import AsyncClient, CredentialsError
+
+    credentials = _credentials(config.settings)
+    try:
+        credentials()
+    except CredentialsError as error:
+        raise CannotOffer(
+            f"nodeSelector needs the API server: {error}; set settings.kubeconfig, or `onNodes`"
+        ) from error
+    client = AsyncClient(credentials, attempts=1, timeout=_API_TIMEOUT)
+    name = config.settings.node_name or node_name()
+    return NodeLabels(client, name, Path(config.settings.state_directory), file.labels, file.relabel, failed)
 
 
 def _credentials(settings: Settings) -> "Source":

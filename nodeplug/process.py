@@ -14,11 +14,11 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
     defer_unused()
-    from nodeplug.config import ConfigError, from_environment, loads, node_name, read
+    from nodeplug.config import ConfigError
+    from nodeplug.config_file import ConfigFile, read_for_node
 
     try:
-        content = read(path)
-        config = loads(content, str(path), node_name(), from_environment())
+        content, config, labels = read_for_node(path)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return CONFIGURATION
@@ -29,7 +29,6 @@ def run(path: Path, root: Path) -> int:
     from checkpoint import StateLocked
     from deviceplugin import DevicePluginError
     from hostdevices import Host, HostDevicesError
-    from nodeplug.config_file import ConfigFile
     from nodeplug.daemon import PartFailed, run_until_signalled
     from nodeplug.fronts import CannotOffer
     from telemetry import Telemetry
@@ -37,7 +36,7 @@ def run(path: Path, root: Path) -> int:
     log = logging.getLogger("nodeplug")
     gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
     telemetry = Telemetry()  # of the process: it outlives a daemon that starts anew
-    file = ConfigFile(path, config, content, telemetry)
+    file = ConfigFile(path, config, content, telemetry, labels=labels)
     try:
         asyncio.run(run_until_signalled(file, Host(root), telemetry))
     except StateLocked as error:

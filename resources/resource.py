@@ -16,7 +16,7 @@ TaintPolicy: TypeAlias = Literal["none", "NoSchedule", "NoExecute"]
 PreferredPolicy: TypeAlias = Literal["numa", "packed", "spread", "distinct"]
 HealthPolicy: TypeAlias = Literal["strict", "present"]
 Identity: TypeAlias = Literal["device", "port"]
-Ids: TypeAlias = Literal["identity", "pciBusID", "uuid", "path"]
+Ids: TypeAlias = Literal["identity", "pciBusID", "uuid", "path", "auxiliary"]
 Userspace: TypeAlias = Literal["nvidia"]
 CdiPolicy: TypeAlias = bool | Literal["auto"]
 

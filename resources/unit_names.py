@@ -6,6 +6,7 @@ kubelet would take two devices of one name for one.
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 from hostdevices.device import PCI_BUS_ID, Device
 from hostdevices.identity import MAX_LENGTH
@@ -16,7 +17,7 @@ SHARE = "::"
 LONGEST = MAX_LENGTH - 1
 """Bytes of a name that is not our own id, so that with its separator no unit is longer than one of ours."""
 
-_ATTRIBUTES = {"pciBusID": PCI_BUS_ID, "uuid": "uuid"}
+_ATTRIBUTES = {"pciBusID": PCI_BUS_ID, "uuid": "uuid", "auxiliary": "auxiliary"}
 _PLAIN = re.compile(r"[!-~]+")
 
 
@@ -32,8 +33,7 @@ def unit_name(ids: Ids, device: Device) -> str:
 
 def unit_names(device: Device) -> Iterator[str]:
     """Yield every name that a device can have, whichever the configuration takes."""
-    ids: tuple[Ids, ...] = ("identity", "pciBusID", "uuid", "path")
-    yield from filter(None, (unit_name(each, device) for each in ids))
+    yield from filter(None, (unit_name(each, device) for each in get_args(Ids)))
 
 
 def why_unnamed(ids: Ids, devices: Sequence[Device]) -> dict[str, str]:

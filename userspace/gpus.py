@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hostdevices import Device, DriverFiles, Host, Inventory
+from hostdevices import Device, DriverFiles, DriverMount, Host, Inventory
 from hostdevices.readers.nvidia import module_version
 from hostdevices.tree import Folder
 from userspace import nvidia
@@ -57,7 +57,8 @@ class NvidiaUserspace:
 
     def _files(self) -> DriverFiles:
         version = module_version(self._host)
-        key = (version, *map(self._changed, nvidia.folders(version)))
+        folders = (*nvidia.folders(version), *nvidia.SOCKET_FOLDERS)
+        key = (version, *map(self._changed, folders))
         is_there = self._current is None or self._current.is_dir()
         found = self._found
         if (
@@ -89,7 +90,9 @@ class NvidiaUserspace:
 
     def _given(self, folder: Path) -> DriverFiles:
         self._current = folder
-        return DriverFiles(mounts(folder))
+        root = "" if self._root == "/" else self._root
+        sockets = (DriverMount(f"{root}{path}", path) for path in nvidia.sockets(Folder(root)))
+        return DriverFiles((*mounts(folder), *sockets))
 
     def _why_none(self, version: str, installed: tuple[str, ...]) -> str:
         if not installed:

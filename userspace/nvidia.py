@@ -7,7 +7,7 @@ with it under versions of their own (EGL's platforms). Where a container sees wh
     /etc/vulkan, /usr/share/{glvnd,egl}   what Vulkan's and EGL's loaders read, at their places
     /lib/firmware/nvidia/VERSION          firmware, where the libraries look for it
 
-32-bit libraries, X servers' modules and sockets of the host's services are not among them.
+32-bit libraries, X servers' modules and the pipes of MPS are not among them.
 
 Source: NVIDIA driver README, "Installed components"; CUDA images' environment; Vulkan and libglvnd loaders' documents.
 """
@@ -51,6 +51,7 @@ _SHARED = (  # below /etc or /usr/share of the host, and where containers have t
     ("nvidia", re.compile(r"nvoptix\.bin"), "/usr/share"),
 )
 _FIRMWARE = re.compile(r"gsp[a-z0-9_]*\.bin")
+SOCKET_FOLDERS = ("/run/nvidia-persistenced", "/run/nvidia-fabricmanager")
 _PLAIN = {  # what programs ask for although no library is called so
     "libcuda.so.1": "libcuda.so",
     "libnvidia-opticalflow.so.1": "libnvidia-opticalflow.so",
@@ -70,6 +71,17 @@ def versions(root: Folder) -> tuple[str, ...]:
     """Return the versions of the drivers that have libraries below `root`, sorted."""
     names = (name for folder in _LIBRARY_FOLDERS for name in root.names(folder))
     return tuple(sorted({found[1] for found in map(_OF_VERSION.fullmatch, names) if found}))
+
+
+def sockets(root: Folder) -> Iterator[str]:
+    """Yield the sockets of the driver's services that are there, which programs look for at the same paths."""
+    for folder in SOCKET_FOLDERS:
+        yield from (f"{folder}/{name}" for name in root.names(folder) if name == "socket")
+
+
+def library_folders() -> tuple[str, ...]:
+    """Return the folders in which the driver's libraries may be."""
+    return _LIBRARY_FOLDERS
 
 
 def folders(version: str) -> Iterator[str]:

@@ -116,9 +116,10 @@ GPU = Reader(
         uuid              text
         index             integer      NVIDIA's device minor
         driverVersion     version
-        memory            integer      bytes
+        memory            integer      bytes; NVIDIA's with `settings.nvml`
         memoryNode        integer      NUMA node of its memory
         gfx               text         what AMD's compilers call it
+        hive              text         AMD's GPUs that xGMI joins have the same
         computePartition  text         mode of an AMD GPU: "SPX", "CPX"
         memoryPartition   text
         partition         integer      of an AMD GPU that is several
@@ -127,6 +128,8 @@ GPU = Reader(
         parentUUID        text         of partitions and MIG instances
         gpuInstance       integer      of MIG instances
         computeInstance   integer      of MIG instances
+        profile           text         of MIG instances, with `settings.nvml`: "1g.10gb"
+        placement         text         of MIG instances, with `settings.nvml`: first slice and how many, "4:1"
     """),
     presets={
         "gpu": _preset("GPUs of every vendor; those that are partitioned (MIG, SR-IOV) are not offered whole", "*"),

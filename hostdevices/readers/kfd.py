@@ -2,7 +2,8 @@
 
 A GPU in a compute partition mode (MI300X: DPX, QPX, CPX) is several: the PCI function has the nodes of the first
 partition, and a platform device amdgpu_xcp_N those of each other one. Nothing in sysfs leads from there to the GPU, and
-amdgpu makes more of them than there are partitions: kfd's topology says which are real, and of which GPU.
+amdgpu makes more of them than there are partitions: kfd's topology says which are real, and of which GPU. GPUs that
+xGMI joins are one hive.
 """
 
 import re
@@ -59,6 +60,8 @@ class AmdGpus:
         if not compute:
             return OfDriver(attributes)
         attributes["gfx"] = _target(compute.get("gfx_target_version", 0))
+        if hive := compute.get("hive_id"):
+            attributes["hive"] = f"{hive:x}"
         return OfDriver(attributes, shared_node(host, "/dev/kfd"))
 
     def is_partition(self, syspath: str) -> bool:

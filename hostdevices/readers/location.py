@@ -39,7 +39,8 @@ ON_PCI = attributes("""
     device                           hexadecimal
     sriov                            text         "pf", "vf"
     pf                               text         of a virtual function: the physical one's address
-    pfName                           text         and its interface
+    pfName                           text         and its interface, which sub-functions say, too
+    auxiliary                        text         of a sub-function: "mlx5_core.sf.4"
     vfIndex                          integer
 """)
 """What all say that sits on a PCI function."""
@@ -90,8 +91,11 @@ class SysfsLocations:
                 facts["interface"] = int(interface[1])
             elif _SUBFUNCTION.fullmatch(part):
                 extra = (f"sf{host.read(f'{above}/sfnum') or part.rpartition('.')[2]}",)
+                facts["auxiliary"] = part
             elif ADDRESS.fullmatch(part):
                 shared = self._functions.shared(above)
+                if "auxiliary" in facts:
+                    facts["pfName"] = next(iter(host.list(f"{above}/net")), None)
                 return SysfsLocation(
                     (part, *extra),
                     (pci_id(part),),

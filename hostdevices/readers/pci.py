@@ -95,6 +95,7 @@ class PciFunctions:
         return {
             "acpiIndex": natural(host, f"{syspath}/acpi_index"),
             "linkType": link_type(host, f"{networks}/{interface}") if interface else None,
+            "rdma": True if port else None,
             "pKey": partition_key(host, f"{syspath}/infiniband/{port}") if port else None,
             "vdpaType": _VDPA_TYPES.get(driver or ""),
         }
@@ -238,6 +239,7 @@ PCI = Reader(
         iommuGroup       integer
         acpiIndex        integer      of a network function: the firmware's number of it
         linkType         text         of a network function, a virtual one by its physical one: "ethernet", "infiniband"
+        rdma             boolean      true: of a network function that has an RDMA device
         pKey             hexadecimal  of an InfiniBand function: its first partition key
         vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer

@@ -5,6 +5,7 @@ wrong, 4 no daemon answers (`--against`).
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,13 @@ CONFIGURATION = 2
 @root_option
 @click.option("--node", default="", help="The node's name, for resources with `onNodes`. Without: this one's.")
 @click.option(
+    "--node-label",
+    "labels",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A label of that node, for resources with `nodeSelector`; once for each. Without: what depends on them waits.",
+)
+@click.option(
     "--state",
     type=click.Path(path_type=Path),
     help="A daemon's state directory: show also what FILE would mean for what is leased now.",
@@ -62,7 +70,14 @@ CONFIGURATION = 2
 @output_choice("text", "json")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 def check(
-    file: Path | None, root: Path, node: str, state: Path | None, against: str, output: Output, schema: bool
+    file: Path | None,
+    root: Path,
+    node: str,
+    labels: tuple[str, ...],
+    state: Path | None,
+    against: str,
+    output: Output,
+    schema: bool,
 ) -> None:
     """Check the configuration FILE; show which device goes to which resource and which to none, and why.
 
@@ -73,11 +88,11 @@ def check(
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    _check_together(against, state, node, is_elsewhere=root != Path("/"))
+    _check_together(against, state, node or "".join(labels), is_elsewhere=root != Path("/"))
     try:
         # once: it may be a pipe, and both answers are about the same
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
-        config = loads(content, str(file), node or node_name(), from_environment())
+        config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
         host = Host(root)
         inventory = scan(host, (*READERS, paths_reader(config.path_globs)))
         leases = Book() if state is None else _leases(state)
@@ -91,6 +106,13 @@ def check(
         from nodeplug.driver_files import driver_files
 
         inventory = driver_files(config, host, made=False).enrich(inventory)
+    if config.settings.nvml and host.root.is_dir():
+        import asyncio
+
+        from nvml import look_once
+
+        below = os.path.realpath(f"{host.root}/{config.settings.driver_root}")
+        inventory = asyncio.run(look_once(below, config.settings.driver_root, inventory))
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {
@@ -118,10 +140,18 @@ def check(
             click.echo("\n".join(("", *difference_lines(changes))) if changes.differences else "\nnothing changes")
         for name, why in too_long.items():
             click.echo(f"{file}: {name}: {why}", err=True)
-    if not config.resources:
+    if not config.resources and not config.waiting:
         click.echo(f"{file}: it has no resource for this node: nothing would be offered", err=True)
     if too_long:
         sys.exit(CONFIGURATION)
+
+
+def _labels(words: Sequence[str]) -> dict[str, str] | None:
+    """Return labels as they were typed; None without any: nobody has told them."""
+    pairs = [word.partition("=") for word in words]
+    if wrong := next((word for word, (_, equals, _) in zip(words, pairs, strict=True) if not equals), ""):
+        raise click.UsageError(f"--node-label {wrong}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs} or None
 
 
 def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere: bool) -> None:
@@ -220,6 +250,7 @@ def _described(
             for resource in config.resources
         ],
         "elsewhere": list(config.elsewhere),
+        "waiting": list(config.waiting),
         "unassigned": [{"id": x.device.id, "kind": x.device.kind, "reason": x.reason} for x in assignment.rest],
         "leases": [
             {

@@ -17,6 +17,7 @@ from resources.assignment import Assignment
 from resources.resource import Resource
 from resources.shares import shares_of
 
+_WAITING = "depends on this node's labels (--node-label)"
 _MOST_NODES = 4  # of one device; `-o json` has all
 
 
@@ -55,6 +56,9 @@ def _for_people(
     if config.elsewhere:
         console.print(Text.assemble("\n", ("for other nodes", "bold"), (f"  {len(config.elsewhere)}", "dim")))
         console.print(Padding(Text("  ".join(config.elsewhere)), (0, 0, 0, 2)))
+    if config.waiting:
+        console.print(Text.assemble("\n", (_WAITING, "bold yellow"), (f"  {len(config.waiting)}", "dim")))
+        console.print(Padding(Text("  ".join(config.waiting)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
         console.print(_table((x.device.id, x.reason, "dim") for x in assignment.rest))
@@ -89,6 +93,7 @@ def _for_pipes(
         if not devices:
             lines.append((resource.name, "-", empty[resource.name]))
     lines += [(name, "-", "for other nodes") for name in config.elsewhere]
+    lines += [(name, "-", _WAITING) for name in config.waiting]
     lines += [("-", x.device.id, x.reason) for x in assignment.rest]
     if leases is not None:
         lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]

@@ -46,12 +46,17 @@ class Expected(Struct, frozen=True):
     device_info: str = ""
 
 
-def expected(document: Document, path: Path, word: Compat, name: str, selector: Selection) -> Expected:
-    """Return what `word`, at `path`, means for the resource `name`; findings go to the document."""
+def expected(
+    document: Document, path: Path, word: Compat, name: str, selector: Selection, *, is_auxiliary: bool = False
+) -> Expected:
+    """Return what `word`, at `path`, means for the resource `name`; findings go to the document.
+
+    `is_auxiliary`: its devices are sub-functions, which CNI plugins look for by their names on the auxiliary bus.
+    """
     if word == "nvidia":
         return Expected("uuid", {NVIDIA_VARIABLE: "{uuid}"})
-    address = f"{{{PCI_BUS_ID}}}"
     if word == "sriov":
+        address = "{auxiliary}" if is_auxiliary else f"{{{PCI_BUS_ID}}}"
         cni = {"k8s.cni.cncf.io/deviceID": address, "k8s.cni.cncf.io/resourceName": name}
         variable = _variable("PCIDEVICE", name)
         return Expected("pciBusID", {variable: address}, cni, device_info=f"{variable}_INFO")

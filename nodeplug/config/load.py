@@ -21,12 +21,18 @@ from resources.selector import path_globs
 
 
 class Config(Struct, frozen=True):
-    """What a configuration says. `source` is the file's name, `elsewhere` the resources that are not for this node."""
+    """What a configuration says. `source` is the file's name, `elsewhere` the resources that are not for this node.
+
+    `waiting` are those that the node's labels decide about, which are not known, and those behind the first of them.
+    `selects_nodes`: some resource depends on labels, on whatever node.
+    """
 
     resources: tuple[Resource, ...]
     settings: Settings = Settings()
     source: str = ""
     elsewhere: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    selects_nodes: bool = False
 
     @property
     def path_globs(self) -> tuple[str, ...]:
@@ -37,9 +43,11 @@ class Config(Struct, frozen=True):
         return tuple(globs)
 
 
-def load(path: Path, node: str = "", given: Entries[str, Any] | None = None) -> Config:
+def load(
+    path: Path, node: str = "", given: Entries[str, Any] | None = None, labels: Entries[str, str] | None = None
+) -> Config:
     """Read a configuration file, as `loads` does. Raises `ConfigError` with everything that is wrong with it."""
-    return loads(read(path), str(path), node, given)
+    return loads(read(path), str(path), node, given, labels)
 
 
 def read(path: Path) -> bytes:
@@ -55,11 +63,17 @@ def read(path: Path) -> bytes:
         raise kind(str(path), [Finding(1, 1, f"this file cannot be read: {error.strerror or error}")]) from None
 
 
-def loads(data: bytes, source: str = "configuration", node: str = "", given: Entries[str, Any] | None = None) -> Config:
-    """Read the content of a configuration file: what is for `node`, or all that it says for any.
+def loads(
+    data: bytes,
+    source: str = "configuration",
+    node: str = "",
+    given: Entries[str, Any] | None = None,
+    labels: Entries[str, str] | None = None,
+) -> Config:
+    """Read the content of a configuration file: what is for `node` with `labels`, or all that it says for any.
 
-    `given` are settings by their names in the file, from the environment. The file's own go before, and so does its
-    `settings.nodeName`. Raises `ConfigError` with everything that is wrong with it.
+    `labels` are None where nobody has told them. `given` are settings by their names in the file, from the environment.
+    The file's own go before, and so does its `settings.nodeName`. Raises `ConfigError` with everything that is wrong.
     """
     try:
         root, twice = parse(data)
@@ -88,14 +102,16 @@ def loads(data: bytes, source: str = "configuration", node: str = "", given: Ent
             selection(document, place, msgspec.convert(values["select"], str | Select))  # for its findings, too
     found = {i: resource(document, ("resources", i), entry, settings) for i, entry in entries.items()}
     check_names(document, entries)
-    here = entries_for(settings.node_name or node, entries) if node else entries
-    check_together(document, here if node else {i: entry for i, entry in entries.items() if not entry.on_nodes})
+    here, waiting = entries_for(settings.node_name or node, labels, entries) if node else (entries, [])
+    everywhere = {i: x for i, x in entries.items() if not x.on_nodes and not x.node_selector}
+    check_together(document, here if node else everywhere)
     if document.findings or twice:
         raise ConfigError(source, document.findings + twice)
     resources = tuple(item for i, item in found.items() if item is not None and i in here)
-    names = {item.name for item in resources}
+    names = {*waiting, *(item.name for item in resources)}
     elsewhere = dict.fromkeys(entry.name for entry in entries.values() if entry.name not in names)
-    return Config(resources, settings, source, tuple(elsewhere))
+    selects = any(entry.node_selector for entry in entries.values())
+    return Config(resources, settings, source, tuple(elsewhere), tuple(waiting), selects)
 
 
 def builtin() -> Config:

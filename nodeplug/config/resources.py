@@ -112,7 +112,8 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         check_bound_kinds(document, path, selector)
     wanted = Expected()
     if entry.compat is not UNSET and selector is not None:
-        wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector)
+        is_auxiliary = entry.ids == "auxiliary"
+        wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector, is_auxiliary=is_auxiliary)
     if selector is None or document.is_wrong(path):
         return None
     if entry.api != "device-plugin":

@@ -50,6 +50,16 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "in a container, `/run/nvidia/driver`, or where the host's root is mounted."
         ),
     ] = "/"
+    nvml: Annotated[
+        bool,
+        Meta(
+            description="Ask NVIDIA's management library for memory, MIG profiles and health of its GPUs, see "
+            "[above](#what-nvidias-library-says)."
+        ),
+    ] = False
+    ignored_xids: Annotated[
+        tuple[int, ...], Meta(description="Errors of NVIDIA's driver that say nothing of the GPU, for `nvml`.")
+    ] = (13, 31, 43, 45, 68, 109)
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important messages that are logged.")
     ] = "info"
@@ -371,6 +381,13 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             "name the first that is for a node counts there."
         ),
     ] = ()
+    node_selector: Annotated[
+        Mapping[str, Texts],
+        Meta(
+            description="Labels: only nodes that have all of them offer it. Values are globs, `{zone: [a, b*]}`; `*` "
+            "is whatever the label says. Needs the API server, see [above](#unlike-nodes)."
+        ),
+    ] = {}
     select: Annotated[
         str | Select | UnsetType,
         Meta(
@@ -447,8 +464,9 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     preferred: Annotated[
         PreferredPolicy,
         Meta(
-            description="Which devices go together where the kubelet leaves it to us: `numa` (one NUMA node), `packed` "
-            "(shares of few devices), `spread` (shares of many devices), `distinct` (never two shares of one)."
+            description="Which devices go together where the kubelet leaves it to us: `numa` (one xGMI hive, one NUMA "
+            "node), `packed` (shares of few devices), `spread` (shares of many devices), `distinct` (never two shares "
+            "of one)."
         ),
     ] = "numa"
     compat: Annotated[
@@ -470,8 +488,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         Meta(
             description="The id of a device in the device plugin API, in pod-resources and `{ids}`: `identity` (our "
             "own, the same wherever it is plugged in; without this key), or what others expect there: `pciBusID`, "
-            "`uuid`, `path` (of its one node). A device that has none, or the same as another, is not offered. With "
-            "`shares`: `ID::0`."
+            "`uuid`, `path` (of its one node), `auxiliary` (of a sub-function). A device that has none, or the "
+            "same as another, is not offered. With `shares`: `ID::0`."
         ),
     ] = UNSET
     vhost_net: Annotated[

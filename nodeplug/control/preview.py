@@ -25,7 +25,8 @@ async def answer(running: Running, question: Question) -> Answer:
     """Answer `preview`. Raises `Refusal` with the findings of a configuration that is wrong."""
     try:
         content, given = question.content.encode(), from_environment()
-        now = await asyncio.to_thread(loads, content, question.source, node_name(), given)
+        labels = running.file.labels if running.file is not None else None
+        now = await asyncio.to_thread(loads, content, question.source, node_name(), given, labels)
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
     return await of_running(running, running.config(), now)

@@ -17,11 +17,15 @@ _WIDTH = 116
 
 
 class Offered(Struct, frozen=True):
-    """A resource as our file has it. `remarks` say what is another than it was; `mounts` lie at these host paths."""
+    """A resource as our file has it. `remarks` say what is another than it was; `mounts` lie at these host paths.
+
+    `settings` are what it needs of the daemon's.
+    """
 
     resource: Values
     remarks: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
+    settings: Values = {}
 
 
 class LeftOut(Struct, frozen=True):
@@ -50,9 +54,13 @@ class Conversion(Struct, frozen=True):
     def _lines(self) -> Iterator[str]:
         yield f"# Made of {self.source}, a configuration of {self.plugin}."
         yield f"apiVersion: {API_VERSION}"
-        if mounted := sorted({path for x in self.resources if isinstance(x, Offered) for path in x.mounted}):
-            yield from _dumped({"settings": {"allowedMounts": mounted}}, "")
-        is_any = any(isinstance(x, Offered) for x in self.resources)
+        offered = [x for x in self.resources if isinstance(x, Offered)]
+        settings = {key: value for x in offered for key, value in x.settings.items()}
+        if mounted := sorted({path for x in offered for path in x.mounted}):
+            settings["allowedMounts"] = mounted
+        if settings:
+            yield from _dumped({"settings": settings}, "")
+        is_any = bool(offered)
         yield "resources:" if is_any else "resources: []"
         for item in self.resources:
             if isinstance(item, LeftOut):

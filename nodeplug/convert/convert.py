@@ -14,6 +14,8 @@ from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
 from nodeplug.convert import generic, nvidia, rdma_shared, smarter, sriov
 from nodeplug.convert.conversion import Conversion, LeftOut, Offered
+from nodeplug.convert.dangerous import with_danger
+from nodeplug.convert.ownership import with_one_owner
 
 
 class _Format(Struct, frozen=True):
@@ -53,7 +55,8 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     if document.findings or twice:
         raise ConfigError(source, document.findings + twice)
     file: Any = msgspec.convert(document.value, form.schema)
-    return Conversion(source, form.plugin, tuple(form.resources(file, domain or form.domain, host)))
+    resources = with_one_owner(form.resources(file, domain or form.domain, host))
+    return Conversion(source, form.plugin, tuple(with_danger(resources, host)))
 
 
 def _unwrapped(root: Node) -> Node:

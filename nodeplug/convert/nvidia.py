@@ -12,6 +12,9 @@ from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values
 
 _GPU = "gpu"
+_NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
+_BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
+_TWICE = "by CDI (nvidia-ctk cdi generate): NVIDIA_VISIBLE_DEVICES of two resources is in a container that of one."
 _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
 
 
@@ -81,19 +84,25 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     shared = {_qualified(x.name, domain): x for x in slicing.resources}
     for replicated in file.sharing.mps.resources:
         yield LeftOut(_qualified(replicated.name, domain), "nothing here stands for MPS")
-    if file.flags.mig_strategy == "mixed" or file.resources.migs:
-        yield LeftOut(f"{domain}/mig-...", "MIG instances are not told apart by profile; `select: mig` means all")
-    named = file.resources.gpus or (Named("*", _GPU),)
+    if file.flags.mig_strategy == "mixed" and not file.resources.migs:
+        example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
+        yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")
+    gpus = file.resources.gpus or (Named("*", _GPU),)
+    whole = "mig" if file.flags.mig_strategy == "single" else "nvidia-gpu"
+    kinds: list[tuple[Named, str, str]] = [(each, whole, "model") for each in gpus]
+    if file.flags.mig_strategy == "mixed":
+        kinds += [(each, "mig", "profile") for each in file.resources.migs]
     taken = {_qualified(x.name, domain) for x in file.sharing.mps.resources}
-    for each in named:
+    is_first = True
+    for each, preset, attribute in kinds:
         name = _qualified(each.name, domain)
         if name in taken:
             continue
-        select: Any = "mig" if file.flags.mig_strategy == "single" else "nvidia-gpu"
+        select: Any = preset
         if each.pattern != "*":
-            select = {"preset": select, "attributes": {"model": each.pattern}}
-        values: Values = {"name": name, "select": select, "compat": "nvidia"}
-        remarks: list[str] = []
+            select = {"preset": preset, "attributes": {attribute: each.pattern}}
+        values: Values = {"name": name, "select": select, **({"compat": "nvidia"} if is_first else _BY_CDI)}
+        remarks: list[str] = [] if is_first else [_TWICE]
         if (sharing := shared.get(name)) is not None:
             if sharing.devices != "all":
                 yield LeftOut(name, "some of its GPUs have replicas, and a resource has the same shares for all")
@@ -104,7 +113,8 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             if slicing.fail_requests_greater_than_one:
                 values["preferred"] = "distinct"
                 remarks.append("two shares of one GPU are refused; before, any two were (failRequestsGreaterThanOne).")
-        yield Offered(values, tuple(remarks))
+        is_first = False
+        yield Offered(values, tuple(remarks), settings=_NVML if preset == "mig" else {})
 
 
 def _qualified(name: str, domain: str) -> str:

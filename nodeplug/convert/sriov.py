@@ -57,12 +57,17 @@ class File(Struct, frozen=True, rename="camel"):
 
 _NOWHERE = {
     "ddp_profiles": "ddpProfiles",
-    "aux_types": "auxTypes",
+}
+_SUBFUNCTION = "auxNetDevice"
+_NOT_OF_SUBFUNCTIONS = {
+    "pci_addresses": "pciAddresses",
+    "acpi_indexes": "acpiIndexes",
+    "p_keys": "pKeys",
+    "vdpa_type": "vdpaType",
 }
 
 
 _NUMA = "NUMA nodes are told; before, excludeTopology kept them back."
-_NO_PHYSICAL = "functions that can have virtual ones are not meant; before, they were where they had none."
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -71,10 +76,10 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
         unknown = [word for x in selectors for field, word in _NOWHERE.items() if getattr(x, field)]
-        if pool.device_type not in _CLASSES:
-            unknown.append(f"deviceType {pool.device_type}")
-        if any((pool.is_rdma or x.is_rdma) and (x.acpi_indexes or x.vdpa_type) for x in selectors):
-            unknown.append("isRdma with acpiIndexes or vdpaType")
+        is_auxiliary = pool.device_type == _SUBFUNCTION
+        of_subfunctions = _NOT_OF_SUBFUNCTIONS if is_auxiliary else {"aux_types": "auxTypes"}
+        unknown += [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
+        unknown += [f"auxTypes {kind}" for x in selectors for kind in x.aux_types if is_auxiliary and kind != "sf"]
         if pool.additional_info:
             unknown.append("additionalInfo")
         if len({selector.need_vhost_net for selector in selectors}) > 1:
@@ -83,45 +88,49 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = [_NUMA] if pool.exclude_topology else []
-        remarks += [_NO_PHYSICAL] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
         select = one_or_all([_select(pool, selector) for selector in selectors])
         values = {"name": name, "select": {"any": select} if isinstance(select, list) else select, "compat": "sriov"}
+        if is_auxiliary:
+            values["ids"] = "auxiliary"
         if selectors and selectors[0].need_vhost_net:
             values["vhostNet"] = True
         yield Offered(values, tuple(remarks))
 
 
 def _select(pool: Pool, selector: Selector) -> Values:
-    attributes: Values = {}
-    values: Values = {"kind": "pci", "attributes": attributes}
-    if selector.is_rdma or pool.is_rdma:
-        values["kind"] = "rdma"
+    is_rdma = selector.is_rdma or pool.is_rdma
+    attributes: Values
+    if is_auxiliary := pool.device_type == _SUBFUNCTION:
+        attributes = {"auxiliary": "*.sf.*"}
+        values: Values = {"kind": "rdma" if is_rdma else "nic", "attributes": attributes}
     else:
-        attributes["class"] = _CLASSES[pool.device_type]
+        attributes = {"class": _CLASSES[pool.device_type]}
+        values = {"kind": "pci", "attributes": attributes}
     for name, wanted in (
         ("vendor", selector.vendors),
         ("device", selector.devices),
         ("driver", selector.drivers),
         ("pciBusID", selector.pci_addresses),
         ("acpiIndex", tuple(int(x) for x in selector.acpi_indexes if x.isdecimal())),
+        *_link_types(selector, is_layer=is_auxiliary and is_rdma),
+        ("rdma", (True,) if is_rdma and not is_auxiliary else ()),
         ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
         ("vdpaType", (selector.vdpa_type,) if selector.vdpa_type else ()),
-        *_link_types(selector, is_rdma=values["kind"] == "rdma"),
     ):
         if wanted:
             attributes[name] = one_or_all(wanted)
     functions = [_functions("pfName", selector.pf_names), _functions("pf", selector.root_devices)]
     if chosen := [x for x in functions if x]:
         values["all"] = [{"any": x} if len(x) > 1 else x[0] for x in chosen]
-    values["not"] = {"attributes": {"numVFs": ">0"} if values["kind"] == "pci" else {"sriov": "pf"}}
+    if not is_auxiliary:
+        values["not"] = {"attributes": {"numVFs": ">0"}}
     return values
 
 
-def _link_types(selector: Selector, *, is_rdma: bool) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the attribute that has the type of the link, and what it is to be."""
-    if is_rdma:
-        return [("linkLayer", tuple(_LAYERS.get(x, x) for x in selector.link_types))]
-    return [("linkType", tuple(_TYPES.get(x, x) for x in selector.link_types))]
+def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the attribute that has the type of the link, and what it is to be; RDMA devices call it the layer."""
+    name, words = ("linkLayer", _LAYERS) if is_layer else ("linkType", _TYPES)
+    return [(name, tuple(words.get(x, x) for x in selector.link_types))]
 
 
 def _functions(attribute: str, wanted: Sequence[str]) -> list[Values]:

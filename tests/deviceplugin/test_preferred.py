@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.preferred import cost_of, prefer
 from deviceplugin.units import Unit, units_of
-from hostdevices import Device
+from hostdevices import AttributeValue, Device
 from resources.resource import PreferredPolicy, Resource
 from resources.selector import Kinds
 
@@ -21,13 +21,13 @@ TOGETHER = 1 << 20
 POLICIES: tuple[PreferredPolicy, ...] = get_args(PreferredPolicy)
 
 
-def gpu(number: int, numa: int | None = None, root: str = "", bridge: str = "") -> Device:
+def gpu(number: int, numa: int | None = None, root: str = "", bridge: str = "", **more: AttributeValue) -> Device:
     return Device(
         id=f"gpu-{number}",
         kind="gpu",
         name=f"card{number}",
         syspath=f"/sys/devices/{root}/{bridge}/{number}" if root else "",
-        attributes={"resource.kubernetes.io/pcieRoot": root} if root else {},
+        attributes={**({"resource.kubernetes.io/pcieRoot": root} if root else {}), **more},
         numa_nodes=() if numa is None else (numa,),
     )
 
@@ -45,6 +45,7 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Unit], list[str], list[str], in
             draw(st.sampled_from([None, 0, 1])),
             draw(st.sampled_from(["", "pci0000:00", "pci0000:80"])),
             draw(st.sampled_from("ab")),
+            **draw(st.sampled_from([{}, {"hive": "a"}, {"hive": "b"}])),
         )
         for i in range(draw(st.integers(1, 12 // shares)))
     ]
@@ -117,6 +118,28 @@ def test_devices_of_one_numa_node_and_bridge_go_together() -> None:
     )
     assert prefer("numa", machine, list(machine), [], 2) == ["gpu-2", "gpu-3"]
     assert prefer("numa", machine, list(machine), ["gpu-0"], 2) == ["gpu-0", "gpu-2"]
+
+
+def test_gpus_of_one_hive_go_together_wherever_they_sit() -> None:
+    hives = "abab"
+    machine = units(*(gpu(i, i // 2, f"pci0000:{i}0", hive=hive) for i, hive in enumerate(hives)))
+    assert prefer("numa", machine, list(machine), [], 2) == ["gpu-0", "gpu-2"]
+    assert prefer("numa", machine, list(machine), ["gpu-3"], 2) == ["gpu-3", "gpu-1"]
+    eight = units(*(gpu(i, i % 2, f"pci0000:{i}0", hive="a") for i in range(8)))
+    assert prefer("numa", eight, list(eight), [], 4) == ["gpu-0", "gpu-2", "gpu-4", "gpu-6"]
+
+
+def test_partitions_of_one_gpu_go_together() -> None:
+    def partition(number: int, of: int) -> Device:
+        where: dict[str, AttributeValue] = {
+            "partition": number % 2,
+            "resource.kubernetes.io/pciBusID": f"0000:0{of}:00.0",
+        }
+        return gpu(number, 0, "pci0000:00", ("bridge", "platform")[number % 2], **where)
+
+    machine = units(*(partition(number, of) for number, of in enumerate((1, 1, 2, 2))))
+    assert prefer("numa", machine, list(machine), ["gpu-1"], 2) == ["gpu-1", "gpu-0"]
+    assert prefer("numa", machine, ["gpu-1", "gpu-2", "gpu-3"], [], 2) == ["gpu-2", "gpu-3"]
 
 
 def test_shares_are_spread_over_devices_unless_packed() -> None:

@@ -23,9 +23,10 @@ pytestmark = pytest.mark.e2e
 ALL = {"name": True, "mtu": True, "mac": True, "addresses": ["198.51.100.0/24"]}
 RESOURCES: list[dict[str, Any]] = [
     {"name": "e2e.example/veth", "select": {"id": "nic-npe2ev*"}, "api": "dra", "dra": {"interface": ALL}},
+    {"name": "e2e.example/tap", "select": {"id": "nic-npe2et*"}, "api": "dra", "dra": {"interface": ALL}},
     {"name": "e2e.example/macvlan", "select": {"id": "nic-npe2em*"}, "api": "dra", "dra": {"interface": ALL}},
 ]
-CLASSES = {name: f"{name}.e2e.example" for name in ("veth", "macvlan")}
+CLASSES = {name: f"{name}.e2e.example" for name in ("veth", "tap", "macvlan")}
 FOREVER = "trap 'exit 0' TERM; while true; do sleep 1 & wait; done"
 LISTING = "for i in /sys/class/net/*; do echo ${i##*/} $(cat $i/mtu) $(cat $i/address) $(cat $i/operstate); done"
 
@@ -38,15 +39,16 @@ def classes(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def links() -> Iterator[None]:
-    """A veth, npe2ev0, whose peer carries two macvlans, npe2em0 and npe2em1."""
-    for link in ("npe2ev0", "npe2ep0"):
+    """A veth, npe2ev0, whose peer carries two macvlans, npe2em0 and npe2em1; a tap, npe2et0."""
+    for link in ("npe2ev0", "npe2ep0", "npe2et0"):
         subprocess.run(["ip", "link", "del", link], check=False, capture_output=True)
     ip("link", "add", "npe2ev0", "address", "02:00:00:00:0e:01", "type", "veth", "peer", "name", "npe2ep0")
     for number in (0, 1):
         mac = f"02:00:00:00:0e:1{number}"
         ip("link", "add", f"npe2em{number}", "link", "npe2ep0", "address", mac, "type", "macvlan", "mode", "bridge")
+    ip("tuntap", "add", "npe2et0", "mode", "tap")
     yield
-    for link in ("npe2ev0", "npe2ep0"):
+    for link in ("npe2ev0", "npe2ep0", "npe2et0"):
         subprocess.run(["ip", "link", "del", link], check=False, capture_output=True)
 
 
@@ -54,7 +56,7 @@ def links() -> Iterator[None]:
 def cluster(node: RealNode, classes: None, links: None, tmp_path: Path) -> Iterator[Cluster]:
     daemon = dra_daemon(node, tmp_path, RESOURCES, ociRuntime=str(HOME / "bin/runc"))
     with offering(node, daemon) as started:
-        started.until_published("veth", "macvlan")
+        started.until_published("veth", "tap", "macvlan")
         yield started
 
 
@@ -185,6 +187,19 @@ def test_what_the_kernel_gives_back_is_as_it_was(cluster: Cluster) -> None:
     assert "mtu 1500" in at_home("npe2ev0")
     assert "alias" not in at_home("npe2ev0")
     assert ip("-o", "addr", "show", "dev", "npe2ev0", "scope", "global").split()[1:] == before
+
+
+def test_a_tap_moves_and_ends_with_its_pod(cluster: Cluster) -> None:
+    """Nothing makes it again: whoever made it has to, and then it is offered again."""
+    cluster.make(wants("tap", "tap0", mtu=1400, mac="02:00:00:00:0e:98"), using("machine", "tap0"))
+    cluster.node.kubectl("wait", "pod/machine", "--for=condition=Ready", "--timeout=60s")
+    assert has(cluster, "machine")["tap0"][:2] == ["1400", "02:00:00:00:0e:98"]
+    assert at_home("npe2et0") == ""
+    cluster.clean()
+    assert cluster.daemon.leases() == []
+    cluster.until_published("tap", gone=True)
+    ip("tuntap", "add", "npe2et0", "mode", "tap")
+    cluster.until_published("tap")
 
 
 def test_a_runtime_that_cannot_is_no_runtime_for_it(node: RealNode, classes: None, links: None, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import pod
 from tests.hostdevices.machine import GPU_UUID, build_machine
 from tests.nodeplug.conftest import StartDaemon
+from tests.nvml.library import Told, build_library
 from tests.running import until
 from tests.userspace.driver_root import install, remove
 
@@ -66,6 +67,32 @@ async def test_mig_instances_with_nothing_else_installed(
         await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
         await until(lambda: libraries(NEW))
         assert len(list((tmp_path / "state/userspace").iterdir())) == 2, "a pod has the old one"
+
+
+async def test_what_nvidias_library_says(
+    start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    """MIG instances by their profile, ids that the kernel does not know, and an error that takes one away."""
+    told = Told(tmp_path / "told")
+    build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
+    async with Node(socket_dir) as node:
+        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(told.path)}, nvml=True)
+        await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 1, 30)
+        assert (await node.admit(pod("a", "example.com/mig-1g.10gb"))).phase == "Running"
+        assert node.allocations("a", "c") == {"example.com/mig-1g.10gb": ["MIG-1"]}
+        told.tell("xid 79")
+        await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 0, 30)
+
+
+async def test_gpus_are_shared_by_their_memory(
+    start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
+    told = Told(tmp_path / "told")
+    build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
+    async with Node(socket_dir) as node:
+        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(told.path)}, nvml=True)
+        await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)  # of 80 GiB
 
 
 async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:

@@ -22,6 +22,7 @@ from tests.checkpoint.build import opened
 from tests.deviceplugin.node import offered, pod
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
+from tests.nodeplug.given import plugins_of
 from tests.running import running
 
 PAGE = (Path(__file__).parents[2] / "docs/network-functions.md").read_text()
@@ -98,9 +99,23 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
     await ledger.close()
 
 
+async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
+    physical = card.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
+    for number in (4, 5):
+        card.file(f"{physical}/mlx5_core.sf.{number}/sfnum", 80 + number)
+        interface(card, f"{physical}/mlx5_core.sf.{number}", f"ens1f0s{number}", mac="02:00:00:00:00:04")
+    wanted = resource(blocks()[2])
+    async with plugins_of(card.host, [wanted], tmp_path, socket_dir) as offering:
+        given = await offering.given_to("with-multus", wanted.name, 2)
+    assert sorted(given.ids) == ["mlx5_core.sf.4", "mlx5_core.sf.5"]
+    assert set(given.env["PCIDEVICE_EXAMPLE_COM_SF"].split(",")) == set(given.ids)
+    assert json.loads(given.env["PCIDEVICE_EXAMPLE_COM_SF_INFO"]).keys() == set(given.ids)
+    assert list((tmp_path / "devinfo").glob("*.json")) == []  # which could only name the card
+
+
 def test_for_dpdk(card: Tree) -> None:
     """A function that is bound to vfio-pci brings its group."""
-    wanted = resource(blocks()[4])
+    wanted = resource(blocks()[5])
     assert (wanted.vhost_net, wanted.ids) == (True, "pciBusID")
     bound = card.virtual_function(
         card.host.resolve("/sys/bus/pci/devices/0000:3b:00.0") or "", "0000:3b:00.3", 1, pci_class="020000",
@@ -114,7 +129,7 @@ def test_for_dpdk(card: Tree) -> None:
 
 
 def test_by_a_claim(card: Tree) -> None:
-    wanted, (template, user) = resource(blocks()[2]), blocks()[3]
+    wanted, (template, user) = resource(blocks()[3]), blocks()[4]
     (function,) = meant(card, wanted)
     assert "nic-0000-3b-00-2" in function.ids
     assert device_class(wanted, "nodeplug.dev").metadata.name == "data.example.com"

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from deviceplugin import DevicePlugins, Paths
 from dra_plugin.driver import PreparedDevice
 from dra_plugin.publishing.device_class import device_class
-from folderwatch import FolderWatcher
 from hostdevices import scan
-from hostdevices.presence import Presence
-from kubelet.node import Node
 from nodeplug.config import loads
 from resources.assignment import assign
 from resources.resource import Resource
-from tests.checkpoint.build import opened
-from tests.deviceplugin.node import offered, pod
 from tests.dra_plugin.offering import offering
 from tests.dra_plugin.preparing.test_bindings import BEFORE, Machine
 from tests.dra_plugin.preparing.world import claim, result
@@ -27,7 +21,7 @@ from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.pci_kernel import VFIO
 from tests.hostdevices.tree import Tree
 from tests.nodeplug import kubevirt
-from tests.running import running
+from tests.nodeplug.given import plugins_of
 
 PAGE = (Path(__file__).parents[2] / "docs/virtual-machines.md").read_text()
 BLOCKS = [list(yaml.safe_load_all(each.partition("```")[0])) for each in PAGE.split("```yaml\n")[1:]]
@@ -67,29 +61,9 @@ def tree(tmp_path: Path) -> Tree:
 
 async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, sockets: Path) -> tuple[Any, list[str]]:
     """Have a kubelet give a container so many of a resource; return its variables and its nodes."""
-    presence, found = Presence(tree.host), scan(tree.host)
-    devices = assign(found, [wanted]).devices[wanted.name]
-    presence.update(found.devices, devices)
-    paths = Paths(
-        device_plugins=sockets / "device-plugins",
-        plugins_registry=sockets / "plugins_registry",
-        cdi=folder / "cdi",
-        device_info=folder / "devinfo",
-    )
-    for at in (paths.device_plugins, paths.plugins_registry):
-        at.mkdir()
-    ledger, watcher = await opened(folder / "state", "boot"), FolderWatcher()
-    ledger.is_complete = True
-    plugins = DevicePlugins([wanted], tree.host, presence, ledger, paths, watcher)
-    plugins.update({wanted.name: devices})
-    async with Node(sockets) as node, running(plugins.run()):
-        await offered(node, wanted.name, len(devices))
-        await node.admit(pod("virt-launcher", wanted.name, count))
-        options = await node.run_container_options("virt-launcher", "c")
-    watcher.close()
-    await ledger.close()
-    assert options is not None
-    return {x.name: x.value for x in options.envs}, [x.path_in_container for x in options.devices]
+    async with plugins_of(tree.host, [wanted], folder, sockets) as offering:
+        given = await offering.given_to("virt-launcher", wanted.name, count)
+    return given.env, given.nodes
 
 
 async def test_cards_that_are_bound_for_good(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/recipes.md: `nodeplug check` gives each recipe the devices that it is about, on a machine that has all."""
+"""docs/recipes.md on a machine that has all: the devices that each is about, and what a pod gets of the kubelet."""
 
 import json
 import re
@@ -10,15 +10,18 @@ import yaml
 from click.testing import CliRunner
 
 from dra_plugin.publishing.device_class import device_class
+from hostdevices import Host
 from nodeplug.cli import main
 from nodeplug.config import loads
 from tests.hostdevices.machine import build_machine
+from tests.nodeplug.given import plugins_of
 from tests.userspace.driver_root import install
 
 PAGE = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
 UVERBS = ("/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0")
 NVIDIA = ("/dev/nvidia-uvm", "/dev/nvidia4", "/dev/nvidiactl")
 VFIO = ("/dev/vfio/42", "/dev/vfio/vfio")
+UUID = "GPU-2b2c3d4e-0000-1111-2222-333344445555"
 OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
     "NVIDIA GPUs with the container toolkit": {"example.com/gpu": [NVIDIA]},
     "NVIDIA GPUs without the toolkit": {"nvidia.com/gpu": [NVIDIA]},
@@ -28,6 +31,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
             for a in (12, 21)
         ]
     },
+    "IMEX channels": {"nvidia.com/imex-channel": [("/dev/nvidia-caps-imex-channels/channel0",)]},
     "AMD GPUs": {"amd.com/gpu": [("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd")]},
     "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},
     "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
@@ -44,6 +48,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
         ]
     },
     "Virtual machines in pods": {"example.com/kvm": [("/dev/kvm",)], "example.com/tun": [("/dev/net/tun",)]},
+    "A card for a virtual machine of KubeVirt": {"example.com/card": [("/dev/vfio/41", "/dev/vfio/vfio")]},
     "Through claims, with a choice": {
         "example.com/accelerator": [
             ("/dev/dri/card0", "/dev/dri/renderD128"),
@@ -52,6 +57,13 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
         ]
     },
 }
+
+ENVIRONMENT = {
+    "SR-IOV with Multus": ("PCIDEVICE_EXAMPLE_COM_DATA", {"0000:3b:00.2", "0000:3b:00.3"}),
+    "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
+    "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),
+}
+FOREIGN = {"NVIDIA GPUs with the container toolkit": f"nvidia.com/gpu={UUID}"}
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +78,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     coral = tree.pci("0000:05:00.0", vendor="1ac1", device="089a", pci_class="0880ff", driver="apex")
     tree.child(coral, "apex/apex_0", group="class/apex", node="apex_0", numbers="120:0")
     tree.pci("0000:82:00.0", root="pci0000:80", vendor="10de", device="20b5", pci_class="030200", driver="nvidia")
-    uuid = "GPU-2b2c3d4e-0000-1111-2222-333344445555"
     tree.file(
-        "/proc/driver/nvidia/gpus/0000:82:00.0/information", f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t 4"
+        "/proc/driver/nvidia/gpus/0000:82:00.0/information", f"Model: \t A100\nGPU UUID: \t {UUID}\nDevice Minor: \t 4"
     )
     tree.node("/dev/nvidia4", "195:4")
+    tree.node("/dev/vhost-net", "10:238")
+    tree.node("/dev/nvidia-caps-imex-channels/channel0", "508:0")
     install(tree.root, "535.104.05")
     physical = tree.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
     assert physical is not None
@@ -109,6 +122,23 @@ def test_a_recipe_offers_what_it_is_about(heading: str, root: Path, tmp_path: Pa
     for each in (manifest for text in objects for manifest in yaml.safe_load_all(text)):
         assert set(_asked(each, "limits")) <= named
         assert set(_asked(each, "deviceClassName")) <= classes
+
+
+@pytest.mark.parametrize("heading", OFFERED)
+async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_dir: Path) -> None:
+    """One of each resource, from the stand-in kubelet."""
+    (configuration, *_) = re.findall(r"(?s)```yaml\n(.*?)```", sections()[heading])
+    config = loads(configuration.encode())
+    async with plugins_of(Host(root), config.resources, tmp_path, socket_dir) as offering:
+        for number, resource in enumerate(config.resources):
+            given = await offering.given_to(f"pod-{number}", resource.name)
+            besides = ("/dev/vhost-net", "/dev/net/tun") if resource.vhost_net else ()
+            assert set(besides) <= set(given.nodes)
+            assert tuple(x for x in given.nodes if x not in besides) in OFFERED[heading][resource.name]
+            variable, values = ENVIRONMENT.get(heading, ("", {None}))
+            assert given.env.get(variable) in values
+            assert FOREIGN.get(heading, "") in ("", *given.cdi)
+            assert bool(resource.userspace) == ("/usr/local/nvidia" in given.mounts)
 
 
 def _asked(node: Any, key: str) -> list[str]:

@@ -50,6 +50,19 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: Machine) -> None:
+    install(machine.root, OLD)
+    assert not any("run" in x.container_path for x in machine.found().mounts)
+    path = machine.root / "run/nvidia-persistenced/socket"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    given = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert given["/run/nvidia-persistenced/socket"] == str(path)
+    path.unlink()
+    os.utime(path.parent, ns=(1, 1))  # as it would be a moment later
+    assert "/run/nvidia-persistenced/socket" not in {x.container_path for x in machine.found().mounts}
+
+
 def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
     """All that ends in the version, links by sonames, tools without those of root; nothing else of the host."""
     install(machine.root, OLD)

@@ -42,7 +42,7 @@ gobuild kubernetes-$K8S kube-controller-manager k8s.io/kubernetes/cmd/kube-contr
 gobuild kubernetes-$K8S kubectl                 k8s.io/kubernetes/cmd/kubectl                 "$KLD"
 # what does not depend on Kubernetes is shared with the default node, where that is built
 DEFAULT=$HOME/.cache/realnode/bin
-[ "$BIN" -ef "$DEFAULT" ] || for n in etcd containerd containerd-shim-runc-v2 ctr runc helm; do
+[ "$BIN" -ef "$DEFAULT" ] || for n in etcd containerd containerd-shim-runc-v2 ctr runc helm host-device; do
   if [ -x "$DEFAULT/$n" ] && [ ! -e "$BIN/$n" ]; then ln "$DEFAULT/$n" "$BIN/$n"; fi
 done
 gobuild helm helm                     helm.sh/helm/v4/cmd/helm                      ""
@@ -51,6 +51,8 @@ CLD="-X github.com/containerd/containerd/v2/version.Version=v2.2.9"
 gobuild containerd containerd              github.com/containerd/containerd/v2/cmd/containerd              "$CLD"
 gobuild containerd containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 "$CLD"
 gobuild containerd ctr                     github.com/containerd/containerd/v2/cmd/ctr                     "$CLD"
+
+gobuild cni host-device            github.com/containernetworking/plugins/plugins/main/host-device     ""
 
 CGO_ENABLED=1 GOFLAGS="$GOFLAGS -tags=seccomp" gobuild runc runc github.com/opencontainers/runc "-X main.version=1.5.2"
 

@@ -154,7 +154,7 @@ def mi300x(tree: Tree, mode: str, partitions: int) -> None:
         name = f"renderD{128 + number}"
         tree.child(parent, f"drm/{name}", group="class/drm", node=f"dri/{name}", numbers=f"226:{128 + number}")
     for number in range(partitions):
-        facts = f"domain 0\nlocation_id {0x0500 + number}\ndrm_render_minor {128 + number}"
+        facts = f"domain 0\nlocation_id {0x0500 + number}\ndrm_render_minor {128 + number}\nhive_id 11930465"
         tree.file(
             f"/sys/devices/virtual/kfd/kfd/topology/nodes/{2 + number}/properties",
             f"simd_count 152\nvendor_id 4098\ngfx_target_version 90402\n{facts}",
@@ -190,6 +190,7 @@ def test_every_partition_of_an_amd_gpu_is_a_gpu_of_amd(tree: Tree) -> None:
             "partition": 1,
             "parentUUID": "e3a9c3f6b2d1a0f1",
             "gfx": "gfx942",
+            "hive": "b60b61",
             "resource.kubernetes.io/pciBusID": "0000:05:00.0",
         }.items()
     )

@@ -202,3 +202,20 @@ def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_pa
     remove(root, "535.104.05")
     assert reasons() == {"NVIDIA's driver 535.104.05 has no libraries below /; settings.driverRoot says where"}
     assert not state.exists()
+
+
+def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "resources: [{name: x/a, nodeSelector: {pool: p}, select: kvm, shares: 3}, {name: x/a, select: kvm},"
+        " {name: x/b, select: tun}]"
+    )
+    root = Tree(tmp_path / "host").root
+    root.mkdir(exist_ok=True)
+    unknown = json.loads(check(file, "--root", root, "-o", "json").stdout)
+    assert (unknown["resources"], unknown["waiting"]) == ([], ["x/a", "x/b"])
+    assert "depends on this node's labels (--node-label)" in check(file, "--root", root).stdout
+    for label, shares in (("pool=p", 3), ("pool=q", 1)):
+        known = json.loads(check(file, "--root", root, "--node-label", label, "-o", "json").stdout)
+        assert ([x["shares"] for x in known["resources"]], known["waiting"]) == ([shares, 1], [])
+    assert "write NAME=VALUE" in check(file, "--node-label", "pool").stderr

@@ -37,7 +37,7 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
 - {devicematch: '^video[0-9]*$', nummaxdevices: 20}
 - {devicematch: '^snd$', nummaxdevices: 2}
 - {devicematch: '^ttyUSB[0-9]*$', nummaxdevices: 1}
-- {devicematch: 'snd/seq', nummaxdevices: 1}
+- {devicematch: '^rtc0$', nummaxdevices: 3}
 """
     found = resources(converted(tree, text))
     assert {name: resource.shares for name, resource in found.items()} == {
@@ -45,8 +45,9 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
         "smarter-devices/video7": 20,
         "smarter-devices/snd": 2,
         "smarter-devices/ttyUSB0": 1,  # which is not there; pods may ask for it
-        "smarter-devices/snd_seq": 1,
+        "smarter-devices/rtc0": 3,
     }
+    assert [name for name, resource in found.items() if resource.dangerous] == ["smarter-devices/rtc0"]
 
 
 def test_generic_groups(tree: Tree) -> None:
@@ -120,6 +121,29 @@ sharing:
     assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
 
 
+def test_nvidia_mig_strategies(tree: Tree) -> None:
+    """Ids and profiles of MIG instances come from NVIDIA's library, so that the file asks for it."""
+    single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
+    assert [x.name for x in loads(single.stdout.encode()).resources] == ["nvidia.com/gpu"]
+    assert loads(single.stdout.encode()).settings.nvml
+    text = """
+version: v1
+flags: {migStrategy: mixed}
+resources: {migs: [{pattern: 1g.10gb, name: mig-small}, {pattern: "3g.*", name: mig-large}]}
+sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-small, replicas: 2}]}}
+"""
+    found = loads(converted(tree, text).stdout.encode())
+    assert found.settings.nvml
+    assert {x.name: (x.shares, x.ids) for x in found.resources} == {
+        "nvidia.com/gpu": (1, "uuid"),
+        "nvidia.com/mig-small": (2, "uuid"),
+        "nvidia.com/mig-large": (1, "uuid"),
+    }
+    mixed = converted(tree, "{version: v1, flags: {migStrategy: mixed}}")
+    assert mixed.exit_code == 1
+    assert "the file does not say which profiles there are" in mixed.stderr
+
+
 def test_a_config_map_and_arguments(tree: Tree) -> None:
     config_map = """
 kind: ConfigMap
@@ -133,12 +157,32 @@ data:
     assert list(resources(converted(tree, arguments))) == ["x.com/a"]
 
 
+def test_subfunctions(tree: Tree) -> None:
+    text = """
+resourceList:
+- {resourceName: sf, deviceType: auxNetDevice, selectors: {vendors: [15b3], pfNames: [ens1f0], auxTypes: [sf]}}
+- {resourceName: rdma-sf, deviceType: auxNetDevice, selectors: {isRdma: true, auxTypes: [sf], linkTypes: [ether]}}
+"""
+    physical = tree.pci("0000:3b:00.0", vendor="15b3", pci_class="020000")
+    tree.child(physical, "net/ens1f0", group="class/net", type=1)
+    tree.child(f"{physical}/mlx5_core.sf.4", "net/ens1f0s4", group="class/net", type=1)
+    tree.child(
+        f"{physical}/mlx5_core.sf.4", "infiniband/mlx5_4", group="class/infiniband", ports__1__link_layer="Ethernet"
+    )
+    found = list(resources(converted(tree, text)).values())
+    assert [each.ids for each in found] == ["auxiliary", "auxiliary"]
+    assert [*found[1].env.items()] == [("PCIDEVICE_INTEL_COM_RDMA-SF", "{auxiliary}")]
+    devices = scan(tree.host).devices.values()
+    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [["ens1f0s4"], ["mlx5_4"]]
+
+
 def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:
     text = """
 resourceList:
 - {resourceName: vdpa, selectors: {vdpaType: vhost, linkTypes: [ether]}}
 - {resourceName: ib, selectors: {pKeys: ["0x8001"], acpiIndexes: ["3"], linkTypes: [infiniband]}}
-- {resourceName: rdma, selectors: {isRdma: true, pKeys: ["0x1"], linkTypes: [infiniband]}}
+- {resourceName: other, selectors: {isRdma: true, pKeys: ["0x1"], linkTypes: [infiniband]}}
+- {resourceName: rdma, selectors: {isRdma: true, acpiIndexes: ["3"]}}
 """
     physical = tree.pci("0000:3b:00.0", pci_class="020000", acpi_index=3)
     tree.child(physical, "net/ens1", group="class/net", type=1)
@@ -153,17 +197,19 @@ resourceList:
         ["pci-0000-3b-00-1"],
         ["pci-0000-5e-00-0"],
         [],
+        ["pci-0000-5e-00-0"],
     ]
-    words = str(found[2].selector)
-    assert "'InfiniBand'" in words
-    assert "'0001'" in words
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("resourceList: [{resourceName: a, selectors: {ddpProfiles: [x]}}]", "nothing here stands for ddpProfiles"),
-        ("resourceList: [{resourceName: a, deviceType: auxNetDevice}]", "nothing here stands for deviceType auxNet"),
+        (
+            "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {auxTypes: [eth], vdpaType: x}}]",
+            "nothing here stands for vdpaType, auxTypes eth",
+        ),
+        ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nothing here stands for auxTypes"),
         (
             "devices: [{name: a, groups: [{count: 2, paths: [{path: /dev/a}]}, {paths: [{path: /dev/b}]}]}]",
             "its groups have different counts",
@@ -202,3 +248,20 @@ def test_a_file_that_is_not_understood(tree: Tree, text: str, message: str) -> N
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_a_node_that_two_resources_mean_has_the_first_one(tree: Tree) -> None:
+    text = """
+devices:
+  - {name: audio, groups: [{paths: [{path: /dev/snd}]}]}
+  - {name: card, groups: [{paths: [{path: /dev/snd/controlC0}, {path: /dev/snd/pcmC0D0c}]}]}
+  - {name: any, groups: [{paths: [{path: /dev/snd/seq}]}, {paths: [{path: /dev/video*}]}]}
+  - {name: video, groups: [{paths: [{path: /dev/video7}]}]}
+"""
+    result = converted(tree, text)
+    assert result.exit_code == 1
+    assert [each.name for each in loads(result.stdout.encode()).resources] == ["squat.ai/audio", "squat.ai/any"]
+    both = "/dev/snd/controlC0 and /dev/snd/pcmC0D0c"
+    assert f"card is left out: squat.ai/audio has {both} already, and a device has one owner" in result.stderr
+    assert "squat.ai/video is left out: squat.ai/any has /dev/video7 already" in result.stderr
+    assert "  # squat.ai/audio has /dev/snd/seq already, and keeps it." in result.stdout

@@ -1,4 +1,4 @@
-"""`onNodes`: one file for unlike nodes."""
+"""`onNodes` and `nodeSelector`: one file for unlike nodes."""
 
 import pytest
 
@@ -56,3 +56,39 @@ def test_what_is_wrong_for_another_node_is_said_on_every_node() -> None:
 def test_a_node_has_the_name_that_its_pod_is_told_or_the_hosts() -> None:
     assert node_name({"NODE_NAME": "worker-1"}) == "worker-1"
     assert node_name({}) == node_name({}).lower() != ""
+
+
+LABELLED = b"""
+    resources:
+      - {name: x/tun, select: tun}
+      - {name: x/gpu, nodeSelector: {pool: [batch, "b-*"], zone: "*"}, select: gpu, shares: 8}
+      - {name: x/gpu, onNodes: n2, nodeSelector: {pool: lab}, select: gpu, shares: 2}
+      - {name: x/gpu, select: gpu}
+      - {name: x/kvm, select: kvm}
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "shares"),
+    [
+        ({"pool": "batch", "zone": ""}, 8),
+        ({"pool": "b-7", "zone": "a"}, 8),
+        ({"pool": "batch"}, 1),
+        ({"pool": "lab", "zone": "a"}, 1),  # of another node's name
+        ({}, 1),
+    ],
+)
+def test_labels_choose_as_names_do(labels: dict[str, str], shares: int) -> None:
+    config = loads(LABELLED, "f", "n1", None, labels)
+    assert [(x.name, x.shares) for x in config.resources] == [("x/tun", 1), ("x/gpu", shares), ("x/kvm", 1)]
+    assert (config.waiting, config.selects_nodes) == ((), True)
+
+
+def test_unknown_labels_are_no_labels() -> None:
+    """The first that depends on them waits, and so do those behind it, which could be given its devices."""
+    config = loads(LABELLED, "f", "n1")
+    assert [x.name for x in config.resources] == ["x/tun"]
+    assert (config.waiting, config.elsewhere) == (("x/gpu", "x/kvm"), ())
+    by_name = b"resources: [{name: x/a, onNodes: n2, nodeSelector: {a: b}, select: tun}, {name: x/b, select: kvm}]"
+    config = loads(by_name, "f", "n1")
+    assert ([x.name for x in config.resources], config.elsewhere) == (["x/b"], ("x/a",))

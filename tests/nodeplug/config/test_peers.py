@@ -1,10 +1,10 @@
-"""What the configurations of other device plugins select can be selected here."""
+"""What the configurations of other device plugins select can be selected here, and pods are given what they were."""
 
 from pathlib import Path
 
 import pytest
 
-from hostdevices import Device, Inventory, scan
+from hostdevices import Device, Host, Inventory, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
 from nodeplug.convert import convert
@@ -12,9 +12,14 @@ from resources.assignment import assign
 from tests.cases import recorded_at
 from tests.hostdevices.machine import interface, rdma, sound
 from tests.hostdevices.tree import Tree
+from tests.nodeplug.given import plugins_of
 
 PEERS = recorded_at("peers-config")
+RECORDED = Path(__file__).parents[2] / "data/virtual-machine.jsonl.gz"
 SOUND = [(name, card, rest) for card in (0, 1) for name, rest in (("control", ""), ("pcm", "D0c"), ("pcm", "D0p"))]
+
+VFIO = ["/dev/vfio/90", "/dev/vfio/vfio"]
+RDMA = [f"/dev/infiniband/{name}" for name in ("issm3", "rdma_cm", "umad3", "uverbs3")]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,20 @@ def _network(tree: Tree) -> None:
                 interface(tree, function, f"{name}v{index}", mac=f"02:00:00:00:{index:02}:02")
         if vendor == "15b3":
             rdma(tree, f"/sys/devices/pci0000:{bus}/0000:{bus}:02.1", "mlx5_3", 3)
+            for index, driver in ((2, "virtio_vdpa"), (3, "vhost_vdpa")):
+                offloaded = tree.virtual_function(
+                    physical, f"0000:3b:02.{index}", index, vendor=vendor, device="101e", pci_class="020000",
+                    driver="mlx5_core",
+                )  # fmt: skip
+                vdpa = tree.device(f"{offloaded}/vdpa{index}", group="bus/vdpa/devices", driver=f"vdpa/{driver}")
+                if driver == "vhost_vdpa":
+                    tree.device(f"{vdpa}/vhost-vdpa-0", node="vhost-vdpa-0")
+    for number in (7, 8, 9, 10):  # of a virtual machine, without virtual functions
+        address = f"0000:00:{number:02x}.0"
+        tree.iommu_group(number, tree.pci(address, vendor="1af4", pci_class="020000", driver="vfio-pci"))
+        tree.device(f"/sys/devices/virtual/vfio/{number}", group="class/vfio", node=f"vfio/{number}")
+    for name, numbers in (("vfio/vfio", "10:196"), ("infiniband/rdma_cm", "10:58")):
+        tree.device(f"/sys/devices/virtual/misc/{name[-4:]}", group="class/misc", node=name, numbers=numbers)
 
 
 def _files(tree: Tree) -> None:
@@ -140,11 +159,11 @@ def test_sriov_network_device_plugin(tree: Tree) -> None:
         """,
     )
     assert addresses(found["rdma"]) == ["0000:3b:02.1"]
-    assert nodes(found["rdma"]) == [["/dev/infiniband/issm3", "/dev/infiniband/umad3", "/dev/infiniband/uverbs3"]]
+    assert nodes(found["rdma"]) == [RDMA]
     assert addresses(found["dpdk"]) == ["0000:af:02.1"]
-    assert nodes(found["dpdk"]) == [["/dev/vfio/90"]]
+    assert nodes(found["dpdk"]) == [["/dev/vfio/90", "/dev/vfio/vfio"]]
     assert addresses(found["first"]) == ["0000:af:02.0"]
-    assert addresses(found["by-root"]) == ["0000:3b:02.0"]
+    assert addresses(found["by-root"]) == ["0000:3b:02.0", "0000:3b:02.2", "0000:3b:02.3"]
     assert found["by-address"] == ()
 
 
@@ -165,35 +184,73 @@ def test_smarter_device_manager(tree: Tree) -> None:
     assert nodes(found["ttyUSB"]) == [["/dev/ttyUSB0"]]
 
 
-def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...]]:
-    """Return what is offered by a published file, once it is converted."""
+def converted(tree: Tree, plugin: str, file: str) -> str:
+    """Return a published file as one of ours."""
     path = PEERS / plugin / file
     if not path.exists():
         pytest.skip(f"no recorded cases at {PEERS}")
-    return offered(tree, convert(path.read_bytes(), file, tree.host).text())
+    published = path.read_bytes()
+    mended = published.replace(b"[{", b"[", 1) if file.startswith("vdpa.malformed") else published
+    return convert(mended, file, tree.host).text()
+
+
+def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...]]:
+    """Return what is offered by a published file, once it is converted."""
+    return offered(tree, converted(tree, plugin, file))
 
 
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("dpdk.json", {"intel_x710vfio": ["0000:af:02.1"]}),
-        ("dpdk-all-nics.json", {"nic": ["0000:3b:02.1", "0000:af:02.1"]}),
-        ("dpdk-mlnx-dpdk.json", {"mlnx_connectx4": [], "mlnx_connectx5": ["0000:3b:02.1"]}),
-        ("rdma.json", {"mlnx_rdma": ["0000:3b:02.1"], "intel_rdma": []}),
+        ("dpdk.json", {"intel.com/intel_x710vfio": {"0000:af:02.1": VFIO}}),
+        ("dpdk-all-nics.json", {"dpdk.org/nic": {"0000:3b:02.1": RDMA, "0000:af:02.1": VFIO}}),
+        (
+            "dpdk-mlnx-dpdk.json",
+            {"mellanox.com/mlnx_connectx4": {}, "mellanox.com/mlnx_connectx5": {"0000:3b:02.1": RDMA}},
+        ),
+        ("rdma.json", {"mellanox.com/mlnx_rdma": {"0000:3b:02.1": RDMA}, "intel.com/intel_rdma": {}}),
+        (
+            "dpdk-virt.malformed.json",
+            {
+                "intel.com/intelnics_radio_downlink": {
+                    f"0000:00:{x:02x}.0": [f"/dev/vfio/{x}", VFIO[1]] for x in (9, 10)
+                },
+                "intel.com/intelnics_radio_uplink": {f"0000:00:{x:02x}.0": [f"/dev/vfio/{x}", VFIO[1]] for x in (7, 8)},
+            },
+        ),
+        (
+            "vdpa.malformed.json",
+            {
+                "intel.com/vdpa_mlx_virtio": {"0000:3b:02.2": []},
+                "intel.com/vdpa_mlx_vhost": {"0000:3b:02.3": ["/dev/vhost-vdpa-0"]},
+            },
+        ),
         (
             "deployments.json",
             {
-                "intel_sriov_netdevice": ["0000:af:02.0"],
-                "intel_sriov_dpdk": [],  # the physical functions have other names
-                "mlnx_sriov_rdma": [],  # asks for the driver mlx5_ib
-                "brcm_sriov_bnxt": [],
+                "intel.com/intel_sriov_netdevice": {"0000:af:02.0": []},
+                "intel.com/intel_sriov_dpdk": {},  # the physical functions have other names
+                "intel.com/mlnx_sriov_rdma": {},  # asks for the driver mlx5_ib, which no function has
+                "intel.com/brcm_sriov_bnxt": {},
             },
         ),
     ],
 )
-def test_published_configurations_of_the_sriov_plugin(tree: Tree, file: str, expected: dict[str, list[str]]) -> None:
-    found = published(tree, "sriov-network-device-plugin", file)
-    assert {name: addresses(devices) for name, devices in found.items()} == expected
+async def test_published_configurations_of_the_sriov_plugin(
+    tree: Tree, socket_dir: Path, tmp_path: Path, file: str, expected: dict[str, dict[str, list[str]]]
+) -> None:
+    """Ids, variables and nodes, as a pod finds them that asks for all that there is of a resource."""
+    config = loads(converted(tree, "sriov-network-device-plugin", file).encode())
+    assert [each.name for each in config.resources] == list(expected)
+    async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
+        for number, (name, functions) in enumerate((x, y) for x, y in expected.items() if y):
+            given = await offering.given_to(f"pod-{number}", name, len(functions))
+            assert sorted(given.ids) == list(functions)
+            variable = f"PCIDEVICE_{name.upper().translate(str.maketrans('./', '__'))}"
+            assert sorted(given.env[variable].split(",")) == list(functions)
+            assert f"{variable}_INFO" in given.env
+            assert given.nodes == sorted({path for nodes in functions.values() for path in nodes})
+        assert not any(offering.node.allocatable().get(name) for name, functions in expected.items() if not functions)
 
 
 @pytest.mark.parametrize("file", ["default.yaml", "rpi.yaml", "xavier.yaml"])
@@ -209,12 +266,25 @@ def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file
     }
 
 
-def test_published_arguments_of_the_generic_device_plugin(tree: Tree) -> None:
-    found = published(tree, "generic-device-plugin", "args.json")
-    assert nodes(found["serial"]) == [["/dev/rfcomm0"], ["/dev/ttyUSB0"]]
-    assert nodes(found["video"]) == [["/dev/video0"]]
-    assert nodes(found["fuse"]) == [["/dev/fuse"]]
-    assert nodes(found["audio"]) == [[f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]]
+def test_a_recorded_machine_offers_what_is_there() -> None:
+    machine = Host(RECORDED)
+    text = """[{devicematch: '^ttyS[0-9]*$', nummaxdevices: 1}, {devicematch: '^(fuse|kvm)$', nummaxdevices: 4}]"""
+    config = loads(convert(text.encode(), "conf.yaml", machine).text().encode())
+    assignment = assign(scan(machine, (*READERS, paths_reader(config.path_globs))), config.resources)
+    found = {name: nodes(devices) for name, devices in assignment.devices.items()}
+    assert found == {f"smarter-devices/{name}": [[f"/dev/{name}"]] for name in ("ttyS0", "fuse", "kvm")}
+
+
+async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, socket_dir: Path, tmp_path: Path) -> None:
+    """All but `capture`: its nodes belong to `audio`, which is before it."""
+    config = loads(converted(tree, "generic-device-plugin", "args.json").encode())
+    everything = [f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]
+    async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
+        assert (await offering.given_to("serial", "squat.ai/serial", 2)).nodes == ["/dev/rfcomm0", "/dev/ttyUSB0"]
+        assert (await offering.given_to("video", "squat.ai/video")).nodes == ["/dev/video0"]
+        for user in ("first", "second"):
+            assert (await offering.given_to(f"{user}-fuse", "squat.ai/fuse")).nodes == ["/dev/fuse"]
+            assert (await offering.given_to(f"{user}-audio", "squat.ai/audio")).nodes == everything
 
 
 def test_shared_rdma_devices_are_had_together(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Dangerous devices that another plugin offered without a word: here a resource has to say that it means it.
+
+What is dangerous is known of the node that the conversion is for, or by the path where nothing is there.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
+
+from hostdevices import Device, Devnode, Host, scan
+from hostdevices.globs import is_glob
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.convert.conversion import LeftOut, Offered
+from resources.danger import why_dangerous
+
+
+def with_danger(items: Iterable[Offered | LeftOut], host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield the resources; those of single paths that are dangerous say so, and why."""
+    known = list(items)
+    wanted = {path for x in known for path in _paths(x)}
+    if not wanted:
+        yield from known
+        return
+    reasons: dict[str, str] = {}
+    for device in scan(host, (*READERS, paths_reader(sorted(wanted)))).devices.values():
+        for node in device.devnodes:
+            reasons[node.path] = reasons.get(node.path) or why_dangerous(device)
+    for path in wanted - reasons.keys():
+        reasons[path] = why_dangerous(Device("", "path", path, "", devnodes=(Devnode(path, "c", 0, 0),)))
+    for item in known:
+        found = [reasons[path] for path in _paths(item) if reasons[path]]
+        if isinstance(item, Offered) and found:
+            remarks = (*item.remarks, *(f"dangerous: {reason}; it was offered before, too." for reason in found))
+            item = structs.replace(item, resource={**item.resource, "dangerous": True}, remarks=remarks)
+        yield item
+
+
+def _paths(item: Offered | LeftOut) -> list[str]:
+    select = item.resource.get("select") if isinstance(item, Offered) else None
+    paths = select.get("path", []) if isinstance(select, dict) else []
+    return [path for path in ([paths] if isinstance(paths, str) else paths) if not is_glob(path)]

@@ -1,0 +1,116 @@
+"""The labels of the daemon's own node, for resources with `nodeSelector`: read from the API server, and remembered.
+
+    start -> what was known before (`node-labels.json`) -> the Node object, every five minutes -> the file is read again
+
+Rules:
+1. Silence is no label. Where nobody has ever said which labels the node has, what depends on them is not offered, nor
+   what stands behind it in the file: that could be given devices that are another resource's.
+2. What is known stays until the API server says otherwise: while it is away, over restarts, and while there is no such
+   node, or no right to read it.
+3. A label that is gone, or another one, is a fact: the node has another configuration then, as if its file had changed.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+import cdi
+from resourceapi.client import AsyncClient, ClientError, CredentialsError
+from resourceapi.objects import DecodeError
+
+AGAIN: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
+RETRY: Final = 15.0
+_FILE = "node-labels.json"
+_LARGEST = 4 * 1024 * 1024
+_FAILURES = (ClientError, CredentialsError, DecodeError)
+log = logging.getLogger("nodeplug")
+
+
+class _Remembered(Struct):
+    node: str
+    labels: dict[str, str]
+
+
+def remembered(state: Path, node: str) -> Mapping[str, str] | None:
+    """Return the labels that `node` had when they were last read; None where they never were, or cannot be had."""
+    try:
+        with (state / _FILE).open("rb") as file:
+            known = msgspec.json.decode(file.read(_LARGEST), type=_Remembered)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return known.labels if known.node == node else None
+
+
+class NodeLabels:
+    """Reads them while `run` runs; `changed` is called with them whenever they are other ones than those `known`.
+
+    `failed` is called with the reason when they cannot be read. Belongs to the loop; `run` closes the client.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        node: str,
+        state: Path,
+        known: Mapping[str, str] | None,
+        changed: Callable[[Mapping[str, str]], None],
+        failed: Callable[[str], None],
+        *,
+        again: float = AGAIN,
+    ) -> None:
+        """Prepare to read those of `node` every `again` seconds, and to remember them in the folder `state`."""
+        self._client = client
+        self._nodes = client.raw("v1", "nodes", namespaced=False)
+        self._node = node
+        self._state = state
+        self._known = known
+        self._changed = changed
+        self._failed = failed
+        self._again = again
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Read them again and again until cancelled. Raises nothing of the API server's."""
+        try:
+            while True:
+                seconds = self._again if await self._read() else RETRY
+                await asyncio.sleep(seconds * random.uniform(1.0, 1.2))  # noqa: S311 - jitter, no secret
+        finally:
+            self._client.close()
+
+    async def _read(self) -> bool:
+        try:
+            labels = _labels(await self._nodes.get(self._node))
+        except _FAILURES as error:
+            why = f"the labels of node {self._node} cannot be read: {error}"
+            if why != self._problem:
+                log.warning("%s; %s", why, "none are known" if self._known is None else "they stay as they were")
+            self._problem = why
+            self._failed(why)
+            return False
+        self._problem = ""
+        if labels != self._known:
+            self._known = labels
+            try:
+                await asyncio.to_thread(self._remember, labels)
+            except OSError as error:
+                log.warning("the labels of this node are not remembered for the next start: %s", error)
+            self._changed(labels)
+        return True
+
+    def _remember(self, labels: Mapping[str, str]) -> None:
+        self._state.mkdir(0o700, parents=True, exist_ok=True)
+        cdi.replace_file(self._state / _FILE, msgspec.json.encode(_Remembered(self._node, dict(labels))))
+
+
+def _labels(node: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return msgspec.convert((node.get("metadata") or {}).get("labels") or {}, dict[str, str])
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"metadata.labels: {error}") from None

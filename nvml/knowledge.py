@@ -1,0 +1,120 @@
+"""What is known of GPUs by the library's word, over its silence: attributes, and what is wrong.
+
+Rules:
+1. What was said stays while nothing is said: a library that hangs makes no GPU lose its name, or its fault.
+2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
+   reset a GPU everybody has to let go of it, this program, too, which begins anew then.
+3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from hostdevices import HEALTHY, Device, Health, Inventory
+from hostdevices.device import PCI_BUS_ID, AttributeValue
+from hostdevices.health import HealthHistory, next_health
+from hostdevices.readers.signals import ErrorCounter, Signals
+from nvml.report import Gpu, Instance, Report, Xid
+
+OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+"""XIDs that a program's own mistake brings about: the GPU is well."""
+
+T = TypeVar("T")
+_MOST_XIDS = 16  # different ones that are remembered of a GPU
+_MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)
+
+
+class Knowledge(Struct, frozen=True):
+    """What is known; a value that later ones are made from."""
+
+    gpus: Mapping[str, Gpu] = {}
+    histories: Mapping[str, HealthHistory] = {}
+    xids: Mapping[str, tuple[Xid, ...]] = {}
+
+    def reported(self, report: Report, now: float) -> "Knowledge":
+        """Return it after a report; `now` in seconds of a clock that never goes back. GPUs it lacks stay known."""
+        histories = dict(self.histories)
+        for gpu in report.gpus:
+            counters = {} if gpu.uncorrected is None else {_MEMORY_ERRORS: gpu.uncorrected}
+            before = histories.get(gpu.address) or HealthHistory(gpu.address)
+            histories[gpu.address] = next_health(before, Signals({x: x for x in gpu.faults}, counters), now)
+        return structs.replace(self, gpus={**self.gpus, **{x.address: x for x in report.gpus}}, histories=histories)
+
+    def failed(self, event: Xid, ignored: Collection[int]) -> "Knowledge":
+        """Return it after an error that the driver has reported."""
+        known = self.xids.get(event.address, ())
+        if event.number in ignored or event in known:
+            return self
+        return structs.replace(self, xids={**self.xids, event.address: (*known, event)[-_MOST_XIDS:]})
+
+    def only(self, addresses: Collection[str]) -> "Knowledge":
+        """Return what is known of these GPUs."""
+        if self.gpus.keys() <= set(addresses):
+            return self
+        return Knowledge(_of(self.gpus, addresses), _of(self.histories, addresses), _of(self.xids, addresses))
+
+    def added_to(self, inventory: Inventory) -> Inventory:
+        """Return the inventory, its GPUs with what is known of them."""
+        found: dict[str, Device] = {}
+        for device in gpus_in(inventory):
+            if (gpu := self.gpus.get(str(device.attributes[PCI_BUS_ID]))) is not None:
+                found[device.id] = self._with(device, gpu)
+        return Inventory({**inventory.devices, **found}, inventory.problems) if found else inventory
+
+    def _with(self, device: Device, gpu: Gpu) -> Device:
+        attributes = dict(device.attributes)
+        if device.attributes.get("type") == "mig":
+            numbers = (device.attributes.get("gpuInstance"), device.attributes.get("computeInstance"))
+            instance = next((x for x in gpu.instances if (x.gpu_instance, x.compute_instance) == numbers), None)
+            attributes |= _of_instance(instance) if instance else {}
+            attributes |= {"parentUUID": gpu.uuid} if gpu.uuid else {}
+        else:
+            numbers = (None, None)
+            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory})
+        reasons = [*self._xid_words(gpu.address, numbers)]
+        if (health := self.histories[gpu.address].health) != HEALTHY:
+            reasons.append(health.reason)
+        if device.health.healthy and reasons:
+            device = structs.replace(device, health=Health(False, "; ".join(reasons)))
+        return structs.replace(device, attributes=attributes)
+
+    def _xid_words(self, address: str, numbers: tuple[AttributeValue | None, AttributeValue | None]) -> list[str]:
+        """Return what errors mean for a GPU, or for an instance: its own, those of its GPU instance, and the GPU's."""
+        gpu_instance, compute_instance = numbers
+        concerned = [
+            x.number
+            for x in self.xids.get(address, ())
+            if gpu_instance is None
+            or (
+                x.gpu_instance in (None, gpu_instance)
+                and (x.compute_instance is None or x.compute_instance == compute_instance)
+            )
+        ]
+        return [f"its driver has reported XID {number}" for number in dict.fromkeys(concerned)]
+
+
+def _of(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:
+    return {address: value for address, value in values.items() if address in addresses}
+
+
+def gpus_in(inventory: Inventory) -> list[Device]:
+    """Return the GPUs and MIG instances that NVIDIA's driver has."""
+    return [
+        x
+        for x in inventory.devices.values()
+        if x.kind == "gpu" and x.attributes.get("driver") == "nvidia" and PCI_BUS_ID in x.attributes
+    ]
+
+
+def _of_instance(instance: Instance) -> dict[str, AttributeValue]:
+    start, size = instance.placement or (0, 0)
+    placement = f"{start}:{size}" if instance.placement else ""
+    return _known(
+        {"uuid": instance.uuid, "profile": instance.profile, "memory": instance.memory, "placement": placement}
+    )
+
+
+def _known(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    return {name: value for name, value in attributes.items() if value}

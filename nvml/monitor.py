@@ -1,0 +1,230 @@
+"""The daemon's side of NVML: looks after the process that asks it, and adds what it says to the inventory.
+
+    GPUs seen -> a process -> its lines -> what is known -> the inventory is looked at again
+
+Rules:
+1. Nobody waits for the library but its process, and the first look at the GPUs, for `Timings.first` seconds: so that a
+   daemon that starts does not take what every GPU is called for unknown.
+2. A process that says nothing for `Timings.silence` seconds is killed; at its start it has longer. One that the kernel
+   does not let go is left alone, and no second one is started beside it.
+3. What ends, ends with its reason in the log, once, and is started again after `Timings.again` seconds; at once when
+   the driver or the GPUs are others.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Collection
+
+import msgspec
+from msgspec import Struct
+
+from hostdevices import Inventory
+from hostdevices import Problem as Unreadable
+from hostdevices.device import PCI_BUS_ID
+from hostdevices.tree import Folder
+from nvml.knowledge import OF_PROGRAMS, Knowledge, gpus_in
+from nvml.report import Problem, Report, Xid, decode
+from userspace import nvidia
+
+_LIBRARY = "libnvidia-ml.so.1"
+_LONGEST = 1024 * 1024  # bytes of a line
+_END = 2.0  # seconds that a killed process has to end
+log = logging.getLogger("nodeplug.nvml")
+
+
+class Timings(Struct, frozen=True):
+    """In seconds."""
+
+    interval: float = 5.0  # between reports
+    start: float = 60.0  # until the first word
+    silence: float = 30.0  # until the next one
+    again: float = 60.0
+    first: float = 10.0
+
+
+_USUAL = Timings()
+
+
+class _Ended(Exception):
+    """Why the process is of no use any more, in words."""
+
+
+class NvmlMonitor:
+    """Asks NVML while `run` runs. `enrich` is called in threads, the rest in the loop."""
+
+    def __init__(
+        self, root: str, shown: str = "/", ignored: Collection[int] = OF_PROGRAMS, timings: Timings = _USUAL
+    ) -> None:
+        """Prepare, in the loop. The driver is below the folder `root`, which the configuration calls `shown`."""
+        self._root = "" if root == "/" else root
+        self._shown = shown
+        self._ignored = ignored
+        self._timings = timings
+        self._known = Knowledge()
+        self._problem = ""
+        self._gpus: frozenset[tuple[str, str]] = frozenset()  # address and driver, as the host has them
+        self._heard = threading.Event()  # once something was said, or nothing will be
+        self._changed = asyncio.Event()  # the host has others
+        self._loop = asyncio.get_running_loop()
+        self._process: Process | None = None  # the last one
+        self._observe: Callable[[], None] = lambda: None
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called in the loop whenever `enrich` would say something else."""
+        self._observe = changed
+
+    def enrich(self, inventory: Inventory) -> Inventory:
+        """Return the inventory, NVIDIA's GPUs with what the library says of them; without such GPUs it is not asked."""
+        gpus = frozenset(
+            (str(x.attributes[PCI_BUS_ID]), str(x.attributes.get("driverVersion", ""))) for x in gpus_in(inventory)
+        )
+        if not (gpus or self._gpus):
+            return inventory
+        if gpus != self._gpus:
+            self._gpus = gpus
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+                self._loop.call_soon_threadsafe(self._changed.set)
+        if gpus:
+            self._heard.wait(self._timings.first)
+            self._heard.set()
+        known = self._known.added_to(inventory)
+        if gpus and (problem := self._problem):
+            return Inventory(known.devices, (*known.problems, Unreadable("NVML", problem)))
+        return known
+
+    async def run(self) -> None:
+        """Ask until cancelled. Raises nothing of the library's."""
+        try:
+            await self._ask()
+        finally:
+            self._heard.set()  # nobody waits for what will not be said
+
+    async def _ask(self) -> None:
+        drivers = {driver for _, driver in self._gpus}
+        while True:
+            if not self._gpus:
+                await self._changed.wait()
+            self._changed.clear()
+            now = {driver for _, driver in self._gpus}
+            # A driver that was loaded anew has its GPUs reset.
+            self._known = self._known.only({address for address, _ in self._gpus}) if now <= drivers else Knowledge()
+            drivers = now
+            if not self._gpus:
+                continue
+            try:
+                await self._follow()
+            except _Ended as error:
+                self._report_problem(str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timings.again):
+                    await self._changed.wait()
+
+    async def _follow(self) -> None:
+        """Take what a process says until the host has other GPUs. Raises `_Ended`."""
+        process = await self._start()
+        assert process.stdout is not None
+        others = asyncio.ensure_future(self._changed.wait())
+        line = asyncio.ensure_future(process.stdout.readline())
+        patience = self._timings.start
+        try:
+            while True:
+                done, _ = await asyncio.wait({line, others}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if others in done:
+                    return
+                if not done:
+                    raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
+                try:
+                    self._take(await line)
+                except ValueError as error:  # of the stream: its line has no end
+                    raise _Ended(f"the process that asks NVIDIA's library says too much: {error}") from None
+                line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
+        finally:
+            others.cancel()
+            line.cancel()
+            await _end(process)
+
+    async def _start(self) -> Process:
+        if self._process is not None and self._process.returncode is None:
+            raise _Ended("the process that asks NVIDIA's library hangs in the driver and cannot be ended")
+        library = self._library()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        arguments = [sys.executable, "-m", "nvml.child", str(self._timings.interval), *filter(None, [library])]
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_LONGEST
+            )
+        except OSError as error:
+            raise _Ended(f"the process that asks NVIDIA's library cannot be started: {error}") from error
+        return self._process
+
+    def _library(self) -> str:
+        """Return where the library is; empty where the loader knows. Raises `_Ended`."""
+        if not self._root:
+            return ""
+        root = Folder(self._root)
+        found = (root.resolve(f"{folder}/{_LIBRARY}") for folder in nvidia.library_folders())
+        if (path := next(filter(None, found), None)) is None:
+            raise _Ended(f"there is no {_LIBRARY} below {self._shown}; settings.driverRoot says where the driver is")
+        return f"{self._root}{path}"
+
+    def _take(self, line: bytes) -> None:
+        """Take over a line. Raises `_Ended`."""
+        if not line:
+            raise _Ended("the process that asks NVIDIA's library has ended without a word")
+        try:
+            said = decode(line)
+        except msgspec.MsgspecError as error:
+            raise _Ended(f"the process that asks NVIDIA's library says what nobody understands: {error}") from None
+        before = self._known
+        if isinstance(said, Problem):
+            raise _Ended(said.text)
+        if isinstance(said, Xid):
+            self._known = before.failed(said, self._ignored)
+            words = "an error of a program's own" if self._known is before else "the GPU counts as unhealthy"
+            log.warning("XID %d of GPU %s: %s", said.number, said.address, words)
+        elif isinstance(said, Report):
+            self._known = before.reported(said, time.monotonic())
+            self._problem = ""
+        self._heard.set()
+        if _shown(self._known) != _shown(before):
+            self._observe()
+
+    def _report_problem(self, problem: str) -> None:
+        if problem != self._problem:
+            log.warning("%s; what is known of GPUs stays as it is, and it is tried again", problem)
+            self._problem = problem
+            self._observe()
+        self._heard.set()
+
+
+async def look_once(root: str, shown: str, inventory: Inventory) -> Inventory:
+    """Return an inventory as a monitor would have it after its first look."""
+    monitor = NvmlMonitor(root, shown)
+    asking = asyncio.ensure_future(monitor.run())
+    try:
+        return await asyncio.to_thread(monitor.enrich, inventory)
+    finally:
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+
+
+def _shown(known: Knowledge) -> object:
+    """Return what of it is to be seen in an inventory."""
+    gpus = {x.address: (x.uuid, x.memory, x.instances) for x in known.gpus.values()}
+    return gpus, known.xids, {address: x.health for address, x in known.histories.items()}
+
+
+async def _end(process: Process) -> None:
+    """Kill a process, and wait for its end for a moment: a driver that hangs may keep it for good."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END):
+            await process.wait()

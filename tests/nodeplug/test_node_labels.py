@@ -1,0 +1,90 @@
+"""`nodeSelector`: the labels of the daemon's own node, from the API server and from before."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from controlplane.apiserver import write_kubeconfig
+from nodeplug.node_labels import NodeLabels, remembered
+from resourceapi.client import AsyncClient, Credentials
+from tests.controlplane.scheduler.kit import Json, Stand, node
+from tests.nodeplug.conftest import until_logged
+from tests.nodeplug.machine import Machine
+from tests.running import running
+
+NOWHERE = "http://127.0.0.1:9"  # where nobody listens
+RESOURCES: list[Json] = [
+    {"name": "example.com/kvm", "select": "kvm"},
+    {"name": "example.com/fuse", "select": "fuse", "shares": 7, "nodeSelector": {"pool": "busy"}},
+    {"name": "example.com/fuse", "select": "fuse"},
+]
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    async with Stand() as made:
+        await made.create(node("n1", {"pool": "busy"}), node("n2", {"pool": "other"}))
+        yield made
+
+
+class Told:
+    """What somebody who wants to know was told."""
+
+    def __init__(self) -> None:
+        self.labels: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
+        self.problems: asyncio.Queue[str] = asyncio.Queue()
+
+    def reading(self, stand: Stand, state: Path, name: str = "n1") -> NodeLabels:
+        known = remembered(state, name)
+        client = AsyncClient(lambda: Credentials(server=stand.server.url, token="t"), attempts=1)
+        return NodeLabels(client, name, state, known, self.labels.put_nowait, self.problems.put_nowait, again=0.01)
+
+
+async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_path: Path) -> None:
+    told = Told()
+    async with running(told.reading(stand, tmp_path).run()):
+        first = await told.labels.get()
+        assert first["pool"] == "busy"
+        await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": None, "zone": "a"}}})
+        second = await told.labels.get()
+        assert ("pool" in second, second["zone"]) == (False, "a")
+    assert remembered(tmp_path, "n1") == second
+    assert remembered(tmp_path, "n2") is None  # a copied disk is no other node
+    (tmp_path / "node-labels.json").write_bytes(b'{"node":"n1","labels":{"a":')
+    assert remembered(tmp_path, "n1") is None
+
+
+async def test_silence_changes_nothing(stand: Stand, tmp_path: Path) -> None:
+    told = Told()
+    async with running(told.reading(stand, tmp_path, "nobody").run()):
+        assert "nobody" in await told.problems.get()
+    assert told.labels.empty()
+    assert remembered(tmp_path, "nobody") is None
+
+
+async def test_a_daemon_offers_by_them_and_knows_them_without_the_server(machine: Machine) -> None:
+    """At first nobody can tell, and nobody gets the devices; later the state directory can."""
+    stand = machine.stand
+    write_kubeconfig(machine.kubeconfig, NOWHERE, "token")
+    first = await machine.start(resources=RESOURCES)
+    await until_logged(first, "the labels of node n1 cannot be read")
+    allocatable = stand.node.allocatable
+    await stand.node.until(lambda: allocatable().get("example.com/kvm") == 1, 30)
+    assert "example.com/fuse" not in allocatable()
+    first.kill()
+    await first.wait()
+
+    write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
+    await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": "busy"}}})
+    second = await machine.start(resources=RESOURCES)
+    await stand.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)
+    second.kill()
+    await second.wait()
+
+    write_kubeconfig(machine.kubeconfig, NOWHERE, "token")
+    await stand.node.until(lambda: not allocatable().get("example.com/fuse"), 30)
+    third = await machine.start(resources=RESOURCES)
+    await until_logged(third, "they stay as they were")
+    await stand.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)

@@ -1,0 +1,114 @@
+/* A libnvidia-ml.so.1 with one GPU of two MIG instances, as far as nvml/child.py asks. What it does besides stands in the
+   file $FAKE_NVML, which is read with every question: "hang", "crash", "lost", "init N", "xid N GI", "errors N", "rows". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int Result;
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST = 15, DRIVER_NOT_LOADED = 9 };
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { char legacy[16]; unsigned domain, bus, device, pci, subsystem; char bus_id[32]; } Pci;
+typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
+typedef struct { void *device; unsigned id, profile, start, size; } InstanceInfo;
+
+static char gpu, migs[3]; /* their addresses are the handles */
+static int is_told;
+
+static int said(const char *word, int *first, int *second) {
+    char line[128];
+    int found = 0;
+    FILE *file = fopen(getenv("FAKE_NVML"), "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (!strncmp(line, word, strlen(word))) {
+            found = 1;
+            *second = -1;
+            sscanf(line + strlen(word), "%d %d", first, second);
+        }
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+static void obey(void) {
+    int a, b;
+    while (said("hang", &a, &b)) usleep(10000);
+    if (said("crash", &a, &b)) abort();
+}
+
+Result nvmlInitWithFlags(unsigned flags) {
+    int code, other;
+    obey();
+    return said("init", &code, &other) ? code : SUCCESS;
+}
+const char *nvmlErrorString(Result code) { return code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error"; }
+Result nvmlDeviceGetCount_v2(unsigned *count) { obey(); *count = 1; return SUCCESS; }
+Result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &gpu; return SUCCESS; }
+Result nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
+    strcpy(pci->bus_id, "00000000:81:00.0");
+    return SUCCESS;
+}
+Result nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
+    if (handle == &gpu) snprintf(text, length, "GPU-8a56a4bc");
+    else snprintf(text, length, "MIG-%d", (int)((char *)handle - migs));
+    return SUCCESS;
+}
+Result nvmlDeviceGetName(void *handle, char *text, unsigned length) {
+    snprintf(text, length, "NVIDIA A100-SXM4-80GB MIG %dg.10gb", (int)((char *)handle - migs));
+    return SUCCESS;
+}
+Result nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+    int a, b;
+    if (said("lost", &a, &b)) return GPU_IS_LOST;
+    memory->total = handle == &gpu ? 85899345920ULL : 10737418240ULL;
+    return SUCCESS;
+}
+Result nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count) {
+    int number = 0, b;
+    said("errors", &number, &b);
+    *count = type == 1 && counter == 0 ? number : 99;
+    return SUCCESS;
+}
+Result nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *not, unsigned *pending, unsigned *failed) {
+    int a, b;
+    *corrected = *not = *failed = 0;
+    *pending = said("rows", &a, &b);
+    return SUCCESS;
+}
+Result nvmlDeviceGetRetiredPagesPendingStatus(void *handle, int *pending) { return NOT_SUPPORTED; }
+Result nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) { *now = *later = 1; return SUCCESS; }
+Result nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) { *count = 7; return SUCCESS; }
+Result nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **mig) {
+    if (index != 1 && index != 2) return NOT_FOUND;
+    *mig = &migs[index];
+    return SUCCESS;
+}
+Result nvmlDeviceGetGpuInstanceId(void *handle, unsigned *id) { *id = (char *)handle - migs; return SUCCESS; }
+Result nvmlDeviceGetComputeInstanceId(void *handle, unsigned *id) { *id = 0; return SUCCESS; }
+Result nvmlDeviceGetGpuInstanceById(void *handle, unsigned id, void **instance) { *instance = &migs[id]; return SUCCESS; }
+Result nvmlGpuInstanceGetInfo(void *instance, InstanceInfo *info) {
+    info->start = 4 * ((char *)instance - migs - 1);
+    info->size = 2;
+    return SUCCESS;
+}
+Result nvmlEventSetCreate(void **set) { *set = &is_told; return SUCCESS; }
+Result nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types) { *types = 8; return SUCCESS; }
+Result nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) { return types == 8 ? SUCCESS : 2; }
+Result nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
+    int number, instance, left;
+    for (left = milliseconds; left > 0; left -= 5) {
+        obey();
+        if (!said("xid", &number, &instance)) is_told = 0;
+        else if (is_told != number) {
+            is_told = number;
+            event->device = &gpu;
+            event->type = 8;
+            event->data = number;
+            event->gpu_instance = instance;
+            event->compute_instance = instance < 0 ? -1 : 0;
+            return SUCCESS;
+        }
+        usleep(5000);
+    }
+    return TIMEOUT;
+}

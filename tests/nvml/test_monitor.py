@@ -1,0 +1,187 @@
+"""NVML in a process of its own: a made-up library, whose faults are those of a driver."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hostdevices import Device, Inventory, scan
+from nvml import NvmlMonitor, Timings
+from tests.hostdevices.tree import Tree
+from tests.nvml.library import Told, build_library
+from tests.running import running
+
+GPU, FIRST, SECOND = "gpu-0000-81-00-0", "gpu-0000-81-00-0-gi1-ci0", "gpu-0000-81-00-0-gi2-ci0"
+FAST = Timings(interval=0.05, silence=60.0, again=0.05, first=60.0)
+IMPATIENT = Timings(interval=0.05, silence=2.0, again=0.05, first=60.0)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    build_library(path)
+    return path
+
+
+class Driver(Told):
+    """A machine with a GPU of two MIG instances, whose driver does what it is told."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        super().__init__(folder / "told")
+        self.tree = tree = Tree(folder / "host")
+        tree.pci("0000:81:00.0", vendor="10de", pci_class="030200", driver="nvidia")
+        of_driver = "/proc/driver/nvidia"
+        tree.file(f"{of_driver}/gpus/0000:81:00.0/information", "Model: A100\nGPU UUID: GPU-???\nDevice Minor: 3")
+        tree.file(f"{of_driver}/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  x")
+        for instance in (1, 2):
+            access = f"{of_driver}/capabilities/gpu3/mig/gi{instance}/ci0/access"
+            tree.file(access, f"DeviceFileMinor: {instance}")
+        for name, numbers in (("nvidia3", "195:3"), ("nvidiactl", "195:255")):
+            tree.node(f"/dev/{name}", numbers)
+        self.library = tree.root / "usr/lib64/libnvidia-ml.so.1"
+        self.library.parent.mkdir(parents=True)
+        shutil.copy(library, self.library)
+        self.inventory: Inventory = scan(tree.host)
+
+
+@pytest.fixture
+def driver(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver(tmp_path, library)
+    monkeypatch.setenv("FAKE_NVML", str(made.path))
+    return made
+
+
+class Watched:
+    """A monitor, and what the daemon would see."""
+
+    def __init__(self, driver: Driver, timings: Timings = FAST) -> None:
+        self._driver = driver
+        self.monitor = NvmlMonitor(str(driver.tree.root), "/run/nvidia/driver", timings=timings)
+        self._changed = asyncio.Event()
+        self.monitor.observe(self._changed.set)
+
+    async def now(self) -> Inventory:
+        return await asyncio.to_thread(self.monitor.enrich, self._driver.inventory)
+
+    async def until(self, is_so: Callable[[Inventory], object]) -> Inventory:
+        async with asyncio.timeout(60):
+            while not is_so(found := await self.now()):
+                await self._changed.wait()
+                self._changed.clear()
+            return found
+
+
+@asynccontextmanager
+async def watching(driver: Driver, timings: Timings = FAST) -> AsyncIterator[Watched]:
+    watched = Watched(driver, timings)
+    async with running(watched.monitor.run()):
+        yield watched
+
+
+def reason(device: str) -> Callable[[Inventory], str]:
+    return lambda inventory: inventory.devices[device].health.reason
+
+
+def facts(device: Device) -> list[object]:
+    return [device.attributes.get(x) for x in ("uuid", "profile", "memory", "placement", "parentUUID")]
+
+
+async def test_the_first_look_has_all_that_the_library_says(driver: Driver) -> None:
+    async with watching(driver) as watched:
+        found = await watched.now()
+    assert facts(found.devices[GPU]) == ["GPU-8a56a4bc", None, 80 << 30, None, None]
+    assert facts(found.devices[FIRST]) == ["MIG-1", "1g.10gb", 10 << 30, "0:2", "GPU-8a56a4bc"]
+    assert facts(found.devices[SECOND]) == ["MIG-2", "2g.10gb", 10 << 30, "4:2", "GPU-8a56a4bc"]
+    assert found.devices[GPU].health.healthy
+    assert {x for x in found.devices if found.devices[x] != driver.inventory.devices[x]} == {GPU, FIRST, SECOND}
+
+
+async def test_an_error_of_the_driver_stays_and_a_programs_own_does_not_count(driver: Driver) -> None:
+    async with watching(driver) as watched:
+        await watched.now()
+        driver.tell("xid 31")
+        driver.tell("xid 94 1")  # of one GPU instance
+        found = await watched.until(reason(FIRST))
+        assert reason(FIRST)(found) == "its driver has reported XID 94"
+        assert found.devices[SECOND].health.healthy
+        driver.tell("xid 79")
+        found = await watched.until(reason(SECOND))
+        assert reason(FIRST)(found) == "its driver has reported XID 94; its driver has reported XID 79"
+        assert reason(GPU)(found) == reason(FIRST)(found)
+        driver.tell()
+        driver.tree.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  x")
+        driver.inventory = scan(driver.tree.host)  # the module was loaded anew, and the GPU is reset
+        await watched.until(lambda x: x.devices[GPU].health.healthy and "memory" in x.devices[GPU].attributes)
+
+
+async def test_memory_errors_and_a_gpu_that_is_lost(driver: Driver) -> None:
+    driver.tell("errors 7")  # from before
+    async with watching(driver) as watched:
+        assert (await watched.now()).devices[GPU].health.healthy
+        driver.tell("errors 9")
+        found = await watched.until(reason(GPU))
+        assert reason(GPU)(found) == reason(SECOND)(found) == "2 uncorrectable memory errors within a minute"
+        driver.tell("errors 9", "rows", "lost")
+        await watched.until(lambda x: "fallen off the bus" in reason(GPU)(x))
+
+
+async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watching(driver, IMPATIENT) as watched:
+        before = await watched.now()
+        for fault, words in (("hang", "has not answered for 2 s"), ("crash", "has ended without a word")):
+            driver.tell(fault)
+            found = await watched.until(lambda x, words=words: any(words in y.reason for y in x.problems))  # type: ignore[misc]
+            assert found.devices == before.devices
+            driver.tell("rows")
+            await watched.until(reason(GPU))  # it answers again
+            driver.tell()
+            await watched.until(lambda x: x.devices[GPU].health.healthy)
+    assert "what is known of GPUs stays as it is" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("no library", "there is no libnvidia-ml.so.1 below /run/nvidia/driver; settings.driverRoot says where"),
+        ("no elf", "cannot be loaded: "),
+        ("no driver", "says: Driver Not Loaded"),
+        ("no package", "nvidia-ml-py cannot be imported"),
+    ],
+)
+async def test_what_is_missing_is_said_in_words(
+    driver: Driver, fault: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "no library":
+        driver.library.unlink()
+    elif fault == "no elf":
+        driver.library.write_text("x")
+    elif fault == "no driver":
+        driver.tell("init 9")
+    else:
+        (tmp_path / "pynvml.py").write_text("raise ImportError('not here')")
+        monkeypatch.syspath_prepend(tmp_path)
+    async with watching(driver) as watched:
+        found = await watched.now()
+        assert found.devices == driver.inventory.devices
+        assert words in next(x.reason for x in found.problems if x.where == "NVML")
+
+
+async def test_without_its_gpus_nothing_is_asked(driver: Driver) -> None:
+    shutil.rmtree(driver.tree.root / "proc/driver")
+    driver.inventory = scan(driver.tree.host)
+    driver.library.unlink()
+    async with watching(driver) as watched:
+        assert await watched.now() == driver.inventory
+
+
+def test_the_daemon_itself_loads_no_library() -> None:
+    code = "import nvml, sys; print('pynvml' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"
