@@ -46,23 +46,22 @@ class Authorizer(Protocol):
         """The decision."""
 
 
-class AlwaysAllow:
+class AlwaysAllow(Authorizer):
     """Everybody may do everything."""
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """See `Authorizer`."""
         del user, wanted
         return Decision(is_allowed=True)
 
 
-class Rbac:
+class Rbac(Authorizer):
     """Roles and bindings of the store. Nothing is allowed that none of them allows, but to system:masters."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def decide(self, user: User, wanted: Attributes) -> Decision:
-        """See `Authorizer`; the reason names roles that bindings speak of and that are not there."""
+        """The decision; the reason of a refusal names roles that bindings refer to and that do not exist."""
         if MASTERS in user.groups:
             return Decision(is_allowed=True)
         missing: list[str] = []

@@ -83,7 +83,7 @@ def install(
                 versions=served,
                 storage="v1",
                 rules=rules,
-                deletes_with_object=True,
+                delete_returns_object=True,
                 **more,
             )
         )

@@ -91,7 +91,7 @@ def definition_kind() -> Kind:
         status=True,
         columns=(Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), "date"),),
         counts_generations=True,
-        deletes_with_object=True,
+        delete_returns_object=True,
     )
 
 
@@ -132,7 +132,7 @@ def kind_of(definition: Plain) -> Kind:
         status=status,
         columns=_columns(served[0] if served else {}),
         counts_generations=True,
-        generic=True,
+        from_definition=True,
     )
 
 
@@ -177,7 +177,7 @@ class Definitions:
         """A definition is gone, and its objects with it."""
         kind_id = definition["metadata"]["name"]
         first = self._first.get(kind_id)
-        if first is not None and not first.generic:
+        if first is not None and not first.from_definition:
             return
         self._store.drop(kind_id)
         self._registry.remove(kind_id)
@@ -186,7 +186,7 @@ class Definitions:
 
     def _serve(self, definition: Plain) -> None:
         first = self._first.get(definition["metadata"]["name"])
-        if first is None or first.generic:
+        if first is None or first.from_definition:
             self._registry.add(kind_of(definition))
 
 

@@ -88,9 +88,9 @@ class Served(msgspec.Struct, frozen=True):
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
 
-    `fields` lists what field selectors may ask for besides name and namespace. `generic` kinds are those that come
-    from a definition: they differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
-    the kind of another group whose objects these are, too.
+    `fields` lists what field selectors may ask for besides name and namespace. Kinds
+    `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names the
+    kind of another group whose objects these are, too.
     """
 
     group: str
@@ -108,8 +108,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...] = ()
     fields: Mapping[str, Callable[[Plain], str]] = {}
     counts_generations: bool = False
-    deletes_with_object: bool = False
-    generic: bool = False
+    delete_returns_object: bool = False
+    from_definition: bool = False
     hides_name: bool = False
     stored_as: str = ""
 

@@ -63,6 +63,6 @@ def open_kind(
         columns=shown,
         fields=fields or {},
         counts_generations=counts_generations,
-        deletes_with_object=deletes,
+        delete_returns_object=deletes,
         hides_name=hides_name,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.kinds import Asked, Decoded, Plain, Schema
+from controlplane.apiserver.kinds import Asked, Decoded, Plain, Rules, Schema
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -23,8 +23,8 @@ Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
 
 
-class OpenRules:
-    """See the module.
+class OpenRules(Rules):
+    """The rules of one kind of plain values.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
     defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
@@ -57,7 +57,6 @@ class OpenRules:
         self._check, self._name_rule = check, name_rule
 
     def decode(self, value: Plain, version: str) -> Decoded:
-        """See `kinds.Rules`."""
         metadata = value.get("metadata")
         record = from_dict(ObjectMeta, metadata if metadata is not None else {})
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
@@ -72,15 +71,12 @@ class OpenRules:
         return Decoded(self._fill(obj), tuple(found))
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        """See `kinds.Rules`."""
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
-        """See `kinds.Rules`."""
         return self._named(version) | self._blank
 
     def create(self, obj: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
         if self._status and "status" not in self._blank:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
@@ -92,7 +88,6 @@ class OpenRules:
         return obj
 
     def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
         if self._status:
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
@@ -104,7 +99,6 @@ class OpenRules:
         return self._checked_update(new, old, asked)
 
     def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
         metadata = {**old["metadata"]}
         for name in ("managedFields", "resourceVersion"):
             metadata.pop(name, None)
@@ -117,7 +111,6 @@ class OpenRules:
         return self._checked_update(result, old, asked)
 
     def warnings(self, obj: Plain) -> list[str]:
-        """See `kinds.Rules`."""
         del obj
         return []
 

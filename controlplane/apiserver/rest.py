@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 
 
 class Rest:
-    """See the module."""
+    """Creates, reads, changes and deletes objects, in the order of steps that the module describes."""
 
     def __init__(
         self,
@@ -388,7 +388,7 @@ class Rest:
             raise internal(str(error)) from None
         if not number:
             served = kind.served(target.version)
-            if kind.generic or (served is not None and served.must_be_current):
+            if kind.from_definition or (served is not None and served.must_be_current):
                 errors = ErrorList()
                 errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid(kind.group, kind.plural, target.name, errors)

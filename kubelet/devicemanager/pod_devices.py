@@ -41,7 +41,6 @@ class PodRecords:
     """All records."""
 
     def __init__(self) -> None:
-        """Nobody has anything."""
         self._records: dict[str, dict[str, dict[str, Record]]] = {}
 
     def reserve(self, pod: str, container: str, resource: str) -> bool:

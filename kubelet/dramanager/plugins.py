@@ -110,7 +110,6 @@ class PluginStore:
     """The instances of all drivers, each driver's in the order of their registration."""
 
     def __init__(self) -> None:
-        """None."""
         self._drivers: dict[str, list[DRAPlugin]] = {}
 
     def add(self, plugin: DRAPlugin) -> None:

@@ -146,7 +146,6 @@ class Gate:
     """A behaviour that waits until the test opens it, and gives `answer` then."""
 
     def __init__(self, answer: Answer) -> None:
-        """Closed."""
         self.answer = answer
         self._opened = asyncio.Event()
 

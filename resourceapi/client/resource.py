@@ -35,7 +35,7 @@ _PLURALS: dict[type[KubernetesObject], str] = {
 
 
 class AsyncResource(Generic[T]):
-    """See the module. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
+    """The objects of one kind. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
 
     `get` of what is not there does, too.
     """

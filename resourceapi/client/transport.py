@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 class Transport(Protocol):
-    """See the module."""
+    """Requests and streams of lines over connections to one API server."""
 
     limits: Limits
 

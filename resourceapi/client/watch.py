@@ -9,8 +9,8 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from resourceapi.client.backoff import delay
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
-from resourceapi.client.patience import pause
 from resourceapi.client.transport import Transport
 from resourceapi.objects import DecodeError, parse_json
 
@@ -100,8 +100,8 @@ async def watch(
             continue  # as happens now and then, after a while without a connection
         if on_failure is not None:
             on_failure(failure or Unreachable(f"watch {path()}: ended at once"))
-        asked = (isinstance(failure, Refused) and failure.retry_after) or 0.0
-        await transport.sleep(max(pause(failures), pause(failures, asked)))
+        retry_after = (isinstance(failure, Refused) and failure.retry_after) or 0.0
+        await transport.sleep(max(delay(failures), delay(failures, retry_after)))
 
 
 class _Held:

@@ -1,6 +1,6 @@
 """Everything that is written to the server, each with what is done when the answer is no, or none at all.
 
-A refusal because our view is old is `Outdated`: the news is on its way and wakes us. An allocation that got no answer
+A refusal because what we know is old is `Outdated`: the news is on its way and wakes us. An allocation without an answer
 may still be carried out, so it is sent again, until the server has said yes or no, before anything else is decided.
 """
 
@@ -37,8 +37,8 @@ class Outdated(Exception):
     """The object is not what we took it for: changed, gone, or there already."""
 
 
-class Writes:
-    """Writes to the server of a cluster, and takes over what the server answers. `now` says what time it is."""
+class ClusterWriter:
+    """Writes to the API server, and takes over what it answers. `now` says what time it is."""
 
     def __init__(self, client: Client, cluster: Cluster, reporter: str, now: Callable[[], datetime]) -> None:
         self._client, self._cluster = client, cluster
@@ -49,7 +49,7 @@ class Writes:
         self._unanswered: list[ResourceClaim] = []
         self.count = 0  # of writes that changed something
 
-    async def settle(self) -> None:
+    async def resend_unanswered(self) -> None:
         """Send again what got no answer. Raises Unreachable while there is none."""
         while self._unanswered:
             with contextlib.suppress(Outdated):
@@ -169,7 +169,7 @@ class Writes:
         self._cluster.pods.written(changed)
         return changed
 
-    async def tell(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
+    async def record_event(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
         """An event about a pod. That nobody records it is no fault."""
         at = format_time(self._now())
         metadata = about.metadata
