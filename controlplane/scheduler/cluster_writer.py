@@ -1,7 +1,7 @@
 """Everything that is written to the server, each with what is done when the answer is no, or none at all.
 
-A refusal because what we know is old is `Outdated`: the news is on its way and wakes us. An allocation without an answer
-may still be carried out, so it is sent again, until the server has said yes or no, before anything else is decided.
+A refusal because what we know is old is `Outdated`: the news is on its way and wakes us. An allocation that got no
+answer may still be carried out: it is sent again, until the server has said yes or no, before anything else is decided.
 """
 
 import asyncio

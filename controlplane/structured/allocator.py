@@ -18,7 +18,7 @@ from controlplane.structured.index import SliceIndex
 from controlplane.structured.layout import Layout
 from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
 from controlplane.structured.pools import Pool
-from controlplane.structured.problem import Task, pose
+from controlplane.structured.problem import Task, build_problem
 from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
 from controlplane.structured.requests import PlannedClaim, plan
 from controlplane.structured.results import allocation
@@ -94,7 +94,7 @@ class Allocator:
             check = _stop_check(timeout, is_cancelled)
             self._index.update(self._listed())
             layout = self._index.layout(node, self._features)
-            problem = pose(self._planned(claims), layout, self._features, check)
+            problem = build_problem(self._planned(claims), layout, self._features, check)
             pruning = (lambda search: Pruner(search, self._patience)) if self._prune else None
             search = Search(layout, problem, self._held(layout), self._features, check, pruning)
             try:
