@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-class Asked(NamedTuple):
+class WriteContext(NamedTuple):
     """How an object is written: in which version, to a server of which release, by whom."""
 
     version: str
@@ -60,13 +60,13 @@ class Rules(Protocol):
     def empty(self, version: str) -> Plain:
         """What an object without any value is written as."""
 
-    def create(self, obj: Plain, asked: Asked) -> Plain:
+    def create(self, obj: Plain, context: WriteContext) -> Plain:
         """A new object as it will be stored."""
 
-    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         """A changed object as it will be stored."""
 
-    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         """An object with a changed status as it will be stored."""
 
     def warnings(self, obj: Plain) -> list[str]:

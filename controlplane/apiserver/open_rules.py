@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.kinds import Asked, Decoded, Plain, Rules, Schema
+from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -76,18 +76,18 @@ class OpenRules(Rules):
     def empty(self, version: str) -> Plain:
         return self._named(version) | self._blank
 
-    def create(self, obj: Plain, asked: Asked) -> Plain:
+    def create(self, obj: Plain, context: WriteContext) -> Plain:
         if self._status and "status" not in self._blank:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
-        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced, name_rule=self._name_rule)
+        metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
         self._refuse(errors, obj, None)
         return obj
 
-    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         if self._status:
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
@@ -96,9 +96,9 @@ class OpenRules(Rules):
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
-        return self._checked_update(new, old, asked)
+        return self._checked_update(new, old, context)
 
-    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         metadata = {**old["metadata"]}
         for name in ("managedFields", "resourceVersion"):
             metadata.pop(name, None)
@@ -108,16 +108,16 @@ class OpenRules(Rules):
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old, asked)
+        return self._checked_update(result, old, context)
 
     def warnings(self, obj: Plain) -> list[str]:
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def _checked_update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
-        metadata_on_update(errors, after, before, asked.release)
+        metadata_on_update(errors, after, before, context.release)
         self._refuse(errors, new, old)
         return new
 

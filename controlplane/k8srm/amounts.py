@@ -48,8 +48,8 @@ class Slot(Struct, frozen=True):
 class Demand(Struct, frozen=True):
     """How many devices, how much of them in sum, and how much at the most."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     amounts: Amounts = {}
     limits: Amounts = {}
 
@@ -81,7 +81,7 @@ def splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tup
 def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
     shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
     wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
-    for number in range(max(demand.least, 1), min(demand.most, sum(available.values())) + 1):
+    for number in range(max(demand.minimum, 1), min(demand.maximum, sum(available.values())) + 1):
         for chosen in islice(_choices(shapes, available, number, wanted), _MAX_CHOICES):
             offered: set[tuple[Slot, ...]] = set()
             for portions in _portions(demand, chosen):

@@ -160,10 +160,10 @@ def _demand(detail: DeviceClaimDetail) -> Demand:
 
 
 def _fault_of(demand: Demand) -> str:
-    if demand.least > MAX_RESULTS:
-        return f"{demand.least} devices are more than the {MAX_RESULTS} that a claim can hold"
-    if demand.most < demand.least:
-        return f"the limit of {COUNT} is below the request: {demand.most} < {demand.least}"
+    if demand.minimum > MAX_RESULTS:
+        return f"{demand.minimum} devices are more than the {MAX_RESULTS} that a claim can hold"
+    if demand.maximum < demand.minimum:
+        return f"the limit of {COUNT} is below the request: {demand.maximum} < {demand.minimum}"
     for name, amount in demand.amounts.items():
         if demand.limits.get(name, amount) < amount:
             return f"the limit of {name} is below the request"

@@ -120,7 +120,7 @@ def _partly(
     got: list[Assignment] = []
     for index in range(len(feasibility.claims[claim].spec.claims)):
         alternatives = feasibility.alternatives_of(claim, index)
-        least = max(alternatives[0].demand.least, 1)
+        least = max(alternatives[0].demand.minimum, 1)
         wanted += least
         lacking += least
         for attempt in (
@@ -133,7 +133,7 @@ def _partly(
                 attempts.append(attempt)
                 got = assignments
                 lacking -= min(
-                    least, max(sum(slot.count for slot in attempt.slots), attempt.requirement.demand.least == 0)
+                    least, max(sum(slot.count for slot in attempt.slots), attempt.requirement.demand.minimum == 0)
                 )
                 break
     return wanted, lacking, got
@@ -145,5 +145,5 @@ def _smaller_attempts(
     """The requirement, and then less and less of it; what is wanted in amounts cannot be less."""
     yield from feasibility.splits(node, requirement, pools)
     if not requirement.fault and not requirement.takes_amounts:
-        for count in range(requirement.demand.least - 1, 0, -1):
+        for count in range(requirement.demand.minimum - 1, 0, -1):
             yield Attempt(requirement, (Slot(count),), pools)

@@ -92,7 +92,7 @@ class Feasibility:
         *,
         confined: PoolSets | None = None,
         alternatives: Alternatives | None = None,
-        most: int | None = None,
+        max_tries: int | None = None,
     ) -> Solution | None:
         """Devices for all of these claims; after `most` tries, None means "not found so far"."""
         instances = [(number, index) for number in claims for index in range(len(self.claims[number].spec.claims))]
@@ -119,12 +119,12 @@ class Feasibility:
                 ]
                 for keep in (others, ()) if others else ((),):
                     for attempt in self.splits(node, requirement, pools):
-                        if tries == most:
+                        if tries == max_tries:
                             return None
                         tries += 1
                         attempts.append(attempt)
                         assignments = self.try_split(
-                            node, attempts, deadline, keep=keep, most_steps=None if most is None else _MAX_STEPS
+                            node, attempts, deadline, keep=keep, max_steps=None if max_tries is None else _MAX_STEPS
                         )
                         found = None if assignments is None else descend(place + 1, assignments)
                         if found is not None:
@@ -142,9 +142,9 @@ class Feasibility:
         *,
         keep: Sequence[Assignment] = (),
         with_matches: bool = True,
-        most_steps: int | None = None,
+        max_steps: int | None = None,
     ) -> list[Assignment] | None:
-        """The devices for these attempts, None if there are none; None also after `most_steps` of its steps.
+        """The devices for these attempts, None if there are none; None also after `max_steps` of its steps.
 
         Claims in `keep` have these devices, so that only the others are tried. Without `with_matches`,
         matchAttributes are left out.
@@ -157,7 +157,7 @@ class Feasibility:
                 Node(metadata=ObjectMeta(name=node)),
                 claims_of(self.claims, open_attempts, self._shape_ids, with_matches=with_matches),
                 timeout=deadline.left,
-                is_cancelled=None if most_steps is None else lambda: next(steps) > most_steps,
+                is_cancelled=None if max_steps is None else lambda: next(steps) > max_steps,
             )
         except AllocationAborted as aborted:
             if isinstance(aborted.__cause__, Cancelled):
@@ -185,8 +185,8 @@ class Feasibility:
         if requirement.takes_amounts:
             available = {shape: number for shape, number in counts.items() if shape is not None}
             yield from (Attempt(requirement, slots, pools) for slots in splits(requirement.demand, available))
-        elif sum(counts.values()) >= requirement.demand.least:
-            yield Attempt(requirement, (Slot(requirement.demand.least),) if requirement.demand.least else (), pools)
+        elif sum(counts.values()) >= requirement.demand.minimum:
+            yield Attempt(requirement, (Slot(requirement.demand.minimum),) if requirement.demand.minimum else (), pools)
 
     def visible(self, node: str) -> list[str]:
         """The node's pools and those without a node, in order."""
@@ -214,7 +214,7 @@ class Feasibility:
         most = 1
         for attempt in solution.attempts:
             if attempt.requirement.id.claim == claim and not attempt.requirement.takes_amounts:
-                left = attempt.requirement.demand.least
+                left = attempt.requirement.demand.minimum
                 sizes = sorted(
                     (
                         len(attempt.requirement.candidates[pool])
@@ -265,7 +265,7 @@ class Feasibility:
                     for resource, amount in requirement.demand.amounts.items():
                         wanted[resource] = wanted.get(resource, 0) + amount
                 else:
-                    count += requirement.demand.least
+                    count += requirement.demand.minimum
             if count > len(supply):
                 return True
             for resource, amount in wanted.items():

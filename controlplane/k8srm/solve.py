@@ -193,5 +193,5 @@ class Solver:
     ) -> Solution | None:
         """The claims with their pools confined, and the alternatives that were found without."""
         return self._feasibility.search(
-            node, claims, deadline, confined=confined, alternatives=solution.alternatives, most=_MAX_TRIES
+            node, claims, deadline, confined=confined, alternatives=solution.alternatives, max_tries=_MAX_TRIES
         )

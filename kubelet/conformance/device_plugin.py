@@ -23,7 +23,7 @@ from kubelet.errors import PluginCallError
 from kubelet.node import Node
 from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
-from kubelet.rpc import answer, connect
+from kubelet.rpc import await_unary, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESTARTS = 3
@@ -218,7 +218,7 @@ class Conformance(Run):
             for name, method, request in _BAD_REQUESTS:
                 try:
                     with contextlib.suppress(PluginCallError):
-                        await self.soon(answer(client.call(method, request)))
+                        await self.soon(await_unary(client.call(method, request)))
                 except TimeoutError:
                     self.note(name, "fail", "no answer")
             second = await self._gets_list(client)

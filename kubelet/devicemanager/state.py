@@ -150,13 +150,13 @@ class DeviceState:
         runs = (part.dump for part in self._registered.values())
         return [run for run in runs if len(run.data) > _LONG and not run.is_complete]
 
-    def restore(self, found: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
+    def restore(self, checkpoint: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
         """Take over a checkpoint: allocations as they were, resources without devices until their plugins are back.
 
         Returns a line for each entry that had to be skipped.
         """
         skipped = []
-        for entry in found.entries or ():
+        for entry in checkpoint.entries or ():
             owner = f"pod {entry.pod_uid}, container {entry.container}, resource {entry.resource}"
             response = decode_response(entry.response)
             if response is None:
@@ -165,7 +165,7 @@ class DeviceState:
             by_node = {node: list(ids or ()) for node, ids in (entry.by_node or {}).items()}
             self.records.insert(entry.pod_uid, entry.container, entry.resource, by_node, response)
         self.recount()
-        for resource in found.registered or ():
+        for resource in checkpoint.registered or ():
             self.healthy[resource] = {}
             self.unhealthy[resource] = {}
             self.endpoints[resource] = stopped()

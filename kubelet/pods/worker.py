@@ -19,7 +19,7 @@ from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
 from kubelet.pods.objects import Container
-from kubelet.pods.run import PodRun, answer
+from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
 
 # Seconds until what failed is tried again. Measured of a real kubelet: 12-14, 68-89, 0.8, 10-13.
@@ -88,7 +88,7 @@ class PodWorker:
                     asked += run.take_asked_end()
                     due = await self._terminate()
             finally:
-                answer(asked)
+                resolve_all(asked)
             if not run.is_terminated:
                 timer = None if due is None else self._clock.call_later(due, run.wake.set)
                 await run.wake.wait()

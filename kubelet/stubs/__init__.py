@@ -2,16 +2,16 @@
 
 from kubelet.stubs.device_plugin import DevicePluginStub
 from kubelet.stubs.dra_driver import DRAPluginStub, Prepare, claimed
-from kubelet.stubs.scripted import Answer, Behaviour, Gate, PluginFault, answering, failing
+from kubelet.stubs.scripted import Behaviour, Gate, PluginFault, StubReply, answering, failing
 
 __all__ = [
-    "Answer",
     "Behaviour",
     "DRAPluginStub",
     "DevicePluginStub",
     "Gate",
     "PluginFault",
     "Prepare",
+    "StubReply",
     "answering",
     "claimed",
     "failing",

@@ -10,7 +10,7 @@ from pathlib import Path
 from grpcunix import Client, Context, UnixServer, handler
 from kubelet.devicemanager.device import Device, to_message
 from kubelet.rpc import connect
-from kubelet.stubs.scripted import REGISTRATION, Answer, ScriptedPlugin
+from kubelet.stubs.scripted import REGISTRATION, ScriptedPlugin, StubReply
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -78,28 +78,28 @@ class DevicePluginStub(ScriptedPlugin):
         self.devices = list(devices)
         self.send(to_message(self.devices))
 
-    async def get_device_plugin_options(self, request: api.Empty, _: Context) -> Answer:
+    async def get_device_plugin_options(self, request: api.Empty, _: Context) -> StubReply:
         """`DevicePlugin.GetDevicePluginOptions`."""
-        return await self.answer("GetDevicePluginOptions", request, self.options)
+        return await self.reply_to("GetDevicePluginOptions", request, self.options)
 
-    async def list_and_watch(self, request: api.Empty, _: Context) -> AsyncIterator[Answer]:
+    async def list_and_watch(self, request: api.Empty, _: Context) -> AsyncIterator[StubReply]:
         """`DevicePlugin.ListAndWatch`: the list, then each new one."""
-        first = self.answer("ListAndWatch", request, to_message(self.devices))
+        first = self.reply_to("ListAndWatch", request, to_message(self.devices))
         async for message in self.stream(first):
             yield message
 
-    async def allocate(self, request: api.AllocateRequest, _: Context) -> Answer:
+    async def allocate(self, request: api.AllocateRequest, _: Context) -> StubReply:
         """`DevicePlugin.Allocate`: an environment variable with the ids."""
         answers = [
             api.ContainerAllocateResponse(envs={"DEVICES": ",".join(each.devices_ids)})
             for each in request.container_requests
         ]
-        return await self.answer("Allocate", request, api.AllocateResponse(container_responses=answers))
+        return await self.reply_to("Allocate", request, api.AllocateResponse(container_responses=answers))
 
-    async def get_preferred_allocation(self, request: api.PreferredAllocationRequest, _: Context) -> Answer:
+    async def get_preferred_allocation(self, request: api.PreferredAllocationRequest, _: Context) -> StubReply:
         """`DevicePlugin.GetPreferredAllocation`: no opinion."""
-        return await self.answer("GetPreferredAllocation", request, api.PreferredAllocationResponse())
+        return await self.reply_to("GetPreferredAllocation", request, api.PreferredAllocationResponse())
 
-    async def pre_start_container(self, request: api.PreStartContainerRequest, _: Context) -> Answer:
+    async def pre_start_container(self, request: api.PreStartContainerRequest, _: Context) -> StubReply:
         """`DevicePlugin.PreStartContainer`."""
-        return await self.answer("PreStartContainer", request, api.PreStartContainerResponse())
+        return await self.reply_to("PreStartContainer", request, api.PreStartContainerResponse())

@@ -103,9 +103,9 @@ class AsyncClient(Transport):
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        most: int = 0,
+        max_bytes: int = 0,
     ) -> Answer:
-        """Like `request`, with the size of the answer, which has at most `most` bytes (an object's if it is not said).
+        """Like `request`, with the size of the answer: at most `max_bytes`, an object's limit if that is 0.
 
         A busy server is given time, as it asks for.
         """
@@ -116,7 +116,9 @@ class AsyncClient(Transport):
                 for attempt in range(1, self._attempts + 1):
                     retry_after: float | None = None
                     try:
-                        return await self._once(method, path, data, query, content_type, most or self.limits.object)
+                        return await self._once(
+                            method, path, data, query, content_type, max_bytes or self.limits.object
+                        )
                     except Refused as error:
                         retry_after = error.retry_after
                         may_repeat = method == "GET" or retry_after is not None
@@ -166,13 +168,19 @@ class AsyncClient(Transport):
             asyncio.get_running_loop().call_later(GRACE, self._connections.abort)
 
     async def _once(
-        self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str, most: int
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        max_bytes: int,
     ) -> Answer:
         with self._naming(method, path):
             async with self._slots, asyncio.timeout(self._timeout):
                 response = await self._open(method, path, data, query, content_type)
                 try:
-                    body = await response.read(most)
+                    body = await response.read(max_bytes)
                 finally:
                     response.close()
             try:
@@ -261,7 +269,7 @@ def _trust(credentials: Credentials) -> Credentials:
     return replace(credentials, token="", username="", password="", namespace="")
 
 
-async def _lines(response: Response, most: int, deadline: float) -> AsyncGenerator[bytes, None]:
+async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGenerator[bytes, None]:
     """The lines of a body as they come, until the deadline; a last one that is cut off is dropped."""
     rest = bytearray()
     while True:
@@ -275,8 +283,8 @@ async def _lines(response: Response, most: int, deadline: float) -> AsyncGenerat
         *ends, tail = piece.split(b"\n")
         for end in (*ends, tail):
             rest += end
-            if len(rest) > most:
-                raise InvalidAnswer(f"a line has more than {most} bytes")
+            if len(rest) > max_bytes:
+                raise InvalidAnswer(f"a line has more than {max_bytes} bytes")
             if rest and end is not tail:
                 yield bytes(rest)
                 rest.clear()

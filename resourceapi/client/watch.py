@@ -107,8 +107,8 @@ async def watch(
 class _Held:
     """What a watch has brought and not taken back: somebody keeps that in memory."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._weights: dict[object, int] = {}
         self._total = 0
 
@@ -125,8 +125,8 @@ class _Held:
         if change != "DELETED":
             self._weights[key] = size + OBJECT_OVERHEAD
             self._total += self._weights[key]
-        if self._total > self._most:
-            raise InvalidAnswer(f"there are more objects than {self._most} bytes can hold")
+        if self._total > self._max_bytes:
+            raise InvalidAnswer(f"there are more objects than {self._max_bytes} bytes can hold")
 
 
 def _stream(version: str, seconds: int) -> dict[str, str]:
