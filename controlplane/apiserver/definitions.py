@@ -13,10 +13,10 @@ from controlplane.apiserver.columns import AGE, Since
 from controlplane.apiserver.definition_rules import check_schema, shaped
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import OpenRules
-from controlplane.apiserver.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
 from resourceapi.objects.names import dns_label, dns_subdomain
+from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 
 GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
 KIND_ID = f"{PLURAL}.{GROUP}"

@@ -14,9 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.schemas import metadata_schema
 from controlplane.apiserver.status import method_not_allowed, no_such_resource
 from resourceapi.objects.release import Release
+from resourceapi.objects.schemas import metadata_schema
 
 _STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
