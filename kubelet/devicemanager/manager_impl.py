@@ -290,7 +290,6 @@ class ManagerImpl:
         gone = self.state.records.pods() - active
         if gone:
             self.state.records.delete(gone)
-            self.state.recount()
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
         """`status` with the health of the devices of each app container; a device that is not listed reads healthy."""
@@ -363,7 +362,7 @@ class ManagerImpl:
             nodes = sorted({node for device in known.values() for node in device.nodes}.intersection(nodes)) or nodes
         if held:
             return [] if len(held) != amount else hints.generate(nodes, known, held, (), amount)
-        allocated = state.allocated.get(resource, set())
+        allocated = state.allocated.get(resource, frozenset())
         available = [id_ for id_ in state.healthy.get(resource, ()) if id_ not in allocated]
         if len(available) + len(reusable) < amount:
             return []

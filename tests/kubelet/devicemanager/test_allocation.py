@@ -112,7 +112,7 @@ async def test_what_cannot_be_given_is_refused_in_the_kubelets_words(kit: Manage
 
 @scenario(12)
 async def test_a_resource_that_is_only_remembered_is_unregistered(kit: ManagerKit) -> None:
-    kit.manager.state.allocated[R2] = {"dev5"}
+    kit.manager.state.records.insert("other", "c", R2, {0: ["dev5"]}, api.ContainerAllocateResponse())
     owner = kit.pod("pod2", container("c", {R2: 1}))
     with pytest.raises(AllocationError, match=f"^cannot allocate unregistered device {R2}$"):
         await kit.manager.allocate_container(owner, owner.container("c"))
@@ -332,7 +332,7 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernetes: Version) -> None:
     claim = ExtendedResourceClaimStatus((ExtendedResourceRequest("container1", R1),))
-    kit.manager.state.allocated[R1] = {"Dev"}
+    kit.manager.state.records.insert("other", "c", R1, {0: ["Dev"]}, api.ContainerAllocateResponse())
     made = kit.pod("p", container("container1", {R1: 1}))
     claimed = Pod(made.metadata, made.spec, PodStatus(extended_resource_claim_status=claim))
     allocating = kit.manager.allocate_container(claimed, claimed.container("container1"))
