@@ -7,7 +7,6 @@ answer may still be carried out: it is sent again, until the server has said yes
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from controlplane.scheduler.pods import condition
 from resourceapi.client import Client, ClientError, Refused, Unreachable
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod
+from resourceapi.objects.events import pod_event
 from resourceapi.objects.v1 import (
     FINALIZER,
     AllocationResult,
@@ -171,28 +171,15 @@ class ClusterWriter:
 
     async def record_event(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
         """An event about a pod. That nobody records it is no fault."""
-        at = format_time(self._now())
         metadata = about.metadata
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata.name}.{secrets.token_hex(8)}", "namespace": metadata.namespace},
-            "involvedObject": {
-                "apiVersion": about.API_VERSION,
-                "kind": about.KIND,
-                "name": metadata.name,
-                "namespace": metadata.namespace,
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-            },
-            "type": "Warning" if is_warning else "Normal",
-            "reason": reason,
-            "message": message[:1024],
-            "source": {"component": self._reporter},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
+        event = pod_event(
+            metadata,
+            reason,
+            message,
+            type_="Warning" if is_warning else "Normal",
+            source={"component": self._reporter},
+            at=format_time(self._now()),
+        )
         try:
             await asyncio.to_thread(self._client.raw("v1", "events", namespaced=True).create, event)
         except ClientError as error:

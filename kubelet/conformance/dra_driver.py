@@ -25,8 +25,8 @@ from kubelet.node import Node
 from kubelet.pods import Pod, container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from resourceapi.client import Client
-from resourceapi.objects import v1
+from resourceapi.client import Client, ClientError, Event, Informer
+from resourceapi.objects import DecodeError, v1
 
 NODE = "node"
 REQUEST = "verify"
@@ -119,12 +119,12 @@ class DriverConformance(Run):
         started = time.monotonic()
         plugins = node.dra_manager.plugins
 
-        def found() -> str:
-            wanted = [self._driver] if self._driver else plugins.drivers()
-            return next((each for each in wanted if plugins.is_usable(each)), "")
+        def usable_driver() -> str:
+            drivers = [self._driver] if self._driver else plugins.drivers()
+            return next((driver for driver in drivers if plugins.is_usable(driver)), "")
 
         try:
-            self._driver = await node.until(found, self.seconds)
+            self._driver = await node.until(usable_driver, self.seconds)
         except TimeoutError:
             return self.note(name, "fail", f"no driver is registered and connected after {self.seconds:.0f} s")
         versions = ", ".join(self._plugin(node).versions)
@@ -152,30 +152,38 @@ class DriverConformance(Run):
 
         Slices with `old` uids do not count.
         """
-        watch = self._slices.watch(field_selector=f"spec.driver={self._driver}")
+        slices: dict[str, v1.ResourceSlice] = {}
+        whole: asyncio.Future[dict[str, v1.Device]] = asyncio.get_running_loop().create_future()
 
-        def follow() -> dict[str, v1.Device]:
-            found: dict[str, v1.ResourceSlice] = {}
-            devices: dict[str, v1.Device] = {}
-            for event in watch:
-                if devices:  # nothing more is wanted, but the iteration has to end
-                    continue
-                changed = {each.metadata.name: each for each in event.items}
+        def on_event(event: Event[v1.ResourceSlice]) -> None:
+            if event.type == "LISTED":
+                slices.clear()
+            for slice_ in event.items:
                 if event.type == "DELETED":
-                    found = {name: each for name, each in found.items() if name not in changed}
+                    slices.pop(slice_.metadata.name, None)
                 else:
-                    found |= changed
-                devices = _whole_pool(each for each in found.values() if each.metadata.uid not in old)
-                if devices:
-                    watch.close()
-            return devices
+                    slices[slice_.metadata.name] = slice_
+            devices = _whole_pool(slice_ for slice_ in slices.values() if slice_.metadata.uid not in old)
+            if devices and not whole.done():
+                whole.set_result(devices)
 
-        following = asyncio.create_task(asyncio.to_thread(follow))
+        def on_failure(error: ClientError | DecodeError) -> None:
+            is_passing = isinstance(error, ClientError) and error.is_transient
+            if not is_passing and not whole.done():
+                whole.set_exception(error)
+
+        resource = self._client.aio.resource(v1.ResourceSlice)
+        informer = Informer(resource, on_event, on_failure, field_selector=f"spec.driver={self._driver}")
+        watching = asyncio.create_task(informer.run())
         try:
-            await asyncio.wait([following], timeout=seconds)
+            async with asyncio.timeout(seconds):
+                return await whole
+        except TimeoutError:
+            return {}
         finally:
-            watch.close()
-        return await following
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
 
     async def _claim_and_restarts(self, node: Node, device: str) -> None:
         info = await self._claim("verify", device)

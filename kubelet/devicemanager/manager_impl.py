@@ -245,6 +245,10 @@ class ManagerImpl:
         """What a container has: resource -> id -> device, None if nothing."""
         return self.state.records.devices(pod_uid, container_name)
 
+    def get_responses(self, pod_uid: str, container_name: str) -> dict[str, api.ContainerAllocateResponse]:
+        """What plugins answered to Allocate for a container, by resource."""
+        return self.state.records.responses(pod_uid, container_name)
+
     def get_allocatable_devices(self) -> dict[str, dict[str, Device]]:
         """What is healthy, in use or not: resource -> id -> device."""
         state = self.state

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import secrets
 from collections import deque
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -19,7 +18,8 @@ from kubelet.pods import PodFileError, decode_pod
 from nodeplug.commands.kubelet_status import node_status, pod_status
 from resourceapi.client import Client, ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
-from resourceapi.objects import format_time
+from resourceapi.objects import ObjectMeta, format_time, from_dict
+from resourceapi.objects.events import pod_event
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -236,22 +236,9 @@ class ClusterNode:
         pod = next((each for each in self._bound.values() if _name(each) == about_pod), None)
         if pod is None:
             return
-        metadata, at = pod["metadata"], _now()
-        about = {"apiVersion": "v1", "kind": "Pod"}
-        about |= {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
-        recorded = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
-            "involvedObject": about,
-            "type": type_,
-            "reason": reason,
-            "message": message[:1024],
-            "source": {"component": "kubelet", "host": self._node.node_name},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
+        source = {"component": "kubelet", "host": self._node.node_name}
+        metadata = from_dict(ObjectMeta, pod["metadata"])
+        recorded = pod_event(metadata, reason, message, type_=type_, source=source, at=_now())
         try:
             await asyncio.to_thread(self._events.create, recorded)
         except ClientError as error:
