@@ -293,9 +293,7 @@ class Node:
         if self.is_running:
             self.manager.server.before_register = call
 
-    async def run_container_options(
-        self, pod: Pod | str, container: Container | str
-    ) -> DeviceRunContainerOptions | None:
+    async def run_container_options(self, pod: Pod | str, container: Container | str) -> DeviceRunContainerOptions:
         """What the runtime is told when the container starts. Raises `KubeletError`."""
         run = self._workers.find(pod)
         name = container if isinstance(container, str) else container.name

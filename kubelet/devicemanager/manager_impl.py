@@ -33,7 +33,7 @@ from kubelet.devicemanager.manager import (
     SourcesReady,
 )
 from kubelet.devicemanager.options import DeviceRunContainerOptions
-from kubelet.devicemanager.server import PluginClient, RegistrationServer
+from kubelet.devicemanager.server import SUPPORTED_VERSION, PluginClient, RegistrationServer
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
 from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus, device_request
@@ -139,9 +139,9 @@ class ManagerImpl:
         """The gRPC method `Registration.Register`."""
         return await self.server.register(request, context)
 
-    async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+    async def register_plugin(self, name: str, endpoint: str, versions: list[str] | None = None) -> None:
         """Take a plugin that serves at the full path `endpoint`. Raises `KubeletError`."""
-        await self.server.register_plugin(name, endpoint, versions)
+        await self.server.register_plugin(name, endpoint, [SUPPORTED_VERSION] if versions is None else versions)
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
         """Check version and name. Raises `RegistrationError`."""
@@ -212,10 +212,8 @@ class ManagerImpl:
         if short:
             node.allocatable = node.allocatable | short
 
-    async def get_device_run_container_options(
-        self, pod: Pod, container: Container
-    ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told about the container's devices, None if it has none. Raises `KubeletError`.
+    async def get_device_run_container_options(self, pod: Pod, container: Container) -> DeviceRunContainerOptions:
+        """What the runtime is told about the container's devices; empty if it has none. Raises `KubeletError`.
 
         Plugins that want it are told first that the container is about to start, every time.
         """
@@ -232,7 +230,7 @@ class ManagerImpl:
         if is_missing:
             await self.allocate_container(pod, container)
         responses = self.state.records.responses(pod.uid, container.name)
-        return options.merge(responses.values()) if responses else None
+        return options.merge(responses.values())
 
     def get_capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
         """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""

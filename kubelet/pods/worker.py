@@ -38,13 +38,10 @@ class Managers(Struct, frozen=True):
     claims: DRAManager
     topology: TopologyManager
 
-    async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions | None:
+    async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions:
         """What the runtime is told when a container starts: claimed devices first. Raises `KubeletError`."""
         claimed = tuple(CDIDevice(id_) for id_ in self.claims.get_resources(run.pod, container))
         options = await self.devices.get_device_run_container_options(run.pod, container)
-        if not claimed:
-            return options
-        options = options or DeviceRunContainerOptions()
         return msgspec.structs.replace(options, cdi_devices=(*claimed, *options.cdi_devices))
 
     def refresh_health(self, run: PodRun) -> None:

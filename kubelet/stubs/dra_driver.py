@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpcunix import Context, Handler, UnixServer, handler
-from kubelet.stubs.scripted import REGISTRATION, ScriptedPlugin, StubReply
+from kubelet.scripted_plugin import REGISTRATION, ScriptedPlugin, StubReply
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1

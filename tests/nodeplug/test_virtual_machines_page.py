@@ -88,7 +88,6 @@ async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, so
         options = await node.run_container_options("virt-launcher", "c")
     watcher.close()
     await ledger.close()
-    assert options is not None
     return {x.name: x.value for x in options.envs}, [x.path_in_container for x in options.devices]
 
 

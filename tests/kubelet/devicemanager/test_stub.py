@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import Stub
 from grpcunix import Client, RpcError, connect, is_live
+from kubelet.devicemanager import Stub
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from tests.deviceplugin.kubelet_end import kubelet_end
