@@ -6,7 +6,6 @@ is told to stop. What a kubelet or a user would suffer from is a failure; what i
 
 import asyncio
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from grpcunix import Client, RpcError
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
+from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
@@ -60,16 +59,21 @@ class Conformance(Run):
         seconds: float,
         tell: Callable[[Check], None],
         kubernetes: Version = DEFAULT_VERSION,
+        folder: Path | None = None,
     ) -> None:
-        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take."""
+        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take.
+
+        The kubelet's own folder is `folder`, a new one if none is given.
+        """
         super().__init__(seconds, tell)
         self._command = command
         self._kubernetes: Version = kubernetes
+        self._folder = folder
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started."""
-        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-            async with Node(Path(folder), kubernetes=self._kubernetes) as node:
+        with kubelet_folder(self._folder) as folder:
+            async with Node(folder, kubernetes=self._kubernetes) as node:
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:

@@ -7,7 +7,6 @@ Source: DRA specification, section 1.7; observations 53-76.
 
 import asyncio
 import contextlib
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
+from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -51,6 +50,7 @@ class DriverConformance(Run):
         kubeconfig: Path,
         device: str = "",
         kubernetes: Version = DEFAULT_VERSION,
+        folder: Path | None = None,
     ) -> None:
         """A run with an API server that has nothing but a node `node`.
 
@@ -63,6 +63,7 @@ class DriverConformance(Run):
             kubeconfig: for the driver.
             device: `pool/device` to claim; by default the first that the driver publishes.
             kubernetes: whose kubelet it meets.
+            folder: the kubelet's own; by default a new one.
         """
         super().__init__(seconds, tell)
         self._command = command
@@ -71,15 +72,16 @@ class DriverConformance(Run):
         self._slices = client.resource(v1.ResourceSlice)
         self._kubeconfig = kubeconfig
         self._kubernetes: Version = kubernetes
+        self._folder = folder
         self._device = device
         self._driver = ""
         self._published_as: Mapping[str, v1.Device] = {}
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started, and `ClientError`."""
-        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        with kubelet_folder(self._folder) as folder:
             node = Node(
-                Path(folder),
+                folder,
                 cluster=ApiCluster(self._client),
                 node_name=NODE,
                 timeouts=Timeouts(claims=min(self.seconds, DEFAULT_TIMEOUTS.claims)),
@@ -89,7 +91,7 @@ class DriverConformance(Run):
             async with node:
                 words = {
                     "{dir}": str(node.plugins_registry),
-                    "{kubelet}": folder,
+                    "{kubelet}": str(folder),
                     "{kubeconfig}": str(self._kubeconfig),
                     "{node}": NODE,
                 }
