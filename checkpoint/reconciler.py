@@ -116,7 +116,7 @@ class _Pass(Struct):
 
 
 class Reconciler:
-    """See the module. `run` belongs into the daemon's task group."""
+    """Ends and restores leases by what the witnesses say. `run` belongs into the daemon's task group."""
 
     def __init__(
         self,

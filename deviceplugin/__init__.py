@@ -6,6 +6,5 @@ assignment -> units -> list -> kubelet;  request -> check -> lease -> answer
 from deviceplugin.errors import AllocationRefused, DevicePluginError
 from deviceplugin.plugin import DevicePlugins, Paths
 from deviceplugin.resource_plugin import ResourceStatus
-from deviceplugin.stub import Stub
 
-__all__ = ["AllocationRefused", "DevicePluginError", "DevicePlugins", "Paths", "ResourceStatus", "Stub"]
+__all__ = ["AllocationRefused", "DevicePluginError", "DevicePlugins", "Paths", "ResourceStatus"]

@@ -20,7 +20,6 @@ class Call:
     """A call under way: its messages that nobody has taken, and how it ended."""
 
     def __init__(self, endpoint: "ClientEndpoint", stream_id: int) -> None:
-        """Nothing has come."""
         self.messages: deque[bytes] = deque()
         self.ended: Ended | None = None
         self._endpoint = endpoint

@@ -125,7 +125,6 @@ class Attempt(Generic[T]):
     """Some work on a host in a thread of its own, from the moment it is made. Its end is never waited for at exit."""
 
     def __init__(self, reads: Reads, work: Callable[[], T], came_back: Callable[[], None]) -> None:
-        """See `Reads.attempt`."""
         self.future: Future[T] = Future()
         self.under_way: tuple[str, float] | None = None  # the path that is being read, and since when
         self.is_given_up = False

@@ -63,7 +63,7 @@ class PodView(Struct, frozen=True):
     claimed: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class ControlReply(Struct, frozen=True, omit_defaults=True):
     """What the kubelet says: an error, or the state of everything afterwards, after so many `changes`.
 
     `drivers` are those of DRA that are registered and connected.
@@ -112,12 +112,12 @@ class ControlServer:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes) -> ControlReply:
         try:
             await self._do(msgspec.json.decode(line, type=Request))
             return view(self._node)
         except (GrpcUnixError, KubeletError, OSError, msgspec.DecodeError, UnicodeError) as error:
-            return Answer(error=str(error))
+            return ControlReply(error=str(error))
 
     async def _do(self, request: Request) -> None:
         if request.do == "admit" and request.admit is not None:
@@ -147,7 +147,7 @@ class ControlServer:
         return self._node.cluster
 
 
-def view(node: Node) -> Answer:
+def view(node: Node) -> ControlReply:
     """The state of a node."""
     changes = node.changes
     capacity, allocatable, devices = node.capacity(), node.allocatable(), node.devices()
@@ -171,7 +171,7 @@ def view(node: Node) -> Answer:
     ]
     plugins = node.dra_manager.plugins
     drivers = [driver for driver in plugins.drivers() if plugins.is_usable(driver)]
-    return Answer(changes=changes, resources=resources, pods=pods, drivers=drivers)
+    return ControlReply(changes=changes, resources=resources, pods=pods, drivers=drivers)
 
 
 def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _claimed(node: Node, pod: Pod, container: str) -> tuple[str, ...]:
         return ()  # not prepared yet, or no more
 
 
-async def ask(directory: Path, request: Request) -> Answer:
+async def ask(directory: Path, request: Request) -> ControlReply:
     """Ask the kubelet that runs on `directory`. Raises `ControlError`."""
     path = directory / SOCKET_NAME
     try:
@@ -191,7 +191,7 @@ async def ask(directory: Path, request: Request) -> Answer:
     try:
         writer.write(msgspec.json.encode(request) + b"\n")
         await writer.drain()
-        answer = msgspec.json.decode(await reader.readline(), type=Answer)
+        answer = msgspec.json.decode(await reader.readline(), type=ControlReply)
     except (OSError, msgspec.DecodeError) as error:
         raise ControlError(f"{path}: the kubelet stopped before it answered") from error
     except ValueError as error:

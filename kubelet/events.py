@@ -21,7 +21,6 @@ class Events:
     """Hands events on, and wakes who waits for a change."""
 
     def __init__(self) -> None:
-        """Nothing has happened."""
         self.changes = 0  # counts up with everything that happens
         self._changed = asyncio.Event()
         self._listeners: set[asyncio.Queue[Event]] = set()

@@ -20,7 +20,7 @@ from kubelet.devicemanager import Device
 from kubelet.dramanager import MemoryCluster
 from kubelet.errors import RegistrationError
 from kubelet.node import Node
-from kubelet.stubs import Answer, Behaviour, DevicePluginStub, DRAPluginStub, Prepare, answering, failing
+from kubelet.stubs import Behaviour, DevicePluginStub, DRAPluginStub, Prepare, StubReply, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1.api_pb2 import DeviceHealth
 from resourceapi.objects import v1
@@ -186,14 +186,14 @@ class _Behaving:
         """Answer a method with an error from now on."""
         self._behave(method, failing(text))
 
-    def answer(self, method: str, *answers: Answer) -> None:
+    def answer(self, method: str, *answers: StubReply) -> None:
         """Give these answers of a method one after the other, and the last from then on."""
         self._behave(method, answering(*answers))
 
-    def delay(self, method: str, seconds: float, answer: Answer) -> None:
+    def delay(self, method: str, seconds: float, answer: StubReply) -> None:
         """Answer a method only after some seconds."""
 
-        async def late(_: Any) -> Answer:
+        async def late(_: Any) -> StubReply:
             await asyncio.sleep(seconds)
             return answer
 

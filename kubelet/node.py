@@ -16,6 +16,7 @@ import msgspec
 from grpcunix import MAX_PATH, is_live
 from kubelet.clock import Clock, SystemClock
 from kubelet.devicemanager import Device, DeviceRunContainerOptions, ManagerImpl, PluginHandler
+from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.devicemanager.server import BeforeRegister
 from kubelet.dramanager import Cluster, DRAManager, MemoryCluster
 from kubelet.errors import NodeError
@@ -30,6 +31,7 @@ from kubelet.process import KubeletProcess, Settings
 from kubelet.release import DEFAULT_VERSION, RELEASES, Release, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 from kubelet.topology import Policy, Scope
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 T = TypeVar("T")
 
@@ -282,7 +284,7 @@ class Node:
 
     async def cut_stream(self, resource: str) -> None:
         """Drop the connection to the plugin that is asked for a resource, as some kubelets do when another goes."""
-        endpoint = self.manager.state.endpoints.get(resource)
+        endpoint = self.endpoints().get(resource)
         await self.manager.deregister_plugin(resource, str(endpoint.socket) if endpoint is not None else "")
 
     def before_registration(self, call: BeforeRegister | None) -> None:
@@ -291,9 +293,7 @@ class Node:
         if self.is_running:
             self.manager.server.before_register = call
 
-    async def run_container_options(
-        self, pod: Pod | str, container: Container | str
-    ) -> DeviceRunContainerOptions | None:
+    async def run_container_options(self, pod: Pod | str, container: Container | str) -> DeviceRunContainerOptions:
         """What the runtime is told when the container starts. Raises `KubeletError`."""
         run = self._workers.find(pod)
         name = container if isinstance(container, str) else container.name
@@ -327,6 +327,14 @@ class Node:
         """Resource -> ids that a container has."""
         uid = self._workers.find(pod).pod.uid
         return {resource: list(ids) for resource, ids in (self.manager.get_devices(uid, container) or {}).items()}
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Resource -> the plugin that is asked for it, connected or remembered."""
+        return dict(self.manager.state.endpoints)
+
+    def plugin_responses(self, pod: Pod | str, container: str) -> dict[str, api.ContainerAllocateResponse]:
+        """Resource -> what its plugin answered to Allocate for a container."""
+        return self.manager.get_responses(self._workers.find(pod).pod.uid, container)
 
     def claimed_devices(self, pod: Pod | str, container: str) -> tuple[str, ...]:
         """The CDI ids that a container gets through its claims. Raises `ClaimError` while they are not prepared."""

@@ -59,8 +59,8 @@ class KubeletServer(UnixServer):
         return False
 
 
-async def answer(call: Awaitable[Any], path: Path | None = None) -> Any:
-    """The answer of a unary call to a plugin at `path`. Raises `PluginCallError`."""
+async def await_unary(call: Awaitable[Any], path: Path | None = None) -> Any:
+    """The response to a unary call to a plugin at `path`. Raises `PluginCallError`."""
     try:
         return await call
     except RpcError as error:

@@ -174,7 +174,7 @@ class Application:
             namespace, steps = steps[1], steps[2:]
         kind = self._registry.find(group, version, steps[0])
         if kind is None or len(steps) > 3 or bool(namespace) > kind.namespaced:
-            if group and all(each.generic for each in self._registry if each.group == group):
+            if group and all(each.from_definition for each in self._registry if each.group == group):
                 raise PlainNotFound
             raise no_such_resource()
         name, subresource = (*steps[1:], "", "")[:2]
@@ -232,7 +232,7 @@ class Application:
             kind, write = ("Binding", bind) if target.subresource == "binding" else ("Eviction", evict)
             body = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind)
             write(self._rest, target, body, options)
-            await self._store.settle()
+            await self._store.commit()
             return Response(written(success(), form), 201, media_type=form.media_type)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
             return await self._token(request, target)
@@ -254,13 +254,13 @@ class Application:
         if form.view == "Table":
             tables.check_include(include)
         if options.watch:
-            await self._store.settle()
+            await self._store.commit()
             changes = await watch(self._store, target, options)
             body = self._frames(form, target, include, changes)
             media_type = f"{PROTOBUF};stream=watch" if form.media_type == PROTOBUF else form.media_type
             return StreamingResponse(body, media_type=media_type)
         page = listing.list_page(self._store, target, options)
-        await self._store.settle()
+        await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, include)
         return Response(written(value, form), media_type=form.media_type)
 
@@ -269,7 +269,7 @@ class Application:
         known = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH]
         if patch_type not in known:
             raise ApiError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
-        if target.kind.generic and patch_type == STRATEGIC_MERGE_PATCH:
+        if target.kind.from_definition and patch_type == STRATEGIC_MERGE_PATCH:
             raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
         is_apply = patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
@@ -290,9 +290,9 @@ class Application:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
         outcome = self._rest.delete(target, options)
         code = 202 if options.orphan is False and not outcome.is_gone else 200
-        if target.kind.deletes_with_object or not outcome.is_gone:
+        if target.kind.delete_returns_object or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
-        await self._store.settle()
+        await self._store.commit()
         details = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}
         details = {key: value for key, value in details.items() if value} | {"uid": outcome.object["metadata"]["uid"]}
         return Response(written(success(details), form), code, media_type=form.media_type)
@@ -306,7 +306,7 @@ class Application:
             metadata = obj["metadata"]
             one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
             self._rest.delete(one, options)
-        await self._store.settle()
+        await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, "")
         return Response(written(value, form), media_type=form.media_type)
 
@@ -335,7 +335,7 @@ class Application:
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
-        await self._store.settle()
+        await self._store.commit()
         kind, obj = target.kind, outcome.object
         if form.view == "Table":
             include = request.query_params.get("includeObject", "")
@@ -356,7 +356,7 @@ class Application:
         if form.view:
             return tables.partial_list(objects, metadata, form.view_version)
         items = [kind.rules.encode(obj, target.version) for obj in objects]
-        if not kind.generic:
+        if not kind.from_definition:
             items = [
                 {name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items
             ]
@@ -400,7 +400,7 @@ class Application:
 
     def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
         views: tuple[str, ...] = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
-        return _form(request, VIEWS if is_watch else views, is_custom=kind.generic, is_watch=is_watch)
+        return _form(request, VIEWS if is_watch else views, is_custom=kind.from_definition, is_watch=is_watch)
 
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
@@ -408,7 +408,7 @@ class Application:
     async def _body(self, request: Request, target: Target) -> Plain:
         data, kind = await body_of(request), target.kind
         content_type = request.headers.get("Content-Type", "")
-        read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.generic)
+        read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.from_definition)
         value = await apart(len(data), read)
         return kind_checked(value, data, target, self._registry)
 

@@ -23,7 +23,7 @@ from controlplane.apiserver.managed import (
     Manager,
     Managers,
     Owned,
-    give_up,
+    release_fields,
     track_update,
     tracked,
     with_managed,
@@ -71,8 +71,8 @@ def apply(
     merged = _merged(live, config, schema)
     if before is not None:
         owned = frozenset().union(*(each.fields for each in owners.values()))
-        given_up = _GivenUp(before.fields, with_above(before.fields), with_above(owned))
-        merged = _without(merged, given_up, schema, ())
+        released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
+        merged = _without(merged, released, schema, ())
     changes = Changes(*(tracked(fields, ignored) for fields in compare(live, merged, schema)))
     others = {each: owned for each, owned in owners.items() if each != manager}
     if not force:
@@ -81,7 +81,7 @@ def apply(
         ]
         if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
             raise _conflicts(found)
-    result = {**give_up(others, changes), manager: owners[manager]}
+    result = {**release_fields(others, changes), manager: owners[manager]}
     if not named:
         del result[manager]
     is_changed = not json_equal(merged, live)
@@ -120,7 +120,7 @@ def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[An
     return result + [item for _, item in others[told:]]
 
 
-class _GivenUp(NamedTuple):
+class _ReleasedFields(NamedTuple):
     """What an applier owned before, the same with all above it, and what somebody owns now with all above it."""
 
     fields: FieldSet
@@ -131,7 +131,7 @@ class _GivenUp(NamedTuple):
         return path in self.fields and path not in self.owned
 
 
-def _without(value: Any, given_up: _GivenUp, schema: Schema, path: Path) -> Any:
+def _without(value: Any, released: _ReleasedFields, schema: Schema, path: Path) -> Any:
     """The value without the fields that the applier owned before and that nobody owns now."""
     if is_atomic(value, schema) or not value:
         return value
@@ -139,17 +139,17 @@ def _without(value: Any, given_up: _GivenUp, schema: Schema, path: Path) -> Any:
         result = {}
         for name, item in value.items():
             here = (*path, f"f:{name}")
-            if not given_up.has(here):
+            if not released.has(here):
                 child = child_schema(schema, name) or OPEN
-                kept = _without(item, given_up, child, here) if here in given_up.above else item
+                kept = _without(item, released, child, here) if here in released.above else item
                 if kept or not item or json_equal(kept, item):
                     result[name] = kept
         return result
     kept_items = []
     for step, item in zip(item_steps(value, schema), value, strict=True):
         here = (*path, step)
-        if not given_up.has(here):
-            kept_items.append(_without(item, given_up, schema.get("items", OPEN), here))
+        if not released.has(here):
+            kept_items.append(_without(item, released, schema.get("items", OPEN), here))
     return kept_items
 
 

@@ -42,32 +42,31 @@ class Decision(NamedTuple):
 class Authorizer(Protocol):
     """Answers whether a user may do something."""
 
-    def decide(self, user: User, wanted: Attributes) -> Decision:
+    def decide(self, user: User, attributes: Attributes) -> Decision:
         """The decision."""
 
 
-class AlwaysAllow:
+class AlwaysAllow(Authorizer):
     """Everybody may do everything."""
 
-    def decide(self, user: User, wanted: Attributes) -> Decision:
-        """See `Authorizer`."""
-        del user, wanted
+    def decide(self, user: User, attributes: Attributes) -> Decision:
+        del user, attributes
         return Decision(is_allowed=True)
 
 
-class Rbac:
+class Rbac(Authorizer):
     """Roles and bindings of the store. Nothing is allowed that none of them allows, but to system:masters."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def decide(self, user: User, wanted: Attributes) -> Decision:
-        """See `Authorizer`; the reason names roles that bindings speak of and that are not there."""
+    def decide(self, user: User, attributes: Attributes) -> Decision:
+        """The decision; the reason of a refusal names roles that bindings refer to and that do not exist."""
         if MASTERS in user.groups:
             return Decision(is_allowed=True)
         missing: list[str] = []
-        for rule in self._rules(user, wanted.namespace, missing):
-            if _allows(rule, wanted):
+        for rule in self._rules(user, attributes.namespace, missing):
+            if _allows(rule, attributes):
                 return Decision(is_allowed=True)
         return Decision(is_allowed=False, reason=f"RBAC: {_together(missing)}" if missing else "")
 
@@ -122,28 +121,28 @@ def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> At
     return Attributes(verb, group, resource, subresource, namespace, name)
 
 
-def refusal(user: User, wanted: Attributes, reason: str) -> ApiError:
+def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
     """403 for what a user may not do."""
-    text = why_not(user, wanted, reason)
-    if wanted.path:
+    text = why_not(user, attributes, reason)
+    if attributes.path:
         return ApiError(403, f"forbidden: {text}", "Forbidden", {})
-    if not wanted.name:
-        resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
-        details = {"group": wanted.group, "kind": wanted.resource}
+    if not attributes.name:
+        resource = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+        details = {"group": attributes.group, "kind": attributes.resource}
         told = {key: value for key, value in details.items() if value}
         return ApiError(403, f"{resource} is forbidden: {text}", "Forbidden", told)
-    return forbidden(wanted.group, wanted.resource, wanted.name, text)
+    return forbidden(attributes.group, attributes.resource, attributes.name, text)
 
 
-def why_not(user: User, wanted: Attributes, reason: str = "") -> str:
+def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
     """Who cannot do what, in upstream's words."""
-    if wanted.path:
-        text = f'User "{user.name}" cannot {wanted.verb} path "{wanted.path}"'
+    if attributes.path:
+        text = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
     else:
-        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
-        where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
-        what = f'resource "{resource}" in API group "{wanted.group}"'
-        text = f'User "{user.name}" cannot {wanted.verb} {what} {where}'
+        resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+        where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+        what = f'resource "{resource}" in API group "{attributes.group}"'
+        text = f'User "{user.name}" cannot {attributes.verb} {what} {where}'
     return f"{text}: {reason}" if reason else text
 
 
@@ -211,19 +210,21 @@ def _is_subject(user: User, binding: Plain, namespace: str) -> bool:
     return False
 
 
-def _allows(rule: Plain, wanted: Attributes) -> bool:
-    if not _has(rule, "verbs", wanted.verb):
+def _allows(rule: Plain, attributes: Attributes) -> bool:
+    if not _has(rule, "verbs", attributes.verb):
         return False
-    if wanted.path:
+    if attributes.path:
         urls = rule.get("nonResourceURLs") or ()
-        return any(url == wanted.path or (url.endswith("*") and wanted.path.startswith(url[:-1])) for url in urls)
+        return any(
+            url == attributes.path or (url.endswith("*") and attributes.path.startswith(url[:-1])) for url in urls
+        )
     resources = rule.get("resources") or ()
-    asked = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
-    is_meant = "*" in resources or asked in resources
-    if wanted.subresource and f"*/{wanted.subresource}" in resources:
+    resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+    is_meant = "*" in resources or resource in resources
+    if attributes.subresource and f"*/{attributes.subresource}" in resources:
         is_meant = True
     named = rule.get("resourceNames") or ()
-    return is_meant and _has(rule, "apiGroups", wanted.group) and (not named or wanted.name in named)
+    return is_meant and _has(rule, "apiGroups", attributes.group) and (not named or attributes.name in named)
 
 
 def _has(rule: Plain, member: str, value: str) -> bool:

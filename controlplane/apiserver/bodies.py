@@ -45,7 +45,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind"
             )
-    if kind.generic:
+    if kind.from_definition:
         shown = data.decode("utf-8", "replace")
         for text, member in ((name, "Kind"), (api_version, "apiVersion")):
             if not text:
@@ -57,7 +57,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
         if group == kind.group and kind.served(other):
             text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
             raise bad_request(text)
-    if kind.generic and api_version == expected and name != kind.kind:
+    if kind.from_definition and api_version == expected and name != kind.kind:
         errors = ErrorList()
         errors.invalid("kind", name, f"must be {kind.kind}")
         metadata = value.get("metadata")

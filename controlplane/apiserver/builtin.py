@@ -16,15 +16,15 @@ from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.open_kinds import open_kind, open_schema
-from controlplane.apiserver.schemas import (
+from controlplane.apiserver.typed_rules import TypedRules
+from resourceapi.objects import KubernetesObject, older, v1
+from resourceapi.objects.release import Release
+from resourceapi.objects.schemas import (
     ATOMIC_MAP,
     condition_schema,
     map_list,
     schema_of,
 )
-from controlplane.apiserver.typed_rules import TypedRules
-from resourceapi.objects import KubernetesObject, older, v1
-from resourceapi.objects.release import Release
 
 _DEPRECATED = {
     "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
@@ -83,7 +83,7 @@ def install(
                 versions=served,
                 storage="v1",
                 rules=rules,
-                deletes_with_object=True,
+                delete_returns_object=True,
                 **more,
             )
         )

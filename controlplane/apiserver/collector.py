@@ -14,7 +14,7 @@ from controlplane.apiserver.status import ApiError
 
 
 class Collector:
-    """See the module. `delay` is in seconds: how long after a change it looks at it."""
+    """The garbage collector. `delay` is in seconds: how long after a change it collects."""
 
     def __init__(self, rest: Rest, delay: float = 0.5) -> None:
         self._rest, self._store, self._registry = rest, rest.store, rest.registry
@@ -30,8 +30,8 @@ class Collector:
                 await asyncio.sleep(self._delay)
                 changed.clear()
                 while self.collect():
-                    await self._store.settle()
-                await self._store.settle()
+                    await self._store.commit()
+                await self._store.commit()
         finally:
             self._store.unsubscribe(changed)
 

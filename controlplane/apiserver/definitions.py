@@ -13,10 +13,10 @@ from controlplane.apiserver.columns import AGE, Since
 from controlplane.apiserver.definition_rules import check_schema, shaped
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import OpenRules
-from controlplane.apiserver.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
 from resourceapi.objects.names import dns_label, dns_subdomain
+from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 
 GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
 KIND_ID = f"{PLURAL}.{GROUP}"
@@ -91,7 +91,7 @@ def definition_kind() -> Kind:
         status=True,
         columns=(Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), "date"),),
         counts_generations=True,
-        deletes_with_object=True,
+        delete_returns_object=True,
     )
 
 
@@ -132,7 +132,7 @@ def kind_of(definition: Plain) -> Kind:
         status=status,
         columns=_columns(served[0] if served else {}),
         counts_generations=True,
-        generic=True,
+        from_definition=True,
     )
 
 
@@ -177,7 +177,7 @@ class Definitions:
         """A definition is gone, and its objects with it."""
         kind_id = definition["metadata"]["name"]
         first = self._first.get(kind_id)
-        if first is not None and not first.generic:
+        if first is not None and not first.from_definition:
             return
         self._store.drop(kind_id)
         self._registry.remove(kind_id)
@@ -186,7 +186,7 @@ class Definitions:
 
     def _serve(self, definition: Plain) -> None:
         first = self._first.get(definition["metadata"]["name"])
-        if first is None or first.generic:
+        if first is None or first.from_definition:
             self._registry.add(kind_of(definition))
 
 

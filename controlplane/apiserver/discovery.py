@@ -11,7 +11,7 @@ from controlplane.apiserver.reviews import REVIEWS
 from resourceapi.objects.release import Release
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_VERBS_OF_GENERIC = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_VERBS_OF_DEFINITIONS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 STATUS_VERBS = ["get", "patch", "update"]
 
 
@@ -113,7 +113,7 @@ def _resources(kind: Kind) -> list[Plain]:
         "singularName": kind.name_of_one,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": _VERBS_OF_GENERIC if kind.generic else VERBS,
+        "verbs": _VERBS_OF_DEFINITIONS if kind.from_definition else VERBS,
     }
     if kind.short_names:
         resource["shortNames"] = list(kind.short_names)

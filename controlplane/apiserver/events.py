@@ -27,17 +27,14 @@ class EventRules(OpenRules):
     """Those of core/v1's events, in which these are stored."""
 
     def decode(self, value: Plain, version: str) -> Decoded:
-        """See `kinds.Rules`."""
         protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
         return super().decode(_renamed(value, _IN_CORE, "v1"), version)
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        """See `kinds.Rules`."""
         del version
         return _renamed(obj, _IN_EVENTS, _API_VERSION)
 
     def empty(self, version: str) -> Plain:
-        """See `kinds.Rules`."""
         return super().empty(version) | {"apiVersion": _API_VERSION}
 
 

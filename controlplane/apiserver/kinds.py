@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-class Asked(NamedTuple):
+class WriteContext(NamedTuple):
     """How an object is written: in which version, to a server of which release, by whom."""
 
     version: str
@@ -60,13 +60,13 @@ class Rules(Protocol):
     def empty(self, version: str) -> Plain:
         """What an object without any value is written as."""
 
-    def create(self, obj: Plain, asked: Asked) -> Plain:
+    def create(self, obj: Plain, context: WriteContext) -> Plain:
         """A new object as it will be stored."""
 
-    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         """A changed object as it will be stored."""
 
-    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         """An object with a changed status as it will be stored."""
 
     def warnings(self, obj: Plain) -> list[str]:
@@ -88,9 +88,9 @@ class Served(msgspec.Struct, frozen=True):
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
 
-    `fields` lists what field selectors may ask for besides name and namespace. `generic` kinds are those that come
-    from a definition: they differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
-    the kind of another group whose objects these are, too.
+    `fields` lists what field selectors may ask for besides name and namespace. Kinds
+    `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names the
+    kind of another group whose objects these are, too.
     """
 
     group: str
@@ -108,8 +108,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...] = ()
     fields: Mapping[str, Callable[[Plain], str]] = {}
     counts_generations: bool = False
-    deletes_with_object: bool = False
-    generic: bool = False
+    delete_returns_object: bool = False
+    from_definition: bool = False
     hides_name: bool = False
     stored_as: str = ""
 

@@ -138,7 +138,7 @@ def _version(text: str) -> int:
 
 
 def _unknown_field(kind: Kind, api_version: str, field: str) -> str:
-    if kind.generic:
+    if kind.from_definition:
         return f"field label not supported: {field}"
     if kind.fields:
         return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"

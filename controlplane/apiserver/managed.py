@@ -140,7 +140,7 @@ def track_update(
     found = compare(without_managed(old), without_managed(new), schema)
     changes = Changes(*(tracked(fields, ignored) for fields in found))
     taken = changes.added | changes.modified
-    result = give_up(managers, changes)
+    result = release_fields(managers, changes)
     if taken:
         before = result.get(manager)
         fields = taken | (before.fields if before else NOTHING)
@@ -148,7 +148,7 @@ def track_update(
     return _capped(result)
 
 
-def give_up(managers: Managers, changes: Changes) -> dict[Manager, Owned]:
+def release_fields(managers: Managers, changes: Changes) -> dict[Manager, Owned]:
     """The managers without what somebody else changed or removed."""
     lost = changes.added | changes.modified | changes.removed
     result = {}

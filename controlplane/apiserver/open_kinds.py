@@ -6,7 +6,7 @@ from typing import Any
 from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served
 from controlplane.apiserver.open_rules import Check, OpenRules
-from controlplane.apiserver.schemas import TYPE_FIELDS, metadata_schema
+from resourceapi.objects.schemas import TYPE_FIELDS, metadata_schema
 
 
 def open_schema(description: str, **properties: Schema) -> Schema:
@@ -63,6 +63,6 @@ def open_kind(
         columns=shown,
         fields=fields or {},
         counts_generations=counts_generations,
-        deletes_with_object=deletes,
+        delete_returns_object=deletes,
         hides_name=hides_name,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.kinds import Asked, Decoded, Plain, Schema
+from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.status import invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
@@ -23,8 +23,8 @@ Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
 
 
-class OpenRules:
-    """See the module.
+class OpenRules(Rules):
+    """The rules of one kind of plain values.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
     defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
@@ -57,7 +57,6 @@ class OpenRules:
         self._check, self._name_rule = check, name_rule
 
     def decode(self, value: Plain, version: str) -> Decoded:
-        """See `kinds.Rules`."""
         metadata = value.get("metadata")
         record = from_dict(ObjectMeta, metadata if metadata is not None else {})
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
@@ -72,27 +71,23 @@ class OpenRules:
         return Decoded(self._fill(obj), tuple(found))
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        """See `kinds.Rules`."""
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
-        """See `kinds.Rules`."""
         return self._named(version) | self._blank
 
-    def create(self, obj: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
+    def create(self, obj: Plain, context: WriteContext) -> Plain:
         if self._status and "status" not in self._blank:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
-        metadata_on_create(errors, metadata, asked.release, namespaced=self._namespaced, name_rule=self._name_rule)
+        metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
         self._refuse(errors, obj, None)
         return obj
 
-    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
+    def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         if self._status:
             new = {name: item for name, item in new.items() if name != "status"}
             if "status" in old:
@@ -101,10 +96,9 @@ class OpenRules:
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
-        return self._checked_update(new, old, asked)
+        return self._checked_update(new, old, context)
 
-    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
+    def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         metadata = {**old["metadata"]}
         for name in ("managedFields", "resourceVersion"):
             metadata.pop(name, None)
@@ -114,17 +108,16 @@ class OpenRules:
         result.pop("status", None)
         if "status" in new:
             result["status"] = new["status"]
-        return self._checked_update(result, old, asked)
+        return self._checked_update(result, old, context)
 
     def warnings(self, obj: Plain) -> list[str]:
-        """See `kinds.Rules`."""
         del obj
         return []
 
-    def _checked_update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
+    def _checked_update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
-        metadata_on_update(errors, after, before, asked.release)
+        metadata_on_update(errors, after, before, context.release)
         self._refuse(errors, new, old)
         return new
 

@@ -14,9 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from controlplane.apiserver.schemas import metadata_schema
 from controlplane.apiserver.status import method_not_allowed, no_such_resource
 from resourceapi.objects.release import Release
+from resourceapi.objects.schemas import metadata_schema
 
 _STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
@@ -138,7 +138,7 @@ def document_v2(registry: Registry) -> Plain:
 
 def schema_name(kind: Kind, version: str) -> str:
     """The name of a kind's schema: the group backwards, version, kind."""
-    if kind.group.endswith(".k8s.io") and not kind.generic:
+    if kind.group.endswith(".k8s.io") and not kind.from_definition:
         return f"io.k8s.api.{kind.group.partition('.')[0]}.{version}.{kind.kind}"
     group = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
     return f"{group}.{version}.{kind.kind}"
@@ -192,9 +192,9 @@ def _paths(kind: Kind, served: Served) -> Plain:
     shared = [_parameter("namespace", "string", "path")] if kind.namespaced else []
     name = _parameter("name", "string", "path")
     patch_types = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH]
-    if not kind.generic:
+    if not kind.from_definition:
         patch_types.append(STRATEGIC_MERGE_PATCH)
-    deleted = ref if kind.deletes_with_object else {"$ref": f"#/components/schemas/{_STATUS}"}
+    deleted = ref if kind.delete_returns_object else {"$ref": f"#/components/schemas/{_STATUS}"}
     options = {JSON_TYPE: {"schema": {"$ref": f"#/components/schemas/{_DELETE_OPTIONS}"}}}
     body = {"required": True, "content": {JSON_TYPE: {"schema": ref}}}
     patch_body = {"required": True, "content": {each: {"schema": {"type": "object"}} for each in patch_types}}

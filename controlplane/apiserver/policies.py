@@ -157,13 +157,13 @@ def check_policy(errors: ErrorList, obj: Plain, old: Plain | None) -> None:
     has_params = bool(spec.get("paramKind"))
     known: dict[str, Type] = {}
 
-    def check(path: str, source: Any, environment: Environment, wanted: Type | None) -> Type:
+    def check(path: str, source: Any, environment: Environment, expected: Type | None) -> Type:
         text = source if isinstance(source, str) else ""
         if not text.strip():
             errors.required(path, "expression is not specified")
             return DYN
         try:
-            return _of_type(text, environment, wanted).type
+            return _of_type(text, environment, expected).type
         except CelError as error:
             errors.invalid(path, text, str(error))
             return DYN
@@ -201,10 +201,10 @@ def _validation(value: Plain, environment: Environment) -> _Validation:
     )
 
 
-def _of_type(source: str, environment: Environment, wanted: Type | None) -> Expression:
+def _of_type(source: str, environment: Environment, expected: Type | None) -> Expression:
     expression = compile_expression(source, environment)
-    if wanted is not None and expression.type not in (wanted, DYN):
-        raise CelCompileError(f"must evaluate to {wanted.declared}", "invalid", expression.output_type)
+    if expected is not None and expression.type not in (expected, DYN):
+        raise CelCompileError(f"must evaluate to {expected.declared}", "invalid", expression.output_type)
     return expression
 
 

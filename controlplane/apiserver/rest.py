@@ -17,7 +17,7 @@ from controlplane.apiserver.apply import apply
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.identity import SERVER, Caller
-from controlplane.apiserver.kinds import Asked, Decoded, Key, Kind, Plain, Registry
+from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
 from controlplane.apiserver.patch import (
@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 
 
 class Rest:
-    """See the module."""
+    """Creates, reads, changes and deletes objects, in the order of steps that the module describes."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Rest:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self.clock())}
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
-        new = kind.rules.create({**obj, "metadata": metadata}, self._asked(target))
+        new = kind.rules.create({**obj, "metadata": metadata}, self._context(target))
         name = new["metadata"]["name"]
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
@@ -264,7 +264,7 @@ class Rest:
         self._check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
-        saved = change(new, old, self._asked(target))
+        saved = change(new, old, self._context(target))
         told = (*problems, *kind.rules.warnings(saved), *self._admit(target, saved, old, is_dry_run=options.dry_run))
         if _is_same(saved, old):
             return Outcome(old, told)
@@ -315,8 +315,8 @@ class Rest:
         )
         return with_managed(new, managers)
 
-    def _asked(self, target: Target) -> Asked:
-        return Asked(target.version, self.release, target.caller)
+    def _context(self, target: Target) -> WriteContext:
+        return WriteContext(target.version, self.release, target.caller)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""
@@ -388,7 +388,7 @@ class Rest:
             raise internal(str(error)) from None
         if not number:
             served = kind.served(target.version)
-            if kind.generic or (served is not None and served.must_be_current):
+            if kind.from_definition or (served is not None and served.must_be_current):
                 errors = ErrorList()
                 errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid(kind.group, kind.plural, target.name, errors)

@@ -97,7 +97,7 @@ class Server:
 
     async def __aenter__(self) -> "Server":
         """Start; returns when requests are answered. Raises ServerError."""
-        await self.store.settle()
+        await self.store.commit()
         self.store.forget()
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
             try:
@@ -145,7 +145,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._journal is not None:
-            await self.store.settle()
+            await self.store.commit()
             self._journal.close()
 
     def write(self, value: Plain) -> str:

@@ -134,10 +134,10 @@ def invalid_options(kind: str, errors: ErrorList) -> ApiError:
     return invalid("meta.k8s.io", kind, "", errors)
 
 
-def version_in_the_future(wanted: int, current: int) -> ApiError:
+def version_in_the_future(requested: int, current: int) -> ApiError:
     """504: a resourceVersion that this server has not reached."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return ApiError(504, message, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
 
 

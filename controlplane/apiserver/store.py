@@ -1,8 +1,8 @@
 """The objects, one counter for all their versions, and what happened lately.
 
 Objects are plain values in their stored version and are never changed in place. Everything happens on one loop: a
-method that changes something does all of it before it returns. What it changed is shown to watchers by `settle`,
-after the journal has it on disk; answers wait for `settle` too, so nobody sees what a crash could take back.
+method that changes something does all of it before it returns. What it changed is shown to watchers by `commit`,
+after the journal has it on disk; answers wait for `commit` too, so nobody sees what a crash could take back.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Table:
 
 
 class Store:
-    """See the module. `watchers` wait for `changed`."""
+    """All objects by kind and key, with the events since `history` began; a `journal` keeps them over restarts."""
 
     def __init__(self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES) -> None:
         self.version = 1
@@ -121,7 +121,7 @@ class Store:
         """What happened to objects of a kind after a version; raises Expired."""
         return self._table(kind_id).history.after(version)
 
-    async def settle(self) -> None:
+    async def commit(self) -> None:
         """Return when all changes until now are durable and shown to watchers."""
         version = self.version
         if version <= self.published:

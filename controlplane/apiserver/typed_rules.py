@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.apiserver.authorization import Authorizer
 from controlplane.apiserver.claim_writers import check_status_writer
-from controlplane.apiserver.kinds import Asked, Decoded, Plain
+from controlplane.apiserver.kinds import Decoded, Plain, Rules, WriteContext
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import (
@@ -31,7 +31,7 @@ from resourceapi.objects.disabled_fields import without_disabled
 from resourceapi.objects.meta import WrittenEmpty
 
 
-class TypedRules:
+class TypedRules(Rules):
     """The rules of one typed kind.
 
     `has_admin_access` says whether a namespace carries the label that allows it, `authorizer`, who may change what of
@@ -52,7 +52,6 @@ class TypedRules:
         self._authorizer = authorizer
 
     def decode(self, value: Plain, version: str) -> Decoded:
-        """See `kinds.Rules`."""
         value["apiVersion"], value["kind"] = f"{v1.GROUP}/{version}", self._kind
         found = read_with_problems(value, defaults_at=self._clock())
         obj = without_unknown(found.object)
@@ -61,55 +60,49 @@ class TypedRules:
         return Decoded(written, found.problems)
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        """See `kinds.Rules`."""
         api_version = f"{v1.GROUP}/{version}"
         return obj if obj["apiVersion"] == api_version else write_object(read_object(obj), api_version)
 
     def empty(self, version: str) -> Plain:
-        """See `kinds.Rules`."""
         api_version = f"{v1.GROUP}/{version}"
         return write_object(read_object({"apiVersion": api_version, "kind": self._kind}), api_version)
 
-    def create(self, obj: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
-        new = prepare_create(without_disabled(read_object(obj), None, asked.release))
+    def create(self, obj: Plain, context: WriteContext) -> Plain:
+        new = prepare_create(without_disabled(read_object(obj), None, context.release))
         allowed = self._admin_access(new)
         errors = validate_create(
             new,
             check_selector=check_device_selector,
             admin_access_allowed=allowed,
-            release=asked.release,
-            version=asked.version,
+            release=context.release,
+            version=context.version,
         )
         self._refuse(new, errors)
         return self._written(new)
 
-    def update(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
+    def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         before = read_object(old)
-        known = without_disabled(read_object(new), before, asked.release)
+        known = without_disabled(read_object(new), before, context.release)
         after = prepare_update(known, before, self._clock())
         errors = validate_update(
-            after, before, check_selector=check_device_selector, release=asked.release, version=asked.version
+            after, before, check_selector=check_device_selector, release=context.release, version=context.version
         )
         self._refuse(after, errors)
         return self._written(after)
 
-    def update_status(self, new: Plain, old: Plain, asked: Asked) -> Plain:
-        """See `kinds.Rules`."""
+    def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         before = read_object(old)
-        after = prepare_status_update(without_disabled(read_object(new), before, asked.release), before)
+        after = prepare_status_update(without_disabled(read_object(new), before, context.release), before)
         allowed, errors = self._admin_access(after), ErrorList()
-        if asked.release.checks_claim_writers and isinstance(after, v1.ResourceClaim):
-            check_status_writer(errors, self._authorizer, asked.caller, self._written(after), old)
+        if context.release.checks_claim_writers and isinstance(after, v1.ResourceClaim):
+            check_status_writer(errors, self._authorizer, context.caller, self._written(after), old)
         errors += validate_status_update(
-            after, before, admin_access_allowed=allowed, release=asked.release, version=asked.version
+            after, before, admin_access_allowed=allowed, release=context.release, version=context.version
         )
         self._refuse(after, errors)
         return self._written(after)
 
     def warnings(self, obj: Plain) -> list[str]:
-        """See `kinds.Rules`."""
         return warnings(read_object(obj))
 
     def _written(self, obj: KubernetesObject) -> Plain:

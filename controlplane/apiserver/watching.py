@@ -59,7 +59,7 @@ async def _stream(
     try:
         if position is None:
             while store.published < store.version:  # what a crash could take back is not shown
-                await store.settle()
+                await store.commit()
             position = store.version
             for obj in list(store.objects(kind_id, target.namespace)):
                 if selection.takes(obj):

@@ -1,7 +1,7 @@
 """Amounts of resources split over devices.
 
 A claim asks for a sum over all devices that it gets. Devices that have the same blocks and the same amounts left are of
-one kind; a split says how many devices of which kind give how much. Fewer devices come first. For given devices, two
+one shape; a split says how many devices of which shape give how much. Fewer devices come first. For given devices, two
 ways to split are offered: as evenly as possible, and by draining all devices but one. Rules: each device gives at least
 one block of everything that is asked for; portions are whole blocks; a limit holds for the sum of the portions.
 Amounts are integers in billionths. Source: allocator specification 6.3.
@@ -12,6 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from controlplane.structured.capacity import billionths
 from resourceapi.objects import Quantity
 from resourceapi.objects.quantity import Format
 
@@ -30,32 +31,27 @@ class Supply(Struct, frozen=True, order=True):
     usable: int
 
 
-class Kind(Struct, frozen=True):
+class DeviceShape(Struct, frozen=True):
     """What a device can still give of all that is asked for; resources in the order of their names."""
 
     supplies: tuple[Supply, ...]
 
 
 class Slot(Struct, frozen=True):
-    """Some devices of one kind that give the same; without a kind, whole devices."""
+    """Some devices of one shape that give the same; without a shape, whole devices."""
 
     count: int
-    kind: Kind | None = None
+    shape: DeviceShape | None = None
     portions: tuple[tuple[str, int], ...] = ()
 
 
 class Demand(Struct, frozen=True):
     """How many devices, how much of them in sum, and how much at the most."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     amounts: Amounts = {}
     limits: Amounts = {}
-
-
-def billionths(quantity: Quantity) -> int:
-    """The amount as an integer; what is too large to multiply out is beyond any device."""
-    return quantity.sign * 10**1020 if quantity.nanos is None else quantity.nanos
 
 
 def quantity_of(amount: int, fmt: Format = "DecimalSI") -> Quantity:
@@ -74,19 +70,19 @@ def block_of(block_size: Quantity | None) -> int:
     return UNIT if block_size is None or block_size.sign <= 0 else billionths(block_size)
 
 
-def splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
-    """The ways to satisfy a demand with so many devices of each kind, the fewest devices first.
+def splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
+    """The ways to satisfy a demand with so many devices of each shape, the fewest devices first.
 
-    Not all are offered where there are thousands: with very many kinds of devices, an unusual one may be missed.
+    Not all are offered where there are thousands: with very many shapes of devices, an unusual one may be missed.
     """
     return islice(_all_splits(demand, available), _MAX_SPLITS)
 
 
-def _all_splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple[Slot, ...]]:
-    kinds = sorted(available, key=lambda kind: tuple(-supply.usable for supply in kind.supplies))
+def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
+    shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
     wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
-    for number in range(max(demand.least, 1), min(demand.most, sum(available.values())) + 1):
-        for chosen in islice(_choices(kinds, available, number, wanted), _MAX_CHOICES):
+    for number in range(max(demand.minimum, 1), min(demand.maximum, sum(available.values())) + 1):
+        for chosen in islice(_choices(shapes, available, number, wanted), _MAX_CHOICES):
             offered: set[tuple[Slot, ...]] = set()
             for portions in _portions(demand, chosen):
                 split = _merged(chosen, portions)
@@ -96,9 +92,9 @@ def _all_splits(demand: Demand, available: Mapping[Kind, int]) -> Iterator[tuple
 
 
 def _choices(
-    kinds: Sequence[Kind], available: Mapping[Kind, int], number: int, wanted: Sequence[int]
-) -> Iterator[tuple[Kind, ...]]:
-    """So many devices that together have what is wanted, by their kinds; as many as possible of the first kinds first.
+    shapes: Sequence[DeviceShape], available: Mapping[DeviceShape, int], number: int, wanted: Sequence[int]
+) -> Iterator[tuple[DeviceShape, ...]]:
+    """So many devices that together have what is wanted, by their shapes; as many as possible of the first come first.
 
     What remains to be chosen is judged by the best that there still is of each resource, so that dead ends are short.
     """
@@ -106,20 +102,20 @@ def _choices(
         if all(amount <= 0 for amount in wanted):
             yield ()
         return
-    for index, first in enumerate(kinds):
-        if number > sum(available[kind] for kind in kinds[index:]):
+    for index, first in enumerate(shapes):
+        if number > sum(available[shape] for shape in shapes[index:]):
             return
-        best = [max(kind.supplies[place].usable for kind in kinds[index:]) for place in range(len(wanted))]
+        best = [max(shape.supplies[place].usable for shape in shapes[index:]) for place in range(len(wanted))]
         if any(amount > number * most for amount, most in zip(wanted, best, strict=True)):
             return
         for count in range(min(available[first], number), 0, -1):
             left = [amount - count * supply.usable for amount, supply in zip(wanted, first.supplies, strict=True)]
-            for others in _choices(kinds[index + 1 :], available, number - count, left):
+            for others in _choices(shapes[index + 1 :], available, number - count, left):
                 yield (first,) * count + others
 
 
-def _portions(demand: Demand, chosen: Sequence[Kind]) -> Iterator[list[dict[str, int]]]:
-    """What each of the devices gives: evenly, then with each kind in turn giving what the others leave."""
+def _portions(demand: Demand, chosen: Sequence[DeviceShape]) -> Iterator[list[dict[str, int]]]:
+    """What each of the devices gives: evenly, then with each shape in turn giving what the others leave."""
     orders: list[Sequence[int] | None] = [None]
     for last in dict.fromkeys(chosen):
         rest = len(chosen) - 1 - list(reversed(chosen)).index(last)
@@ -127,7 +123,7 @@ def _portions(demand: Demand, chosen: Sequence[Kind]) -> Iterator[list[dict[str,
     for order in orders:
         portions: list[dict[str, int]] = [{} for _ in chosen]
         for index, name in enumerate(sorted(demand.amounts)):
-            supplies = [kind.supplies[index] for kind in chosen]
+            supplies = [shape.supplies[index] for shape in chosen]
             wanted = demand.amounts[name]
             given = _evenly(wanted, supplies) if order is None else _drained(wanted, supplies, order)
             if sum(given) < wanted or sum(given) > demand.limits.get(name, sum(given)):
@@ -161,9 +157,9 @@ def _drained(wanted: int, supplies: Sequence[Supply], order: Sequence[int]) -> l
     return given
 
 
-def _merged(chosen: Sequence[Kind], portions: Sequence[Mapping[str, int]]) -> tuple[Slot, ...]:
-    counts: dict[tuple[Kind, tuple[tuple[str, int], ...]], int] = {}
-    for kind, portion in zip(chosen, portions, strict=True):
-        key = (kind, tuple(sorted(portion.items())))
+def _merged(chosen: Sequence[DeviceShape], portions: Sequence[Mapping[str, int]]) -> tuple[Slot, ...]:
+    counts: dict[tuple[DeviceShape, tuple[tuple[str, int], ...]], int] = {}
+    for shape, portion in zip(chosen, portions, strict=True):
+        key = (shape, tuple(sorted(portion.items())))
         counts[key] = counts.get(key, 0) + 1
-    return tuple(Slot(count, kind, portion) for (kind, portion), count in counts.items())
+    return tuple(Slot(count, shape, portion) for (shape, portion), count in counts.items())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from controlplane.k8srm.amounts import UNIT, Demand, Kind, billionths
+from controlplane.k8srm.amounts import UNIT, Demand, DeviceShape
 from controlplane.k8srm.constraints import ConstraintError, effective_attributes, holds, values_of
 from controlplane.k8srm.holdings import DeviceName, Holdings, missing_resources
 from controlplane.k8srm.load import Cluster
@@ -26,6 +26,7 @@ from controlplane.k8srm.types import (
     DevicePrivilegedClaim,
     details_of,
 )
+from controlplane.structured.capacity import billionths
 from controlplane.structured.requests import MAX_RESULTS
 
 NO_DEVICES = "no available devices"
@@ -37,10 +38,10 @@ class Candidate(NamedTuple):
     """A device that a detail may have, by which class, and what it can give of the wanted amounts."""
 
     device_class: str
-    kind: Kind | None
+    shape: DeviceShape | None
 
 
-class WishID(NamedTuple):
+class RequirementID(NamedTuple):
     """A detail's place: claim, instance in the claim, alternative in the instance."""
 
     claim: int
@@ -53,10 +54,10 @@ class WishID(NamedTuple):
         return f"c{self.claim}i{self.instance}a{self.alternative}"
 
 
-class Wish(Struct, frozen=True):
+class Requirement(Struct, frozen=True):
     """A detail with everything that the cluster says to it. With a fault there are no candidates anywhere."""
 
-    id: WishID
+    id: RequirementID
     alternatives: int  # how many there are, this one included
     detail: DeviceClaimDetail
     demand: Demand
@@ -66,38 +67,40 @@ class Wish(Struct, frozen=True):
     fault: str = ""
 
     @property
-    def wants_amounts(self) -> bool:
+    def takes_amounts(self) -> bool:
         """Whether it takes portions of devices; admin access takes nothing."""
         return bool(self.demand.amounts) and not self.is_admin
 
 
-def wishes_of(claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings) -> dict[WishID, Wish]:
+def requirements_of(
+    claims: Sequence[DeviceClaim], cluster: Cluster, holdings: Holdings
+) -> dict[RequirementID, Requirement]:
     """All details of the claims, in order."""
     return {
-        id_: _wish(id_, len(details), detail, claim, cluster, holdings)
+        id_: _requirement(id_, len(details), detail, claim, cluster, holdings)
         for number, claim in enumerate(claims)
         for index, instance in enumerate(claim.spec.claims)
         for details in [details_of(instance)]
         for alternative, detail in enumerate(details)
-        for id_ in [WishID(number, index, alternative)]
+        for id_ in [RequirementID(number, index, alternative)]
     }
 
 
-def _wish(
-    id_: WishID,
+def _requirement(
+    id_: RequirementID,
     alternatives: int,
     detail: DeviceClaimDetail,
     claim: DeviceClaim,
     cluster: Cluster,
     holdings: Holdings,
-) -> Wish:
+) -> Requirement:
     is_privileged = isinstance(claim, DevicePrivilegedClaim)
     classes, fault = _classes(detail, cluster, is_privileged=is_privileged)
     demand = _demand(detail)
     is_admin = is_privileged or any(each.spec.admin_access for each in classes)
     fault = fault or _fault_of(demand)
     if fault:
-        return Wish(id_, alternatives, detail, demand, is_admin, fault=fault)
+        return Requirement(id_, alternatives, detail, demand, is_admin, fault=fault)
     candidates: dict[str, Mapping[str, Candidate]] = {}
     refusals: dict[str, str] = {}
     drivers = {each.metadata.name: _drivers(each, cluster) for each in classes}
@@ -111,7 +114,7 @@ def _wish(
             candidates[pool.metadata.name] = found
         else:
             refusals[pool.metadata.name] = reason
-    return Wish(id_, alternatives, detail, demand, is_admin, candidates, refusals)
+    return Requirement(id_, alternatives, detail, demand, is_admin, candidates, refusals)
 
 
 def _classes(detail: DeviceClaimDetail, cluster: Cluster, *, is_privileged: bool) -> tuple[list[DeviceClass], str]:
@@ -157,10 +160,10 @@ def _demand(detail: DeviceClaimDetail) -> Demand:
 
 
 def _fault_of(demand: Demand) -> str:
-    if demand.least > MAX_RESULTS:
-        return f"{demand.least} devices are more than the {MAX_RESULTS} that a claim can hold"
-    if demand.most < demand.least:
-        return f"the limit of {COUNT} is below the request: {demand.most} < {demand.least}"
+    if demand.minimum > MAX_RESULTS:
+        return f"{demand.minimum} devices are more than the {MAX_RESULTS} that a claim can hold"
+    if demand.maximum < demand.minimum:
+        return f"the limit of {COUNT} is below the request: {demand.maximum} < {demand.minimum}"
     for name, amount in demand.amounts.items():
         if demand.limits.get(name, amount) < amount:
             return f"the limit of {name} is below the request"
@@ -195,7 +198,7 @@ def _sift(
         if holdings is not None and not _is_available(pool, device, demand, holdings):
             continue
         values = values_of(effective_attributes(pool, device))
-        kind = None
+        shape = None
         by_class, reason = _admitting(classes, detail, values)
         if by_class is None:
             reasons[reason] = None
@@ -210,8 +213,8 @@ def _sift(
             if short:
                 reasons[f"no {', '.join(short)} available"] = None
                 continue
-            kind = Kind(tuple(supply for supply in supplies if supply is not None))
-        found[device.name] = Candidate(by_class.metadata.name, kind)
+            shape = DeviceShape(tuple(supply for supply in supplies if supply is not None))
+        found[device.name] = Candidate(by_class.metadata.name, shape)
     return found, next(iter(reasons), NO_DEVICES)
 
 

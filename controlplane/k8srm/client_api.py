@@ -6,25 +6,24 @@ from typing import Any
 
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.load import ObjectName
+from controlplane.k8srm.schedule import Api
 from resourceapi.client import Client, ClientError, Refused, Resource
 
 Plain = dict[str, Any]
 
 
-class ClientApi:
-    """See `schedule.Api`."""
+class ClientApi(Api):
+    """`Api` through a client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._resources: dict[str, dict[str, Resource[Plain]]] = {}
 
     def list(self, api_version: str, kind: str) -> list[Plain]:
-        """See `schedule.Api`."""
         with _translated(f"list {kind} objects"):
             return list(self._resource(api_version, kind).list().items)
 
     def get(self, name: ObjectName) -> Plain | None:
-        """See `schedule.Api`."""
         with _translated(f"get {name}"):
             if name.kind not in self._kinds(name.api_version):
                 return None
@@ -36,22 +35,18 @@ class ClientApi:
                 raise
 
     def create(self, value: Plain) -> Plain:
-        """See `schedule.Api`."""
         with _translated(f"create {_name(value)}"):
             return self._resource_of(value).create(value)
 
     def update_status(self, value: Plain) -> Plain:
-        """See `schedule.Api`."""
         with _translated(f"update the status of {_name(value)}"):
             return self._resource_of(value).update_status(value)
 
     def delete(self, name: ObjectName) -> None:
-        """See `schedule.Api`."""
         with _translated(f"delete {name}"):
             self._resource(name.api_version, name.kind).delete(name.name, name.namespace)
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
-        """See `schedule.Api`."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",

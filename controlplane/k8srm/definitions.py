@@ -7,8 +7,9 @@ and null is as good as absent; but a value of the wrong type is refused. Source:
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.apiserver.schemas import schema_of
+from controlplane.k8srm.descriptions import description
 from controlplane.k8srm.types import GROUP, KINDS, DeviceClaim, DevicePool
+from resourceapi.objects.schemas import schema_of
 
 _VERSION = "v1alpha1"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
@@ -19,7 +20,7 @@ _NAMESPACED = (DeviceClaim,)
 
 def definitions() -> list[dict[str, Any]]:
     """A definition for each kind of the group, and for the configuration of the made-up vendor `foozer.example.com`."""
-    made = [
+    prototype = [
         _definition(
             GROUP,
             name,
@@ -30,7 +31,7 @@ def definitions() -> list[dict[str, Any]]:
         for name, kind in KINDS.items()
     ]
     foozer = {"type": "object", "properties": {"spec": {"type": "object", **_OPEN}}, **_OPEN}
-    return [*made, _definition("foozer.example.com", "FoozerConfig", foozer, is_namespaced=True, has_status=False)]
+    return [*prototype, _definition("foozer.example.com", "FoozerConfig", foozer, is_namespaced=True, has_status=False)]
 
 
 def _definition(
@@ -55,7 +56,7 @@ def _definition(
 
 
 def _schema(kind: type[Any]) -> dict[str, Any]:
-    schema = _structural(schema_of(kind))
+    schema = _structural(schema_of(kind, description))
     properties = schema["properties"]
     for name in ("apiVersion", "kind", "metadata"):
         del properties[name]  # these are the server's business
@@ -64,20 +65,21 @@ def _schema(kind: type[Any]) -> dict[str, Any]:
 
 def _structural(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema as definitions may have it, and as tolerant as the module says."""
+    about = {"description": schema["description"]} if "description" in schema else {}
     if schema.get("x-kubernetes-int-or-string"):
-        return {"x-kubernetes-int-or-string": True, "nullable": True}
+        return {"x-kubernetes-int-or-string": True, "nullable": True, **about}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return {"type": "object", "nullable": True, **_OPEN}
-    made: dict[str, Any] = {"type": schema["type"], "nullable": True}
-    if "description" in schema:
-        made["description"] = schema["description"]
+        return {"type": "object", "nullable": True, **about, **_OPEN}
+    structural: dict[str, Any] = {"type": schema["type"], "nullable": True, **about}
     if "format" in schema:
-        made["format"] = schema["format"]
+        structural["format"] = schema["format"]
     if "items" in schema:
-        made["items"] = {name: value for name, value in _structural(schema["items"]).items() if name != "nullable"}
+        structural["items"] = {
+            name: value for name, value in _structural(schema["items"]).items() if name != "nullable"
+        }
     if "additionalProperties" in schema:
-        made["additionalProperties"] = _structural(schema["additionalProperties"])
+        structural["additionalProperties"] = _structural(schema["additionalProperties"])
     if "properties" in schema:
-        made["properties"] = {name: _structural(each) for name, each in schema["properties"].items()}
-        made |= _OPEN
-    return made
+        structural["properties"] = {name: _structural(each) for name, each in schema["properties"].items()}
+        structural |= _OPEN
+    return structural

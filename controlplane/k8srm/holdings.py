@@ -7,8 +7,9 @@ these, one that lists none takes the device as a whole. Source: allocator specif
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.k8srm.amounts import Supply, billionths, block_of
+from controlplane.k8srm.amounts import Supply, block_of
 from controlplane.k8srm.types import Device, DeviceAllocation, DeviceClaim, DevicePool, ResourceCapacity
+from controlplane.structured.capacity import billionths
 from resourceapi.objects import Quantity
 
 

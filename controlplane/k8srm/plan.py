@@ -12,14 +12,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controlplane.k8srm.amounts import billionths, quantity_of
+from controlplane.k8srm.amounts import quantity_of
 from controlplane.k8srm.errors import K8srmError
 from controlplane.k8srm.holdings import resources_of
 from controlplane.k8srm.load import Cluster, ObjectName
 from controlplane.k8srm.pods import PodClaim, claims_of_pod
 from controlplane.k8srm.solve import Outcome, select_node
-from controlplane.k8srm.translate import Taken, allocation_of
+from controlplane.k8srm.translate import Assignment, allocation_of
 from controlplane.k8srm.types import DeviceAllocation, DeviceClaim, with_status
+from controlplane.structured.capacity import billionths
 from resourceapi.objects.core import Pod
 
 Lookup = Callable[[ObjectName], dict[str, Any] | None]
@@ -44,12 +45,12 @@ def plan(pod: Pod, cluster: Cluster, lookup: Lookup, *, verbose: bool = False, t
     outcome = select_node(pending, cluster, nodes, verbose=verbose, timeout=timeout)
     if outcome.node is None:
         return Plan(outcome, obstacles=tuple(obstacles))
-    taken = iter(outcome.taken)
+    assignments = iter(outcome.assignments)
     done = []
     for each in used:
         claim = each.claim
         if not claim.status.allocations:
-            claim = _allocated(claim, next(taken), cluster, lookup)
+            claim = _allocated(claim, next(assignments), cluster, lookup)
         names = tuple(dict.fromkeys([*claim.status.pod_names, pod.metadata.name]))
         done.append(PodClaim(with_status(claim, pod_names=names), each.is_new))
     return Plan(outcome, tuple(done), tuple(obstacles))
@@ -72,10 +73,12 @@ def _nodes(cluster: Cluster, allocated: Iterable[DeviceClaim]) -> tuple[list[str
     return nodes, obstacles
 
 
-def _allocated(claim: DeviceClaim, taken: Sequence[Taken], cluster: Cluster, lookup: Lookup) -> DeviceClaim:
+def _allocated(claim: DeviceClaim, assignments: Sequence[Assignment], cluster: Cluster, lookup: Lookup) -> DeviceClaim:
     """The claim with its devices and dereferenced configurations; raises K8srmError for a missing one."""
-    classes = dict.fromkeys(device.wish.candidates[device.pool][device.device].device_class for device in taken)
-    details = {device.wish.id: device.wish.detail for device in taken}
+    classes = dict.fromkeys(
+        device.requirement.candidates[device.pool][device.device].device_class for device in assignments
+    )
+    details = {device.requirement.id: device.requirement.detail for device in assignments}
     class_configs = [
         _dereferenced(ObjectName(x.api_version, x.kind, x.namespace, x.name), f"device class {name}", lookup)
         for name in classes
@@ -91,15 +94,15 @@ def _allocated(claim: DeviceClaim, taken: Sequence[Taken], cluster: Cluster, loo
         claim,
         class_configs=tuple(class_configs),
         claim_configs=tuple(claim_configs),
-        allocations=tuple(_allocation(device, cluster) for device in taken),
+        allocations=tuple(_allocation(device, cluster) for device in assignments),
     )
 
 
-def _allocation(taken: Taken, cluster: Cluster) -> DeviceAllocation:
+def _allocation(assignment: Assignment, cluster: Cluster) -> DeviceAllocation:
     """A device as the status has it, amounts with suffixes of the same family as the capacity's."""
-    device = next(x for x in cluster.pools[taken.pool].spec.devices if x.name == taken.device)
+    device = next(x for x in cluster.pools[assignment.pool].spec.devices if x.name == assignment.device)
     formats = {name: resource.capacity.format for name, resource in resources_of(device).items()}
-    allocation = allocation_of(taken)
+    allocation = allocation_of(assignment)
     return replace(
         allocation,
         allocations=tuple(

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from controlplane.k8srm.explanation import PoolResult
 from controlplane.k8srm.solve import NodeResult, Outcome
-from controlplane.k8srm.telling import PoolResult
 
 
 def report(outcome: Outcome, *, verbose: bool = False) -> str:
@@ -27,9 +27,9 @@ def allocations(outcome: Outcome) -> list[dict[str, Any]] | None:
     if outcome.node is None:
         return None
     entries = []
-    for taken in outcome.taken:
+    for assignments in outcome.assignments:
         counts: dict[str, int] = {}
-        for device in taken:
+        for device in assignments:
             counts[device.pool] = counts.get(device.pool, 0) + 1
         entries += [{"deviceCount": count, "devicePoolName": pool} for pool, count in counts.items()]
     return entries
@@ -62,19 +62,19 @@ def _tree(result: NodeResult) -> dict[str, Any]:
     claims = []
     for claim in result.claims:
         sets = [
-            _told({"poolResults": list(map(_pool, each.pool_results)), "score": each.score}, each.failure_reason)
+            _with_reason({"poolResults": list(map(_pool, each.pool_results)), "score": each.score}, each.failure_reason)
             for each in claim.pool_set_results
         ]
-        told: dict[str, Any] = {"best": claim.best, "claimName": claim.claim_name, "poolSetResults": sets or None}
+        entry: dict[str, Any] = {"best": claim.best, "claimName": claim.claim_name, "poolSetResults": sets or None}
         if claim.ignored_pools:
-            told["ignoredPools"] = list(map(_pool, claim.ignored_pools))
-        claims.append(told)
+            entry["ignoredPools"] = list(map(_pool, claim.ignored_pools))
+        claims.append(entry)
     return {"DeviceClaimResults": claims, "NodeName": result.node}
 
 
 def _pool(result: PoolResult) -> dict[str, Any]:
-    return _told({"deviceCount": result.device_count, "poolName": result.pool_name}, result.failure_reason)
+    return _with_reason({"deviceCount": result.device_count, "poolName": result.pool_name}, result.failure_reason)
 
 
-def _told(entry: Mapping[str, Any], reason: str) -> dict[str, Any]:
+def _with_reason(entry: Mapping[str, Any], reason: str) -> dict[str, Any]:
     return {**entry, "failureReason": reason} if reason else dict(entry)

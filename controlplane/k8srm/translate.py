@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from controlplane.k8srm.amounts import Kind, Slot, billionths, block_of, in_blocks, quantity_of
-from controlplane.k8srm.candidates import Wish
+from controlplane.k8srm.amounts import DeviceShape, Slot, block_of, in_blocks, quantity_of
+from controlplane.k8srm.candidates import Requirement
 from controlplane.k8srm.constraints import effective_attributes
 from controlplane.k8srm.holdings import DeviceName, Holdings, missing_resources
 from controlplane.k8srm.types import Attribute, Device, DeviceAllocation, DeviceClaim, DevicePool, ResourceAllocation
 from controlplane.structured import AllocatedState, DeviceClasses, DeviceID, SharedDeviceID
+from controlplane.structured.capacity import billionths
 from resourceapi.objects import ObjectMeta, Quantity, v1
 
 _CLASS = "any"
@@ -36,55 +37,61 @@ CLASSES = DeviceClasses([v1.DeviceClass(metadata=ObjectMeta(name=_CLASS))])
 """The one class that all requests name: their own classes are in the marks."""
 
 
-class Ask(Struct, frozen=True):
+class Attempt(Struct, frozen=True):
     """One alternative of an instance with one way to split it, from some pools (None: from all)."""
 
-    wish: Wish
+    requirement: Requirement
     slots: tuple[Slot, ...]
     pools: frozenset[str] | None = None
 
 
-class Taken(Struct, frozen=True):
-    """A device that an ask got."""
+class Assignment(Struct, frozen=True):
+    """A device that an attempt got."""
 
-    wish: Wish
+    requirement: Requirement
     pool: str
     device: str
     portions: tuple[tuple[str, int], ...] = ()
 
 
-class Kinds:
-    """Numbers for the kinds of devices of each wish: part of their marks."""
+class ShapeIds:
+    """Numbers for the shapes of devices of each requirement: part of their marks."""
 
-    def __init__(self, wishes: Iterable[Wish]) -> None:
-        self._numbers: dict[str, dict[Kind, int]] = {}
-        for wish in wishes:
-            numbers = self._numbers.setdefault(wish.id.mark, {})
-            for devices in wish.candidates.values():
+    def __init__(self, requirements: Iterable[Requirement]) -> None:
+        self._numbers: dict[str, dict[DeviceShape, int]] = {}
+        for requirement in requirements:
+            numbers = self._numbers.setdefault(requirement.id.mark, {})
+            for devices in requirement.candidates.values():
                 for candidate in devices.values():
-                    if candidate.kind is not None:
-                        numbers.setdefault(candidate.kind, len(numbers))
+                    if candidate.shape is not None:
+                        numbers.setdefault(candidate.shape, len(numbers))
 
-    def mark(self, wish: Wish, kind: Kind | None) -> str:
-        """The mark of a wish's candidates, or of those of one kind."""
-        return wish.id.mark if kind is None else f"{wish.id.mark}k{self._numbers[wish.id.mark][kind]}"
+    def mark(self, requirement: Requirement, shape: DeviceShape | None) -> str:
+        """The mark of a requirement's candidates, or of those of one shape."""
+        return (
+            requirement.id.mark
+            if shape is None
+            else f"{requirement.id.mark}k{self._numbers[requirement.id.mark][shape]}"
+        )
 
 
-def slices_of(pools: Sequence[DevicePool], wishes: Sequence[Wish], kinds: Kinds) -> tuple[v1.ResourceSlice, ...]:
-    """All pools as slices, their devices marked with the wishes that may have them."""
+def slices_of(
+    pools: Sequence[DevicePool], requirements: Sequence[Requirement], shape_ids: ShapeIds
+) -> tuple[v1.ResourceSlice, ...]:
+    """All pools as slices, their devices marked with the requirements that may have them."""
     slices: list[v1.ResourceSlice] = []
     for number, pool in enumerate(pools):
-        ordinary = [wish for wish in wishes if not wish.is_admin]
+        ordinary = [requirement for requirement in requirements if not requirement.is_admin]
         # A device that takes what its pool does not have would spoil all others for the allocator.
         sound = [device for device in pool.spec.devices if not missing_resources(pool, device)]
-        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, kinds) for device in sound))]
+        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, shape_ids) for device in sound))]
         if pool.spec.resources:
             counters = {x.name: v1.Counter(value=x.capacity) for x in pool.spec.resources}
             parts.append(v1.ResourceSliceSpec(shared_counters=(v1.CounterSet(name="pool", counters=counters),)))
         slices += _slices(pool, _pool_name(number), parts)
-        admin = [wish for wish in wishes if wish.is_admin]
+        admin = [requirement for requirement in requirements if requirement.is_admin]
         if admin:
-            copies = tuple(_copy(_device(pool, device, admin, kinds)) for device in pool.spec.devices)
+            copies = tuple(_copy(_device(pool, device, admin, shape_ids)) for device in pool.spec.devices)
             slices += _slices(pool, _pool_name(number) + _ADMIN, [v1.ResourceSliceSpec(devices=copies)])
     return tuple(slices)
 
@@ -114,50 +121,58 @@ def state_of(pools: Sequence[DevicePool], holdings: Holdings) -> AllocatedState:
 
 
 def claims_of(
-    claims: Sequence[DeviceClaim], asks: Sequence[Ask], kinds: Kinds, *, with_matches: bool = True
+    claims: Sequence[DeviceClaim], attempts: Sequence[Attempt], shape_ids: ShapeIds, *, with_matches: bool = True
 ) -> list[v1.ResourceClaim]:
-    """The asks as claims of the allocator, one for each claim that has any, in order."""
-    by_claim: dict[int, list[Ask]] = {}
-    for ask in asks:
-        by_claim.setdefault(ask.wish.id.claim, []).append(ask)
-    return [_claim(claims[number], parts, kinds, with_matches=with_matches) for number, parts in by_claim.items()]
+    """The attempts as claims of the allocator, one for each claim that has any, in order."""
+    by_claim: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        by_claim.setdefault(attempt.requirement.id.claim, []).append(attempt)
+    return [_claim(claims[number], parts, shape_ids, with_matches=with_matches) for number, parts in by_claim.items()]
 
 
-def taken_by(
-    asks: Sequence[Ask], allocations: Sequence[v1.AllocationResult], pools: Sequence[DevicePool]
-) -> list[Taken]:
-    """The devices of these pools that an allocation gives to the asks, in their order."""
-    by_request = {_request_name(ask, number): (ask.wish, slot) for ask in asks for number, slot in enumerate(ask.slots)}
+def assignments_of(
+    attempts: Sequence[Attempt], allocations: Sequence[v1.AllocationResult], pools: Sequence[DevicePool]
+) -> list[Assignment]:
+    """The devices of these pools that an allocation gives to the attempts, in their order."""
+    by_request = {
+        _request_name(attempt, number): (attempt.requirement, slot)
+        for attempt in attempts
+        for number, slot in enumerate(attempt.slots)
+    }
     return [
-        Taken(wish, pools[int(result.pool.removesuffix(_ADMIN))].metadata.name, result.device, slot.portions)
+        Assignment(
+            requirement, pools[int(result.pool.removesuffix(_ADMIN))].metadata.name, result.device, slot.portions
+        )
         for allocation in allocations
         for result in allocation.devices.results
-        for wish, slot in [by_request[result.request]]
+        for requirement, slot in [by_request[result.request]]
     ]
 
 
-def allocation_of(taken: Taken) -> DeviceAllocation:
+def allocation_of(assignment: Assignment) -> DeviceAllocation:
     """A device as a claim's status has it."""
     return DeviceAllocation(
-        device_pool_name=taken.pool,
-        device_name=taken.device,
-        admin_access=True if taken.wish.is_admin else None,
+        device_pool_name=assignment.pool,
+        device_name=assignment.device,
+        admin_access=True if assignment.requirement.is_admin else None,
         allocations=tuple(
-            ResourceAllocation(name=name, allocation=quantity_of(amount)) for name, amount in taken.portions
+            ResourceAllocation(name=name, allocation=quantity_of(amount)) for name, amount in assignment.portions
         ),
     )
 
 
-def _claim(claim: DeviceClaim, asks: Sequence[Ask], kinds: Kinds, *, with_matches: bool) -> v1.ResourceClaim:
+def _claim(
+    claim: DeviceClaim, attempts: Sequence[Attempt], shape_ids: ShapeIds, *, with_matches: bool
+) -> v1.ResourceClaim:
     requests: list[v1.DeviceRequest] = []
     constraints: list[v1.DeviceConstraint] = []
-    for ask in asks:
-        names = tuple(_request_name(ask, number) for number in range(len(ask.slots)))
-        requests += [_request(name, ask, slot, kinds) for name, slot in zip(names, ask.slots, strict=True)]
+    for attempt in attempts:
+        names = tuple(_request_name(attempt, number) for number in range(len(attempt.slots)))
+        requests += [_request(name, attempt, slot, shape_ids) for name, slot in zip(names, attempt.slots, strict=True)]
         if with_matches and names:
             constraints += [
                 v1.DeviceConstraint(requests=names, match_attribute=_value_name(attribute))
-                for attribute in ask.wish.detail.match_attributes
+                for attribute in attempt.requirement.detail.match_attributes
             ]
         if len(names) > 1:
             constraints.append(v1.DeviceConstraint(requests=names, distinct_attribute="own/device"))
@@ -170,13 +185,13 @@ def _claim(claim: DeviceClaim, asks: Sequence[Ask], kinds: Kinds, *, with_matche
     return v1.ResourceClaim(metadata=metadata, spec=v1.ResourceClaimSpec(devices=devices))
 
 
-def _request(name: str, ask: Ask, slot: Slot, kinds: Kinds) -> v1.DeviceRequest:
-    expressions = [f'"{kinds.mark(ask.wish, slot.kind)}" in device.attributes["mark"]']
-    if ask.pools is not None:
-        names = ", ".join(json.dumps(pool) for pool in sorted(ask.pools))
+def _request(name: str, attempt: Attempt, slot: Slot, shape_ids: ShapeIds) -> v1.DeviceRequest:
+    expressions = [f'"{shape_ids.mark(attempt.requirement, slot.shape)}" in device.attributes["mark"]']
+    if attempt.pools is not None:
+        names = ", ".join(json.dumps(pool) for pool in sorted(attempt.pools))
         expressions.append(f'device.attributes["own"].pool in [{names}]')
     capacity = None
-    if slot.portions and not ask.wish.is_admin:
+    if slot.portions and not attempt.requirement.is_admin:
         amounts = {name: quantity_of(amount) for name, amount in slot.portions}
         capacity = v1.CapacityRequirements(requests={**amounts, _SHARES: Quantity.of(1)})
     exactly = v1.ExactDeviceRequest(
@@ -189,8 +204,8 @@ def _request(name: str, ask: Ask, slot: Slot, kinds: Kinds) -> v1.DeviceRequest:
     return v1.DeviceRequest(name=name, exactly=exactly)
 
 
-def _request_name(ask: Ask, slot: int) -> str:
-    return f"{ask.wish.id.mark}s{slot}"
+def _request_name(attempt: Attempt, slot: int) -> str:
+    return f"{attempt.requirement.id.mark}s{slot}"
 
 
 def _slices(pool: DevicePool, name: str, parts: Sequence[v1.ResourceSliceSpec]) -> list[v1.ResourceSlice]:
@@ -215,7 +230,7 @@ def _pool_name(number: int) -> str:
     return f"{number:09}"
 
 
-def _device(pool: DevicePool, device: Device, wishes: Sequence[Wish], kinds: Kinds) -> v1.Device:
+def _device(pool: DevicePool, device: Device, requirements: Sequence[Requirement], shape_ids: ShapeIds) -> v1.Device:
     attributes = {
         "own/pool": v1.DeviceAttribute(string_value=pool.metadata.name),
         "own/device": v1.DeviceAttribute(string_value=f"{pool.metadata.name}/{device.name}"),
@@ -224,10 +239,10 @@ def _device(pool: DevicePool, device: Device, wishes: Sequence[Wish], kinds: Kin
         value = _value(attribute)
         if value is not None:
             attributes[_value_name(attribute.name)] = v1.DeviceAttribute(string_value=value)
-    for wish in wishes:
-        candidate = wish.candidates.get(pool.metadata.name, {}).get(device.name)
+    for requirement in requirements:
+        candidate = requirement.candidates.get(pool.metadata.name, {}).get(device.name)
         if candidate is not None:
-            for mark in {kinds.mark(wish, None), kinds.mark(wish, candidate.kind)}:
+            for mark in {shape_ids.mark(requirement, None), shape_ids.mark(requirement, candidate.shape)}:
                 attributes[f"mark/{mark}"] = v1.DeviceAttribute(bool_value=True)
     blocks = {resource.name: block_of(resource.block_size) for resource in pool.spec.resources}
     draws = {

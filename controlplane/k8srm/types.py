@@ -6,7 +6,7 @@ which nobody could tell later that an allocation holds nothing. Source: allocato
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,18 +17,21 @@ from resourceapi.objects.meta import Always, Condition, KubernetesObject
 GROUP = "devmgmtproto.k8s.io"
 API_VERSION = f"{GROUP}/v1alpha1"
 
+SemVer: TypeAlias = str
+"""A semantic version; the prototype does not look into it."""
+
 COUNT = "count"
 """The resource that every driver supports: the number of devices."""
 
 
 class Attribute(Record, frozen=True):
-    """A named value of exactly one type. A semantic version is just a string here."""
+    """A named value of exactly one type."""
 
     name: Always[str] = ""
     string_value: str | None = None
     int_value: int | None = None
     quantity_value: Quantity | None = None
-    sem_ver_value: str | None = None
+    sem_ver_value: SemVer | None = None
 
     @property
     def typed_value(self) -> tuple[str, str | int | Quantity] | None:

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from controlplane.scheduler.cluster import Cluster
-from controlplane.scheduler.nodes import Placement, Unschedulable
-from controlplane.scheduler.writes import Writes
+from controlplane.scheduler.cluster_writer import ClusterWriter
+from controlplane.scheduler.placement import Placement, Unschedulable
 from resourceapi.objects import Condition, is_reserved_for, to_dict
 from resourceapi.objects.core import Pod, PodExtendedResourceClaimStatus
 from resourceapi.objects.v1 import (
@@ -22,17 +22,17 @@ from resourceapi.objects.v1 import (
 
 
 class Binder:
-    """See the module. `binding_timeout` (seconds) is how long conditions are waited for; `wake_at` asks for a look."""
+    """Carries placements out. `binding_timeout` is in seconds; `wake_at` asks for another pass at that time."""
 
     def __init__(
         self,
         cluster: Cluster,
-        writes: Writes,
+        writer: ClusterWriter,
         binding_timeout: float,
         now: Callable[[], datetime],
         wake_at: Callable[[datetime], None],
     ) -> None:
-        self._cluster, self._writes = cluster, writes
+        self._cluster, self._writer = cluster, writer
         self._timeout = timedelta(seconds=binding_timeout)
         self._now = now
         self._wake_at = wake_at
@@ -49,31 +49,31 @@ class Binder:
         if not all(is_ready(claim) for claim in claims):
             return  # the driver's next word wakes us
         node = placement.node.metadata.name
-        bound = await self._writes.bind(pod, node)
+        bound = await self._writer.bind(pod, node)
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        await self._writes.tell(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
+        await self._writer.record_event(bound, "Scheduled", f"Successfully assigned {path} to {node}", is_warning=False)
 
     async def _reserve(self, pod: Pod, claim: ResourceClaim, allocations: Iterator[AllocationResult]) -> ResourceClaim:
         """The claim, allocated and reserved for the pod."""
         if claim.status.allocation is not None and is_reserved_for(claim, pod):
             return claim
         if claim.status.allocation is not None:
-            return await self._writes.reserve(claim, pod)
-        claim = await self._writes.protect(claim)
+            return await self._writer.reserve(claim, pod)
+        claim = await self._writer.protect(claim)
         allocation = replace(next(allocations), allocation_timestamp=self._now().replace(microsecond=0))
-        return await self._writes.reserve(claim, pod, allocation)
+        return await self._writer.reserve(claim, pod, allocation)
 
     async def _make_special(
         self, pod: Pod, placement: Placement, allocation: AllocationResult
     ) -> tuple[Pod, ResourceClaim]:
         """The claim for extended resources, in the pod's status only when it is allocated."""
         assert placement.special is not None, "there is an allocation for it"
-        claim = await self._writes.create_claim(placement.special.claim)
+        claim = await self._writer.create_claim(placement.special.claim)
         claim = await self._reserve(pod, claim, iter((allocation,)))
         status = PodExtendedResourceClaimStatus(
             request_mappings=placement.special.mappings, resource_claim_name=claim.metadata.name
         )
-        return await self._writes.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
+        return await self._writer.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
 
     async def _check_conditions(self, claim: ResourceClaim) -> None:
         """Give the devices back if one of them will not become ready. Raises Unschedulable."""
@@ -93,7 +93,7 @@ class Binder:
             return
         if not self._is_in_use(claim):
             emptied = replace(claim.status, allocation=None, reserved_for=())
-            await self._writes.set_claim_status(replace(claim, status=emptied))
+            await self._writer.set_claim_status(replace(claim, status=emptied))
         raise Unschedulable(why)
 
     def _is_in_use(self, claim: ResourceClaim) -> bool:
@@ -124,7 +124,7 @@ def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAlloca
     for result in claim.status.allocation.devices.results:
         if not result.binding_conditions:
             continue
-        place = (result.driver, result.pool, result.device, result.share_id)
-        told = next((x for x in claim.status.devices if (x.driver, x.pool, x.device, x.share_id) == place), None)
-        conditions = told.conditions if told is not None else ()
-        yield result, {each.type: each for each in conditions if each.status == "True"}
+        device = (result.driver, result.pool, result.device, result.share_id)
+        status = next((x for x in claim.status.devices if (x.driver, x.pool, x.device, x.share_id) == device), None)
+        conditions = status.conditions if status is not None else ()
+        yield result, {condition.type: condition for condition in conditions if condition.status == "True"}

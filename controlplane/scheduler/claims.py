@@ -1,6 +1,6 @@
 """What the resource claim controller does: claims made from templates, reservations and claims that are over removed.
 
-One look at everything; each thing that is found undone is done (dra-node.md 5.5, allocator.md 2.11).
+One pass over everything; what is found undone is done (dra-node.md 5.5, allocator.md 2.11).
 """
 
 import contextlib
@@ -8,9 +8,9 @@ import contextlib
 from msgspec.structs import replace
 
 from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.extended import is_special
 from controlplane.scheduler.pods import is_done, owner_reference, owning_pod
-from controlplane.scheduler.writes import Writes
 from resourceapi.client import Refused
 from resourceapi.objects import (
     ClaimLookupError,
@@ -29,10 +29,10 @@ _MAX_BASE = 57  # of a name with 63 characters, where 5 are random
 
 
 class ClaimController:
-    """See the module."""
+    """The resource claim controller."""
 
-    def __init__(self, cluster: Cluster, writes: Writes) -> None:
-        self._cluster, self._writes = cluster, writes
+    def __init__(self, cluster: Cluster, writer: ClusterWriter) -> None:
+        self._cluster, self._writer = cluster, writer
         self._complaints: dict[tuple[str, str], str] = {}  # (pod's uid, its name for the claim) -> the last one
 
     async def sync_pod(self, pod: Pod) -> None:
@@ -49,7 +49,7 @@ class ClaimController:
             known = {status.name: status for status in pod.status.resource_claim_statuses}
             known |= {name: PodResourceClaimStatus(name=name, resource_claim_name=x) for name, x in made.items()}
             statuses = [to_dict(status) for status in known.values()]
-            pod = await self._writes.set_pod_status(pod, {"resourceClaimStatuses": statuses})
+            pod = await self._writer.set_pod_status(pod, {"resourceClaimStatuses": statuses})
         if pod.spec.node_name:
             await self._reserve(pod)
 
@@ -62,13 +62,13 @@ class ClaimController:
         kept = () if is_stray else tuple([user for user in users if await self._needs(claim, user)])
         if kept:
             if kept != users:
-                await self._writes.set_claim_status(replace(claim, status=replace(claim.status, reserved_for=kept)))
+                await self._writer.set_claim_status(replace(claim, status=replace(claim.status, reserved_for=kept)))
             return
         is_unwanted = pod is not None and owner is not None and (pod.metadata.uid != owner.uid or is_done(pod))
         if users or claim.metadata.deletion_timestamp is not None:
-            claim = await self._writes.deallocate(claim)
+            claim = await self._writer.deallocate(claim)
         if (is_unwanted or is_stray) and claim.metadata.deletion_timestamp is None:
-            await self._writes.delete_claim(claim)  # those of pods that are gone are the garbage collector's
+            await self._writer.delete_claim(claim)  # those of pods that are gone are the garbage collector's
 
     def _has_claim(self, pod: Pod, reference: PodResourceClaim) -> bool:
         """Whether there is, or need not be, a claim for the pod's reference to a template."""
@@ -102,7 +102,7 @@ class ClaimController:
             owner_references=(owner_reference(pod, blocks_deletion=True),),
         )
         try:
-            claim = await self._writes.create_claim(ResourceClaim(metadata=metadata, spec=template.spec.spec))
+            claim = await self._writer.create_claim(ResourceClaim(metadata=metadata, spec=template.spec.spec))
         except Refused as refusal:
             await self._complain(pod, reference.name, f"failed to create ResourceClaim: {refusal.message}")
             raise
@@ -115,7 +115,7 @@ class ClaimController:
         if self._complaints.get(key) != text:
             there = {each.metadata.uid for each in self._cluster.pods.objects.values()}
             self._complaints = {k: before for k, before in self._complaints.items() if k[0] in there} | {key: text}
-            await self._writes.tell(pod, "FailedResourceClaimCreation", f"PodResourceClaim {reference}: {text}")
+            await self._writer.record_event(pod, "FailedResourceClaimCreation", f"PodResourceClaim {reference}: {text}")
 
     async def _reserve(self, pod: Pod) -> None:
         """Reserve allocated claims for a pod that came to its node without a scheduler."""
@@ -127,15 +127,18 @@ class ClaimController:
                     continue
                 if must_own:
                     check_made_for(claim, pod)
-                await self._writes.reserve(claim, pod)
+                await self._writer.reserve(claim, pod)
 
     async def _needs(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
-        """Whether a user of the claim still needs it; what is no pod is not ours to judge."""
+        """Whether a user of the claim still needs it; consumers that are not pods are kept.
+
+        Only their own controller may release those.
+        """
         if user.api_group or user.resource != "pods":
             return True
         pod = self._cluster.pods.get(claim.metadata.namespace, user.name)
         if pod is None:  # gone, or so new that we do not know it
-            return await self._writes.is_there(user.name, claim.metadata.namespace, user.uid)
+            return await self._writer.is_there(user.name, claim.metadata.namespace, user.uid)
         return pod.metadata.uid == user.uid and not is_done(pod)
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from resourceapi.client import Client, ClientError, Event, Follower, Refused, Watched
+from resourceapi.client import Client, ClientError, Event, Informer, Refused, Watched
 from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Node, Pod
 from resourceapi.objects.v1 import (
@@ -101,37 +101,43 @@ class Cluster:
         self._on_change = on_change
         self._unlisted: set[str] = set()
         self._listed: asyncio.Future[None] | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         aio = client.aio
-        self._followers: list[Follower[Any]] = [
-            self._follow("Pod", self.pods, aio.resource(Pod)),
-            self._follow("Node", self.nodes, aio.resource(Node)),
-            self._follow("ResourceClaim", self.claims, aio.any_version(ResourceClaim)),
-            self._follow("ResourceClaimTemplate", self.templates, aio.any_version(ResourceClaimTemplate)),
-            self._follow("DeviceClass", self.classes, aio.any_version(DeviceClass)),
-            self._follow("ResourceSlice", self.slices, aio.any_version(ResourceSlice)),
-            self._follow(_OPTIONAL, self.rules, aio.any_version(DeviceTaintRule)),
+        self._informers: list[Informer[Any]] = [
+            self._informer("Pod", self.pods, aio.resource(Pod)),
+            self._informer("Node", self.nodes, aio.resource(Node)),
+            self._informer("ResourceClaim", self.claims, aio.any_version(ResourceClaim)),
+            self._informer("ResourceClaimTemplate", self.templates, aio.any_version(ResourceClaimTemplate)),
+            self._informer("DeviceClass", self.classes, aio.any_version(DeviceClass)),
+            self._informer("ResourceSlice", self.slices, aio.any_version(ResourceSlice)),
+            self._informer(_OPTIONAL, self.rules, aio.any_version(DeviceTaintRule)),
         ]
+
+    @property
+    def revisions(self) -> tuple[int, ...]:
+        """What is different whenever something has changed that decides about placements."""
+        caches = (self.pods, self.nodes, self.claims, self.classes, self.slices, self.rules)
+        return tuple(cache.revision for cache in caches)
 
     async def start(self) -> None:
         """Read everything once and follow it from then on. Raises Refused if there is something we may not read."""
         self._listed = asyncio.get_running_loop().create_future()
-        self._following = asyncio.create_task(self._follow_all())
+        self._watching = asyncio.create_task(self._run_informers())
         await self._listed
 
     async def stop(self) -> None:
         """End the watches. Idempotent."""
-        if self._following is not None:
-            self._following.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._following
+                await self._watching
 
-    async def _follow_all(self) -> None:
+    async def _run_informers(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for follower in self._followers:
-                group.create_task(follower.run())
+            for informer in self._informers:
+                group.create_task(informer.run())
 
-    def _follow(self, kind: str, cache: Cache[K], objects: Watched[K]) -> Follower[K]:
+    def _informer(self, kind: str, cache: Cache[K], objects: Watched[K]) -> Informer[K]:
         self._unlisted.add(kind)
 
         def on_event(event: Event[K]) -> None:
@@ -152,7 +158,7 @@ class Cluster:
             if self._listed is not None and not self._listed.done():
                 self._listed.set_exception(error)
 
-        return Follower(objects, on_event, on_failure)
+        return Informer(objects, on_event, on_failure)
 
 
 def key_of(obj: KubernetesObject) -> Key:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from controlplane.scheduler.cluster import Cluster
+from controlplane.scheduler.cluster_writer import ClusterWriter
 from controlplane.scheduler.pods import is_done
-from controlplane.scheduler.writes import Writes
 from controlplane.structured import DeviceID
 from resourceapi.objects import tolerates
 from resourceapi.objects.core import Pod
@@ -16,16 +16,16 @@ _MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
 
 
 class Evictor:
-    """See the module. `wake_at` asks for a look at a later time."""
+    """The device taint manager. `wake_at` asks for another pass at a later time."""
 
     def __init__(
         self,
         cluster: Cluster,
-        writes: Writes,
+        writer: ClusterWriter,
         now: Callable[[], datetime],
         wake_at: Callable[[datetime], None],
     ) -> None:
-        self._cluster, self._writes = cluster, writes
+        self._cluster, self._writer = cluster, writer
         self._now = now
         self._wake_at = wake_at
 
@@ -59,9 +59,9 @@ class Evictor:
     async def evict(self, pod: Pod) -> None:
         """Delete a pod and say why. Raises Outdated, ClientError."""
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        await self._writes.tell(pod, "DeviceTaintManagerEviction", f"Marking for deletion Pod {path}")
-        await self._writes.set_pod_condition(pod, "DisruptionTarget", "True", _REASON, _MESSAGE)
-        await self._writes.delete_pod(pod)
+        await self._writer.record_event(pod, "DeviceTaintManagerEviction", f"Marking for deletion Pod {path}")
+        await self._writer.set_pod_condition(pod, "DisruptionTarget", "True", _REASON, _MESSAGE)
+        await self._writer.delete_pod(pod)
 
 
 def eviction_time(

@@ -1,6 +1,6 @@
-"""The scheduler as a whole: looks at the cluster whenever something changes, and does what is to be done.
+"""The scheduler as a whole: goes over the cluster whenever something changes, and does what is to be done.
 
-Level, not edge: a look starts from what the objects say, never from what happened. One look at a time, one write after
+Level, not edge: a pass starts from what the objects say, never from what happened. One pass at a time, one write after
 the other, so no two decisions can be at odds.
 """
 
@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from controlplane.scheduler.binding import Binder
 from controlplane.scheduler.claims import ClaimController
 from controlplane.scheduler.cluster import Cache, Cluster, Key, key_of
+from controlplane.scheduler.cluster_writer import ClusterWriter, Outdated
 from controlplane.scheduler.eviction import Evictor
-from controlplane.scheduler.nodes import Unschedulable, claims_of, look, place
+from controlplane.scheduler.placement import Snapshot, Unschedulable, claims_of, place, take_snapshot
 from controlplane.scheduler.pods import is_done, is_gated
-from controlplane.scheduler.writes import Outdated, Writes
 from controlplane.structured import AllocationError, Features, SliceIndex, patched
 from resourceapi.client import Client, ClientError, Refused
-from resourceapi.client.patience import pause
+from resourceapi.client.backoff import delay
 from resourceapi.objects import DecodeError, KubernetesObject
 from resourceapi.objects.core import Pod
 from resourceapi.objects.v1 import ResourceClaimStatus, ResourceSlice
@@ -64,13 +64,14 @@ class Scheduler:
         self._index = SliceIndex()
         self._changed = asyncio.Event()
         self._cluster = Cluster(client, self.wake)
-        self._writes = Writes(client, self._cluster, name, now)
-        self._claims = ClaimController(self._cluster, self._writes)
-        self._binder = Binder(self._cluster, self._writes, binding_timeout, now, self._wake_at)
-        self._evictor = Evictor(self._cluster, self._writes, now, self._wake_at)
+        self._writer = ClusterWriter(client, self._cluster, name, now)
+        self._claims = ClaimController(self._cluster, self._writer)
+        self._binder = Binder(self._cluster, self._writer, binding_timeout, now, self._wake_at)
+        self._evictor = Evictor(self._cluster, self._writer, now, self._wake_at)
         self._patched: tuple[tuple[int, int], tuple[ResourceSlice, ...]] = (-1, -1), ()
+        self._taken: tuple[tuple[int, ...], Snapshot | None] = (), None
         self._due: datetime | None = None  # when time alone makes a difference
-        self._failures = 0  # looks in a row that the server did not let us finish
+        self._failures = 0  # passes in a row that the server did not let us finish
         self._is_refused = False
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -103,16 +104,16 @@ class Scheduler:
         await self._cluster.stop()
 
     def wake(self) -> None:
-        """Look at everything again, though nothing may have changed."""
+        """Begin another pass, though nothing may have changed."""
         self._changed.set()
 
     async def _run(self) -> None:
         while not self._stopping:
             self._changed.clear()
             self._due, self._is_refused = None, False
-            before = self._writes.count
+            before = self._writer.count
             try:
-                await self._look()
+                await self._pass()
             except (ClientError, DecodeError) as error:
                 self._is_refused = True
                 log.warning("cannot go on: %s", error)
@@ -120,22 +121,22 @@ class Scheduler:
                 log.exception("nothing is scheduled any more")
                 raise
             self._failures = self._failures + 1 if self._is_refused else 0
-            is_settled = self._writes.count == before  # or what was written may make more possible
-            if is_settled or self._is_refused:
+            is_quiet = self._writer.count == before  # or what was written may make more possible
+            if is_quiet or self._is_refused:
                 await self._until_woken()
 
     async def _until_woken(self) -> None:
         delays = [(self._due - self._now()).total_seconds()] if self._due is not None else []
         if self._is_refused:
-            delays.append(pause(self._failures))
+            delays.append(delay(self._failures))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), max(0.0, min(delays)) if delays else None)
 
     def _wake_at(self, when: datetime) -> None:
         self._due = when if self._due is None else min(when, self._due)
 
-    async def _look(self) -> None:
-        await self._writes.settle()
+    async def _pass(self) -> None:
+        await self._writer.resend_unanswered()
         cluster = self._cluster
         if self._with_controllers:
             for key in list(cluster.pods.objects):
@@ -172,32 +173,40 @@ class Scheduler:
                 claims = claims_of(pod, cluster)
             except Unschedulable as error:
                 raise Unschedulable(f"0/{len(cluster.nodes.objects)} nodes are available: {error}.") from error
-            view = look(cluster, self._slices(), self._index, self._features)
-            placement = await asyncio.to_thread(place, pod, claims, view)
+            placement = await asyncio.to_thread(place, pod, claims, self._snapshot())
             await self._binder.bind(pod, placement)
         except Unschedulable as error:
             await self._refuse(pod, "Unschedulable", str(error))
             if error.in_the_way is not None:
-                await self._writes.set_claim_status(
+                await self._writer.set_claim_status(
                     replace(error.in_the_way, status=ResourceClaimStatus())
-                )  # then the pod is tried anew
+                )  # then the pod is tried again
         except AllocationError as error:
             await self._refuse(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
 
     async def _refuse(self, pod: Pod, reason: str, text: str) -> None:
-        if await self._writes.set_pod_condition(pod, "PodScheduled", "False", reason, text):
-            await self._writes.tell(pod, "FailedScheduling", text)
+        if await self._writer.set_pod_condition(pod, "PodScheduled", "False", reason, text):
+            await self._writer.record_event(pod, "FailedScheduling", text)
 
     def _is_ours(self, pod: Pod) -> bool:
         is_open = not pod.spec.node_name and not is_done(pod) and not is_gated(pod)
         return is_open and pod.spec.scheduler_name in ("", self._name)
+
+    def _snapshot(self) -> Snapshot:
+        """The cluster as it is now: a new snapshot only where something has changed since the last."""
+        revisions = self._cluster.revisions
+        known, snapshot = self._taken
+        if snapshot is None or known != revisions:
+            snapshot = take_snapshot(self._cluster, self._slices(), self._index, self._features)
+            self._taken = revisions, snapshot
+        return snapshot
 
     def _slices(self) -> Sequence[ResourceSlice]:
         """The slices in the order of their names, with the taints of rules."""
         slices, rules = self._cluster.slices, self._cluster.rules
         revisions = (slices.revision, rules.revision)
         if revisions != self._patched[0]:
-            in_order = sorted(slices.objects.values(), key=lambda each: each.metadata.name)
+            in_order = sorted(slices.objects.values(), key=lambda slice_: slice_.metadata.name)
             self._patched = revisions, tuple(patched(in_order, rules.objects.values()))
         return self._patched[1]
 

@@ -18,7 +18,7 @@ from controlplane.structured.index import SliceIndex
 from controlplane.structured.layout import Layout
 from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
 from controlplane.structured.pools import Pool
-from controlplane.structured.problem import Task, pose
+from controlplane.structured.problem import Task, build_problem
 from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
 from controlplane.structured.requests import PlannedClaim, plan
 from controlplane.structured.results import allocation
@@ -92,9 +92,9 @@ class Allocator:
         claims = self._claims if claims is None else claims
         with self._index.lock:
             check = _stop_check(timeout, is_cancelled)
-            self._index.update(self._listed())
+            self._index.update(_listed(self._slices))
             layout = self._index.layout(node, self._features)
-            problem = pose(self._planned(claims), layout, self._features, check)
+            problem = build_problem(self._planned(claims), layout, self._features, check)
             pruning = (lambda search: Pruner(search, self._patience)) if self._prune else None
             search = Search(layout, problem, self._held(layout), self._features, check, pruning)
             try:
@@ -122,14 +122,6 @@ class Allocator:
             planned = plan(claims, self._classes, self._index.selectors, self._features)
             known = self._plan = (tuple(claims), planned)
         return known[1]
-
-    def _listed(self) -> Sequence[ResourceSlice]:
-        if isinstance(self._slices, Sequence):
-            return self._slices
-        try:
-            return self._slices.list()
-        except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
-            raise AllocationError(f"gather pool information: list resource slices: {error}") from error
 
     def _held(self, layout: Layout) -> Holdings:
         if not isinstance(self._state, AllocatedState):
@@ -170,15 +162,26 @@ def new_allocator(
     )
 
 
-def gather_pools(slices: Sequence[ResourceSlice], node: Node, features: Features | None = None) -> list[Pool]:
+def gather_pools(
+    slices: Sequence[ResourceSlice] | SliceLister, node: Node, features: Features | None = None
+) -> list[Pool]:
     """The pools with devices that are accessible from the node, in the order of the search.
 
     Out-dated slices are ignored. Pools may be incomplete or invalid, which is recorded in them. Raises AllocationError
-    for node selectors that cannot be understood.
+    for node selectors that cannot be understood, and for what a lister raises.
     """
     index = SliceIndex()
-    index.update(slices)
+    index.update(_listed(slices))
     return list(index.layout(node, features or Features()).pools)
+
+
+def _listed(slices: Sequence[ResourceSlice] | SliceLister) -> Sequence[ResourceSlice]:
+    if isinstance(slices, Sequence):
+        return slices
+    try:
+        return slices.list()
+    except Exception as error:  # whatever a lister raises is the reason why nothing can be allocated
+        raise AllocationError(f"gather pool information: list resource slices: {error}") from error
 
 
 def _chosen(search: Search, number: int) -> list[Task]:

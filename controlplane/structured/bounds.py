@@ -83,7 +83,7 @@ class Bounds:
         search = self._search
         if task.positions is not None and not task.positions:
             return None
-        devices = task.suitability.yes & task.allowed & search.everything
+        devices = task.suitability.true & task.allowed & search.everything
         if not task.admin_access:
             devices &= ~(search.taken | search.holdings.exclusive)
         for number in task.constraints:
@@ -156,7 +156,7 @@ class Bounds:
                 mask = None if copies[position] < 0 else mask | copies[position]
             if mask is not None:
                 wanted.append((mask, places))
-        return _can_match(wanted, free)
+        return _has_matching(wanted, free)
 
     def _seats(self, position: int) -> int | None:
         """On how many places the smallest request could use a shared device; None if nothing limits that."""
@@ -212,7 +212,7 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
     """For each shared device, the least that any task takes of its capacities, in billionths."""
     least: dict[int, dict[str, int]] = {}
     for task in tasks:
-        shared = task.suitability.yes & search.multi
+        shared = task.suitability.true & search.multi
         while shared:
             low = shared & -shared
             shared ^= low
@@ -224,7 +224,7 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
     return least
 
 
-def _can_match(demands: Sequence[tuple[int, int]], free: int) -> bool:
+def _has_matching(demands: Sequence[tuple[int, int]], free: int) -> bool:
     """Whether every demand (devices to choose from, places) can have devices of its own."""
     owned = [0] * len(demands)
     for number, (mask, places) in enumerate(demands):

@@ -239,7 +239,7 @@ class Layout:
 class Suitability:
     """What is known of some selectors and requested amounts on every device; looked up lazily, as errors demand."""
 
-    __slots__ = ("_layout", "_requests", "_selectors", "failed", "faults", "known", "yes")
+    __slots__ = ("_layout", "_requests", "_selectors", "decided", "failed", "faults", "true")
 
     def __init__(
         self, layout: Layout, selectors: tuple[Selector, ...], requests: Amounts | None, with_conditions: bool
@@ -250,34 +250,34 @@ class Suitability:
         self.faults: dict[int, Fault] = {}
         self.failed = 0
         excluded = 0 if with_conditions else layout.conditional
-        self.known = excluded
-        self.yes = 0
+        self.decided = excluded
+        self.true = 0
         sure = (1 << layout.size) - 1 if requests is None else (0 if requests else layout.plain)
         for start, record in layout.records():
             yes, no = _combine([record.outcomes(selector.key) for selector in selectors], len(record.devices))
-            self.yes |= yes << start
-            self.known |= no << start
-        self.yes &= sure & ~self.known & ~layout.uncertain
-        self.known |= self.yes
+            self.true |= yes << start
+            self.decided |= no << start
+        self.true &= sure & ~self.decided & ~layout.uncertain
+        self.decided |= self.true
 
     def evaluate(self, position: int) -> bool:
         """Decide one device; raises Fault."""
         bit = 1 << position
-        if not self.known & bit:
+        if not self.decided & bit:
             try:
                 if self._decide(position):
-                    self.yes |= bit
+                    self.true |= bit
             except Fault as fault:
                 self.faults[position] = fault
                 self.failed |= bit
-            self.known |= bit
+            self.decided |= bit
         if self.failed & bit:
             raise self.faults[position].with_traceback(None)
-        return bool(self.yes & bit)
+        return bool(self.true & bit)
 
     def evaluate_all(self, check: Callable[[], None] | None) -> None:
         """Decide every device; faults are kept, not raised, but `check` may stop it."""
-        unknown = ~self.known & ((1 << self._layout.size) - 1)
+        unknown = ~self.decided & ((1 << self._layout.size) - 1)
         while unknown:
             low = unknown & -unknown
             unknown ^= low
@@ -304,12 +304,12 @@ class Suitability:
             raise Fault(error) from None
 
 
-def _combine(outcomes: list[Outcomes], size: int) -> tuple[int, int]:
-    """The devices known to pass all selectors, and those known to be stopped by one before any can fail."""
+def _combine(by_selector: list[Outcomes], size: int) -> tuple[int, int]:
+    """The devices that pass all selectors, and those that are stopped by one before any can fail."""
     alive, no = (1 << size) - 1, 0
-    for known in outcomes:
-        no |= alive & known.known & ~known.yes & ~known.failed
-        alive &= known.yes
+    for outcomes in by_selector:
+        no |= alive & outcomes.decided & ~outcomes.true & ~outcomes.failed
+        alive &= outcomes.true
     return alive, no
 
 

@@ -54,7 +54,7 @@ class TaskClaim(NamedTuple):
     constraints: Sequence[PlannedConstraint]
 
 
-def pose(
+def build_problem(
     planned: Iterable[PlannedClaim], layout: Layout, features: Features, check: Callable[[], None] | None = None
 ) -> list[TaskClaim]:
     """The problem of these claims on this node; raises AllocationError at the first fault, or what `check` raises."""

@@ -63,8 +63,8 @@ class Pruner:
         elif frame.key is not None and len(self._failed_states) < _MAX_STATES:
             self._failed_states.add(frame.key)
 
-    def alike(self, position: int) -> int:
-        """The devices that fail wherever this one just failed."""
+    def equivalent_devices(self, position: int) -> int:
+        """Devices indistinguishable from this one, so that they fail where it just failed."""
         number = self._class_of.get(position)
         if number is None:
             return 0
@@ -143,10 +143,10 @@ def _distinctions(search: Search, tasks: Iterable[Task]) -> Iterator[int]:
     """Sets that tell devices apart: those in one and those outside of it can be treated differently."""
     layout = search.layout
     for task in tasks:
-        yield task.suitability.yes & task.allowed
+        yield task.suitability.true & task.allowed
         special = task.suitability.failed
         if task.positions is not None and task.constraints:
-            special |= task.suitability.yes  # which of them is refused first decides about an error
+            special |= task.suitability.true  # which of them is refused first decides about an error
         yield from _bits(special)
     yield from (search.multi, search.holdings.exclusive, search.holdings.shared)
     for constraints in search.constraints:

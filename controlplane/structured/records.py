@@ -18,11 +18,11 @@ _MAX_REMEMBERED = 256
 class Outcomes:
     """What is known of one selector on the devices of one slice."""
 
-    __slots__ = ("failures", "known", "yes")
+    __slots__ = ("decided", "failures", "true")
 
     def __init__(self) -> None:
-        self.known = 0
-        self.yes = 0
+        self.decided = 0
+        self.true = 0
         self.failures: dict[int, SelectorError] = {}
 
     @property
@@ -111,27 +111,27 @@ class SliceRecord:
 
     def outcomes(self, key: str) -> Outcomes:
         """What is known of a selector here."""
-        known = self._outcomes.get(key)
-        if known is None:
+        outcomes = self._outcomes.get(key)
+        if outcomes is None:
             while len(self._outcomes) >= _MAX_REMEMBERED:
                 del self._outcomes[next(iter(self._outcomes))]
-            known = self._outcomes[key] = Outcomes()
-        return known
+            outcomes = self._outcomes[key] = Outcomes()
+        return outcomes
 
     def evaluate(self, selector: Selector, index: int) -> bool:
         """The selector on one device, remembered; raises what the evaluation raises."""
-        known = self.outcomes(selector.key)
+        outcomes = self.outcomes(selector.key)
         bit = 1 << index
-        if not known.known & bit:
+        if not outcomes.decided & bit:
             try:
                 if selector.matches(self.pool.driver, self.devices[index]):
-                    known.yes |= bit
+                    outcomes.true |= bit
             except SelectorError as error:
-                known.failures[index] = error
-            known.known |= bit
-        if index in known.failures:
-            raise known.failures[index].with_traceback(None)
-        return bool(known.yes & bit)
+                outcomes.failures[index] = error
+            outcomes.decided |= bit
+        if index in outcomes.failures:
+            raise outcomes.failures[index].with_traceback(None)
+        return bool(outcomes.true & bit)
 
 
 def _is_plain(device: Device) -> bool:

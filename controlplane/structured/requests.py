@@ -51,7 +51,7 @@ class Choice:
         self,
         claim_name: str,
         request: DeviceRequest,
-        wanted: ExactDeviceRequest | DeviceSubRequest,
+        options: ExactDeviceRequest | DeviceSubRequest,
         device_class: DeviceClass,
         selectors: Selectors,
         features: Features,
@@ -59,20 +59,20 @@ class Choice:
         self.claim_name = claim_name
         self.request = self.name = self.ref = request.name
         self.admin_access = False
-        if isinstance(wanted, DeviceSubRequest):
-            self.name = wanted.name
-            self.ref = f"{request.name}/{wanted.name}"
+        if isinstance(options, DeviceSubRequest):
+            self.name = options.name
+            self.ref = f"{request.name}/{options.name}"
         else:
-            self.admin_access = bool(wanted.admin_access)
+            self.admin_access = bool(options.admin_access)
         self.device_class = device_class
         self.class_selectors = len(device_class.spec.selectors)
         self.selectors: tuple[Selector, ...] = tuple(
-            [selectors.get(x) for x in (*device_class.spec.selectors, *wanted.selectors)]
+            [selectors.get(x) for x in (*device_class.spec.selectors, *options.selectors)]
         )
-        self.tolerations: tuple[DeviceToleration, ...] = wanted.tolerations
-        self.wants_all = wanted.allocation_mode == ALL
-        self.count = wanted.count
-        self.capacity_requests: Amounts = wanted.capacity.requests if wanted.capacity is not None else {}
+        self.tolerations: tuple[DeviceToleration, ...] = options.tolerations
+        self.wants_all = options.allocation_mode == ALL
+        self.count = options.count
+        self.capacity_requests: Amounts = options.capacity.requests if options.capacity is not None else {}
         self.capacity_key: tuple[tuple[str, str], ...] | None = None
         if features.consumable_capacity:
             self.capacity_key = (
@@ -171,14 +171,14 @@ def _plan_request(
                     f"claim {claim}, request {request.name}: "
                     "has subrequests, but the DRAPrioritizedList feature is disabled"
                 )
-            for wanted in request.first_available:
-                if wanted.capacity is not None and not features.consumable_capacity:
+            for options in request.first_available:
+                if options.capacity is not None and not features.consumable_capacity:
                     raise AllocationError(
-                        f"claim {claim}, subrequest {wanted.name}: "
+                        f"claim {claim}, subrequest {options.name}: "
                         "has capacity requests, but the DRAConsumableCapacity feature is disabled"
                     )
-            for wanted in request.first_available:
-                choice = _choose(claim, request, wanted, classes, selectors, features)
+            for options in request.first_available:
+                choice = _choose(claim, request, options, classes, selectors, features)
                 choices.append(choice)
         elif request.exactly is None:
             raise AllocationError(
@@ -199,36 +199,36 @@ def _plan_request(
 def _choose(
     claim: str,
     request: DeviceRequest,
-    wanted: ExactDeviceRequest | DeviceSubRequest,
+    options: ExactDeviceRequest | DeviceSubRequest,
     classes: ClassLister,
     selectors: Selectors,
     features: Features,
 ) -> Choice:
-    name = wanted.name if isinstance(wanted, DeviceSubRequest) else request.name
+    name = options.name if isinstance(options, DeviceSubRequest) else request.name
     where = f"claim {claim}, request {name}"
-    if wanted.derived_attributes:
+    if options.derived_attributes:
         raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
-    for index, selector in enumerate(wanted.selectors):
+    for index, selector in enumerate(options.selectors):
         if selector.cel is None:
             raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
-    if isinstance(wanted, ExactDeviceRequest) and wanted.admin_access is not None and not features.admin_access:
+    if isinstance(options, ExactDeviceRequest) and options.admin_access is not None and not features.admin_access:
         raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
-    if not wanted.device_class_name:
+    if not options.device_class_name:
         raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
     try:
-        device_class = classes.get(wanted.device_class_name)
+        device_class = classes.get(options.device_class_name)
     except LookupError as error:
         raise AllocationError(
-            f"{where}: could not retrieve device class {wanted.device_class_name}: {error}"
+            f"{where}: could not retrieve device class {options.device_class_name}: {error}"
         ) from error
-    if wanted.allocation_mode not in (EXACT_COUNT, ALL):
-        raise AllocationError(f"{where}: unsupported count mode {wanted.allocation_mode}")
-    if wanted.allocation_mode == EXACT_COUNT and wanted.count < 0:
-        raise AllocationError(f"{where}: exact count {wanted.count} is negative")
+    if options.allocation_mode not in (EXACT_COUNT, ALL):
+        raise AllocationError(f"{where}: unsupported count mode {options.allocation_mode}")
+    if options.allocation_mode == EXACT_COUNT and options.count < 0:
+        raise AllocationError(f"{where}: exact count {options.count} is negative")
     for index, selector in enumerate(device_class.spec.selectors):
         if selector.cel is None:
             raise AllocationError(
-                f"class {wanted.device_class_name}: selector #{index}: "
+                f"class {options.device_class_name}: selector #{index}: "
                 "CEL expression empty (unsupported selector type?)"
             )
-    return Choice(claim, request, wanted, device_class, selectors, features)
+    return Choice(claim, request, options, device_class, selectors, features)

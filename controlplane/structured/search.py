@@ -79,8 +79,8 @@ class Cuts(Protocol):
     def failed(self, frame: Frame) -> None:
         """Told of a decision that came to nothing."""
 
-    def alike(self, position: int) -> int:
-        """The devices that fail wherever this one just failed."""
+    def equivalent_devices(self, position: int) -> int:
+        """Devices indistinguishable from this one, so that they fail where it just failed."""
 
 
 class Search:
@@ -184,8 +184,8 @@ class Search:
             free = self.everything & ~self.taken_by[claim]
         else:
             free = self.everything & ~(self.taken | self.holdings.exclusive)
-        undecided = free & (~suitability.known | suitability.failed)
-        remaining = free & suitability.yes & accepted | undecided
+        undecided = free & (~suitability.decided | suitability.failed)
+        remaining = free & suitability.true & accepted | undecided
         if start:
             remaining = remaining >> start << start
         frame = Frame(claim, request, task, index)
@@ -209,7 +209,7 @@ class Search:
             bit = remaining & -remaining
             remaining ^= bit
             position = bit.bit_length() - 1
-            if not suitability.yes & bit:
+            if not suitability.true & bit:
                 if self.check is not None:
                     self.check()
                 try:
@@ -224,7 +224,7 @@ class Search:
                 frame.position = position
                 return self._enter(frame.claim, frame.request, task, frame.index + 1, position + 1)
             if self._pruner is not None:
-                remaining &= ~self._pruner.alike(position)
+                remaining &= ~self._pruner.equivalent_devices(position)
         self.frames.pop()
         if self._pruner is not None:
             self._pruner.failed(frame)
@@ -252,7 +252,7 @@ class Search:
             self.frames.pop()
             return verdict
         if self._pruner is not None:
-            frame.remaining &= ~self._pruner.alike(frame.position)
+            frame.remaining &= ~self._pruner.equivalent_devices(frame.position)
         return Verdict.OPEN
 
     def _take(self, claim: int, task: Task, position: int, bit: int) -> bool:

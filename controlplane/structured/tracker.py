@@ -21,7 +21,10 @@ def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -
 
 
 class Tracker:
-    """Keeps patched slices up to date with every event, in whichever order events of different objects come."""
+    """Keeps patched slices up to date with every event, in whichever order events of different objects come.
+
+    Upstream's interface, for schedulers that are told of changes; ours goes over everything and calls `patched`.
+    """
 
     def __init__(self, on_change: OnChange = lambda *_: None) -> None:
         self._on_change = on_change
@@ -37,25 +40,25 @@ class Tracker:
     def set_slice(self, new: ResourceSlice) -> None:
         """A slice was created or changed."""
         self._slices[new.metadata.name] = new
-        self._settle((new.metadata.name,))
+        self._update((new.metadata.name,))
 
     def remove_slice(self, name: str) -> None:
         """A slice is gone."""
         self._slices.pop(name, None)
-        self._settle((name,))
+        self._update((name,))
 
     def set_rule(self, new: DeviceTaintRule) -> None:
         """A rule was created or changed."""
         self._rules[new.metadata.name] = new
-        self._settle(sorted(self._slices))
+        self._update(sorted(self._slices))
 
     def remove_rule(self, name: str) -> None:
         """A rule is gone."""
         self._rules.pop(name, None)
-        self._settle(sorted(self._slices))
+        self._update(sorted(self._slices))
 
-    def _settle(self, names: Sequence[str]) -> None:
-        """Patch some slices anew and tell what changed."""
+    def _update(self, names: Sequence[str]) -> None:
+        """Patch some slices again and report what changed."""
         rules = sorted(self._rules.values(), key=_name)
         for name in names:
             before, stored = self._patched.pop(name, None), self._slices.get(name)

@@ -88,7 +88,7 @@ class MountConfig(_Object, frozen=True, kw_only=True):
 
 
 class DeviceConfig(_Object, frozen=True, kw_only=True):
-    """See the module."""
+    """The opaque parameters of a claim or class that are ours."""
 
     api_version: str
     kind: str

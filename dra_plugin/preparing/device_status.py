@@ -19,7 +19,7 @@ from dra_plugin.preparing.edits import ClaimDevice
 from dra_plugin.preparing.interface_record import Interface
 from hostdevices import Device
 from resourceapi.client import AsyncAnyVersion, ClientError, Refused
-from resourceapi.client.patience import pause
+from resourceapi.client.backoff import delay
 from resourceapi.objects import Condition, DecodeError, to_dict, v1
 
 READY, REASON = "Ready", "Prepared"
@@ -150,7 +150,7 @@ class StatusWriter:
                 if last or attempt == ATTEMPTS:
                     log.warning("status.devices was not written: %s", error, extra={"claim": str(claim)})
                     return
-            await self._wait(pause(attempt))
+            await self._wait(delay(attempt))
 
     async def _apply(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         value = {

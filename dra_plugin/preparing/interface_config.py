@@ -30,7 +30,7 @@ class InterfaceRefused(DraPluginError):
 
 
 class InterfaceConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """See the module. What is not said stays as it is."""
+    """How an interface looks in the pod. A field that is not set changes nothing."""
 
     name: str = ""
     mtu: Annotated[int, Meta(ge=68, le=65535)] | None = None

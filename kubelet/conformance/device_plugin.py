@@ -6,24 +6,22 @@ is told to stop. What a kubelet or a user would suffer from is a failure; what i
 
 import asyncio
 import contextlib
-import operator
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from google.protobuf.message import Message
 
 from grpcunix import Client, RpcError
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
+from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
 from kubelet.node import Node
 from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
-from kubelet.rpc import answer, connect
+from kubelet.rpc import await_unary, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESTARTS = 3
@@ -61,16 +59,21 @@ class Conformance(Run):
         seconds: float,
         tell: Callable[[Check], None],
         kubernetes: Version = DEFAULT_VERSION,
+        folder: Path | None = None,
     ) -> None:
-        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take."""
+        """`{dir}` in `command` becomes the folder of kubelet.sock; `seconds` is how long anything may take.
+
+        The kubelet's own folder is `folder`, a new one if none is given.
+        """
         super().__init__(seconds, tell)
         self._command = command
         self._kubernetes: Version = kubernetes
+        self._folder = folder
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started."""
-        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-            async with Node(Path(folder), kubernetes=self._kubernetes) as node:
+        with kubelet_folder(self._folder) as folder:
+            async with Node(folder, kubernetes=self._kubernetes) as node:
                 process = PluginProcess([part.replace("{dir}", str(node.device_plugins)) for part in self._command])
                 await process.start()
                 try:
@@ -82,11 +85,11 @@ class Conformance(Run):
         self.group = "registration"
         if not await self._registers(node, "registers and lists its devices"):
             return
-        resources = sorted(node.manager.state.endpoints)
+        resources = sorted(node.endpoints())
         self._lists(node)
         for resource in resources:
             self.group = resource
-            endpoint = node.manager.state.endpoints[resource]
+            endpoint = node.endpoints()[resource]
             await self._options(endpoint)
             await self._allocations(node, resource)
             await self._preferred(node, resource)
@@ -98,29 +101,28 @@ class Conformance(Run):
 
     async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
         """Wait until every endpoint has sent a list, and nothing new came for a moment."""
-        state = node.manager.state
         started = time.monotonic()
 
         def is_ready() -> bool:
-            known = [resource for resource, endpoint in state.endpoints.items() if not endpoint.is_stopped]
-            return bool(known) and set(known) >= set(wanted) and all(resource in state.all for resource in known)
+            known = [resource for resource, endpoint in node.endpoints().items() if not endpoint.is_stopped]
+            return bool(known) and set(known) >= set(wanted) and set(known) <= node.devices().keys()
 
         try:
             await node.until(is_ready, self.seconds)
             with contextlib.suppress(TimeoutError):  # several resources may register one after the other
                 while not wanted:
-                    known = dict(state.endpoints)
-                    await node.until(partial(operator.ne, known, state.endpoints), 1.0)
+                    known = node.endpoints()
+                    await node.until(partial(_has_changed, node, known), 1.0)
             await node.until(is_ready, self.seconds)
         except TimeoutError:
-            missing = sorted(set(wanted) - {r for r in state.endpoints if r in state.all})
+            missing = sorted(set(wanted) - (node.endpoints().keys() & node.devices().keys()))
             what = f"still missing: {', '.join(missing)}" if missing else "nothing was registered and listed"
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s")
-        count = len(state.endpoints)
+        count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
     def _lists(self, node: Node) -> None:
-        for resource, devices in sorted(node.manager.state.all.items()):
+        for resource, devices in sorted(node.devices().items()):
             odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             long = [id_ for id_ in devices if len(id_) > LONGEST_ID]
             if odd:
@@ -146,7 +148,7 @@ class Conformance(Run):
         self.note("options", "pass", f"wants {' and '.join(named) or 'nothing more'}")
 
     async def _allocations(self, node: Node, resource: str) -> None:
-        healthy = list(node.manager.state.healthy[resource])
+        healthy = _healthy(node, resource)
         if not healthy:
             self.note("allocation", "skip", "no healthy device")
             return
@@ -171,7 +173,7 @@ class Conformance(Run):
 
     def _answer(self, node: Node, resource: str) -> None:
         """Look at what a runtime would be told."""
-        found = node.manager.state.records.responses(node.active_pods()[-1].uid, "c")[resource]
+        found = node.plugin_responses("verify", "c")[resource]
         wrong = [f"environment variable {name!r}" for name in found.envs if not name or "=" in name]
         for device in found.devices:
             if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
@@ -188,8 +190,8 @@ class Conformance(Run):
             self.note("what the runtime is told", "fail", wrong[0])
 
     async def _preferred(self, node: Node, resource: str) -> None:
-        endpoint = node.manager.state.endpoints[resource]
-        healthy = list(node.manager.state.healthy[resource])
+        endpoint = node.endpoints()[resource]
+        healthy = _healthy(node, resource)
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
             self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
@@ -218,11 +220,11 @@ class Conformance(Run):
             for name, method, request in _BAD_REQUESTS:
                 try:
                     with contextlib.suppress(PluginCallError):
-                        await self.soon(answer(client.call(method, request)))
+                        await self.soon(await_unary(client.call(method, request)))
                 except TimeoutError:
                     self.note(name, "fail", "no answer")
             second = await self._gets_list(client)
-        is_alive = not endpoint.is_stopped and resource in node.manager.state.healthy
+        is_alive = not endpoint.is_stopped and resource in node.devices()
         self.note("goes on after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
         self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
@@ -237,12 +239,12 @@ class Conformance(Run):
         return False
 
     async def _restarts(self, node: Node, resources: Sequence[str]) -> None:
-        before = {resource: sorted(devices) for resource, devices in node.manager.state.all.items()}
+        before = {resource: sorted(devices) for resource, devices in node.devices().items()}
         for number in range(1, RESTARTS + 1):
             await node.restart()
             if not await self._registers(node, f"comes back after restart {number}", resources):
                 return
-        after = {resource: sorted(devices) for resource, devices in node.manager.state.all.items()}
+        after = {resource: sorted(devices) for resource, devices in node.devices().items()}
         same = before == after
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
@@ -272,3 +274,11 @@ def _judge(
     if not set(chosen) >= set(must):
         return "warn", "leaves out a device that is given"
     return "pass", ""
+
+
+def _healthy(node: Node, resource: str) -> list[str]:
+    return [id_ for id_, device in node.devices()[resource].items() if device.is_healthy]
+
+
+def _has_changed(node: Node, endpoints: Mapping[str, Endpoint]) -> bool:
+    return node.endpoints() != endpoints

@@ -7,7 +7,6 @@ Source: DRA specification, section 1.7; observations 53-76.
 
 import asyncio
 import contextlib
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run
+from kubelet.conformance.report import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -25,8 +24,8 @@ from kubelet.node import Node
 from kubelet.pods import Pod, container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from resourceapi.client import Client
-from resourceapi.objects import v1
+from resourceapi.client import Client, ClientError, Event, Informer
+from resourceapi.objects import DecodeError, v1
 
 NODE = "node"
 REQUEST = "verify"
@@ -51,6 +50,7 @@ class DriverConformance(Run):
         kubeconfig: Path,
         device: str = "",
         kubernetes: Version = DEFAULT_VERSION,
+        folder: Path | None = None,
     ) -> None:
         """A run with an API server that has nothing but a node `node`.
 
@@ -63,6 +63,7 @@ class DriverConformance(Run):
             kubeconfig: for the driver.
             device: `pool/device` to claim; by default the first that the driver publishes.
             kubernetes: whose kubelet it meets.
+            folder: the kubelet's own; by default a new one.
         """
         super().__init__(seconds, tell)
         self._command = command
@@ -71,15 +72,16 @@ class DriverConformance(Run):
         self._slices = client.resource(v1.ResourceSlice)
         self._kubeconfig = kubeconfig
         self._kubernetes: Version = kubernetes
+        self._folder = folder
         self._device = device
         self._driver = ""
         self._published_as: Mapping[str, v1.Device] = {}
 
     async def run(self) -> None:
         """Run all checks. Raises OSError if the command cannot be started, and `ClientError`."""
-        with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        with kubelet_folder(self._folder) as folder:
             node = Node(
-                Path(folder),
+                folder,
                 cluster=ApiCluster(self._client),
                 node_name=NODE,
                 timeouts=Timeouts(claims=min(self.seconds, DEFAULT_TIMEOUTS.claims)),
@@ -89,7 +91,7 @@ class DriverConformance(Run):
             async with node:
                 words = {
                     "{dir}": str(node.plugins_registry),
-                    "{kubelet}": folder,
+                    "{kubelet}": str(folder),
                     "{kubeconfig}": str(self._kubeconfig),
                     "{node}": NODE,
                 }
@@ -119,12 +121,12 @@ class DriverConformance(Run):
         started = time.monotonic()
         plugins = node.dra_manager.plugins
 
-        def found() -> str:
-            wanted = [self._driver] if self._driver else plugins.drivers()
-            return next((each for each in wanted if plugins.is_usable(each)), "")
+        def usable_driver() -> str:
+            drivers = [self._driver] if self._driver else plugins.drivers()
+            return next((driver for driver in drivers if plugins.is_usable(driver)), "")
 
         try:
-            self._driver = await node.until(found, self.seconds)
+            self._driver = await node.until(usable_driver, self.seconds)
         except TimeoutError:
             return self.note(name, "fail", f"no driver is registered and connected after {self.seconds:.0f} s")
         versions = ", ".join(self._plugin(node).versions)
@@ -152,30 +154,38 @@ class DriverConformance(Run):
 
         Slices with `old` uids do not count.
         """
-        watch = self._slices.watch(field_selector=f"spec.driver={self._driver}")
+        slices: dict[str, v1.ResourceSlice] = {}
+        whole: asyncio.Future[dict[str, v1.Device]] = asyncio.get_running_loop().create_future()
 
-        def follow() -> dict[str, v1.Device]:
-            found: dict[str, v1.ResourceSlice] = {}
-            devices: dict[str, v1.Device] = {}
-            for event in watch:
-                if devices:  # nothing more is wanted, but the iteration has to end
-                    continue
-                changed = {each.metadata.name: each for each in event.items}
+        def on_event(event: Event[v1.ResourceSlice]) -> None:
+            if event.type == "LISTED":
+                slices.clear()
+            for slice_ in event.items:
                 if event.type == "DELETED":
-                    found = {name: each for name, each in found.items() if name not in changed}
+                    slices.pop(slice_.metadata.name, None)
                 else:
-                    found |= changed
-                devices = _whole_pool(each for each in found.values() if each.metadata.uid not in old)
-                if devices:
-                    watch.close()
-            return devices
+                    slices[slice_.metadata.name] = slice_
+            devices = _whole_pool(slice_ for slice_ in slices.values() if slice_.metadata.uid not in old)
+            if devices and not whole.done():
+                whole.set_result(devices)
 
-        following = asyncio.create_task(asyncio.to_thread(follow))
+        def on_failure(error: ClientError | DecodeError) -> None:
+            is_passing = isinstance(error, ClientError) and error.is_transient
+            if not is_passing and not whole.done():
+                whole.set_exception(error)
+
+        resource = self._client.aio.resource(v1.ResourceSlice)
+        informer = Informer(resource, on_event, on_failure, field_selector=f"spec.driver={self._driver}")
+        watching = asyncio.create_task(informer.run())
         try:
-            await asyncio.wait([following], timeout=seconds)
+            async with asyncio.timeout(seconds):
+                return await whole
+        except TimeoutError:
+            return {}
         finally:
-            watch.close()
-        return await following
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
 
     async def _claim_and_restarts(self, node: Node, device: str) -> None:
         info = await self._claim("verify", device)

@@ -1,10 +1,13 @@
 """What every conformance run has: checks that are noted as they are made, and the process that is looked at."""
 
 import asyncio
+import contextlib
 import re
 import signal
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -63,6 +66,16 @@ class PluginProcess:
             self._process.kill()
             await self._process.wait()
             return None
+
+
+@contextlib.contextmanager
+def kubelet_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder that the kubelet of a run has: `folder`, or a new one that goes afterwards."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as name:
+        yield Path(name)
 
 
 class Run:

@@ -12,6 +12,7 @@ from kubelet.devicemanager.manager import (
 from kubelet.devicemanager.manager_impl import DEVICE_PLUGIN_PATH, KUBELET_SOCKET, ManagerImpl
 from kubelet.devicemanager.names import is_extended_resource_name
 from kubelet.devicemanager.options import DeviceRunContainerOptions
+from kubelet.devicemanager.stub import Stub
 
 __all__ = [
     "DEVICE_PLUGIN_PATH",
@@ -27,5 +28,6 @@ __all__ = [
     "NodeInfo",
     "PluginHandler",
     "PodAdmitAttributes",
+    "Stub",
     "is_extended_resource_name",
 ]

@@ -69,7 +69,6 @@ class Allocator:
             state.records.commit(*owner, by_node, response.container_responses[0])
         except BaseException:
             state.records.roll_back(*owner)
-            state.recount()
             raise
         return True
 
@@ -102,7 +101,7 @@ class Allocator:
         choice = _Choice(self._state, owner, required)
         if choice.take(reusable, reused=True):
             return choice.taken
-        allocated = self._state.allocated.get(resource, set())
+        allocated = self._state.allocated.get(resource, frozenset())
         healthy = self._state.healthy.get(resource, {})
         free = len(healthy) - sum(id_ in healthy for id_ in allocated)
         if free < choice.needed:
@@ -208,7 +207,7 @@ class _Choice:
 
         Unless the pod passes them on to itself (`reused`), ids that somebody got meanwhile are left out.
         """
-        allocated = self._state.allocated.setdefault(self.resource, set())
+        allocated = self._state.allocated.get(self.resource, frozenset())
         more: dict[str, None] = {}
         for id_ in ids:
             if len(more) == self.needed:
@@ -217,7 +216,6 @@ class _Choice:
                 more[id_] = None
         self.taken.extend(more)
         self.needed -= len(more)
-        allocated.update(more)
         self._state.records.add_to_reservation(*self._owner, more)
         return self.needed == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from grpcunix import Client
 from kubelet.clock import Clock
 from kubelet.errors import PluginCallError
-from kubelet.rpc import Timeouts, answer
+from kubelet.rpc import Timeouts, await_unary
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 GRACE_PERIOD = 300.0  # seconds; a resource whose plugin is gone longer than this leaves the node
@@ -48,7 +48,7 @@ class Endpoint:
     async def allocate(self, ids: Iterable[str]) -> api.AllocateResponse:
         """Ask for the use of `ids`; no deadline, as the kubelet has none. Raises `PluginCallError`."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
-        response: api.AllocateResponse = await answer(self._running().call("Allocate", request), self.socket)
+        response: api.AllocateResponse = await await_unary(self._running().call("Allocate", request), self.socket)
         return response
 
     async def preferred_allocation(
@@ -62,7 +62,7 @@ class Endpoint:
                 )
             ]
         )
-        response: api.PreferredAllocationResponse = await answer(
+        response: api.PreferredAllocationResponse = await await_unary(
             self._running().call("GetPreferredAllocation", request), self.socket
         )
         return response
@@ -71,7 +71,7 @@ class Endpoint:
         """Tell the plugin that a container is about to start with `ids`. Raises `PluginCallError`."""
         request = api.PreStartContainerRequest(devices_ids=ids)
         call = self._running().call("PreStartContainer", request, timeout=self._wait.pre_start)
-        await answer(call, self.socket)
+        await await_unary(call, self.socket)
 
     def _running(self) -> Client:
         if self._client is None or self.is_stopped:

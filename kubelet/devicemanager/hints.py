@@ -12,7 +12,7 @@ from kubelet.topology import Hint
 
 def generate(
     numa_nodes: Sequence[int],
-    known: Mapping[str, Device],
+    devices: Mapping[str, Device],
     available: Iterable[str],
     reusable: Iterable[str],
     request: int,
@@ -22,9 +22,11 @@ def generate(
     Preferred are the sets of the size that `numa_nodes` need at best, whatever is in use now. Devices without a node
     never count.
     """
-    on_nodes = [frozenset(device.nodes) for device in known.values() if device.nodes]
-    free_on = [frozenset(known[id_].nodes) for id_ in available if id_ in known]
-    reused_on = [frozenset(known[id_].nodes) for id_ in reusable if id_ in known and known[id_].topology is not None]
+    on_nodes = [frozenset(device.nodes) for device in devices.values() if device.nodes]
+    free_on = [frozenset(devices[id_].nodes) for id_ in available if id_ in devices]
+    reused_on = [
+        frozenset(devices[id_].nodes) for id_ in reusable if id_ in devices and devices[id_].topology is not None
+    ]
     smallest = len(numa_nodes)
     found: list[frozenset[int]] = []
     for size in range(1, len(numa_nodes) + 1):

@@ -82,7 +82,7 @@ class Manager(Protocol):
     async def get_device_run_container_options(
         self, pod: Pod, container: Container
     ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told; None if the container has no devices."""
+        """What the runtime is told; empty if the container has no devices. Only `ManagerStub` says None."""
         ...
 
     def get_capacity(self) -> tuple[dict[str, int] | None, dict[str, int] | None, list[str]]:

@@ -33,7 +33,7 @@ from kubelet.devicemanager.manager import (
     SourcesReady,
 )
 from kubelet.devicemanager.options import DeviceRunContainerOptions
-from kubelet.devicemanager.server import PluginClient, RegistrationServer
+from kubelet.devicemanager.server import SUPPORTED_VERSION, PluginClient, RegistrationServer
 from kubelet.devicemanager.state import DeviceState, Ids
 from kubelet.errors import AllocationError, PluginCallError
 from kubelet.pods import Container, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus, device_request
@@ -139,9 +139,9 @@ class ManagerImpl:
         """The gRPC method `Registration.Register`."""
         return await self.server.register(request, context)
 
-    async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
+    async def register_plugin(self, name: str, endpoint: str, versions: list[str] | None = None) -> None:
         """Take a plugin that serves at the full path `endpoint`. Raises `KubeletError`."""
-        await self.server.register_plugin(name, endpoint, versions)
+        await self.server.register_plugin(name, endpoint, [SUPPORTED_VERSION] if versions is None else versions)
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
         """Check version and name. Raises `RegistrationError`."""
@@ -212,10 +212,8 @@ class ManagerImpl:
         if short:
             node.allocatable = node.allocatable | short
 
-    async def get_device_run_container_options(
-        self, pod: Pod, container: Container
-    ) -> DeviceRunContainerOptions | None:
-        """What the runtime is told about the container's devices, None if it has none. Raises `KubeletError`.
+    async def get_device_run_container_options(self, pod: Pod, container: Container) -> DeviceRunContainerOptions:
+        """What the runtime is told about the container's devices; empty if it has none. Raises `KubeletError`.
 
         Plugins that want it are told first that the container is about to start, every time.
         """
@@ -232,7 +230,7 @@ class ManagerImpl:
         if is_missing:
             await self.allocate_container(pod, container)
         responses = self.state.records.responses(pod.uid, container.name)
-        return options.merge(responses.values()) if responses else None
+        return options.merge(responses.values())
 
     def get_capacity(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
         """Capacity, allocatable, and the resources that leave the node, each of which is reported once."""
@@ -244,6 +242,10 @@ class ManagerImpl:
     def get_devices(self, pod_uid: str, container_name: str) -> dict[str, dict[str, Device]] | None:
         """What a container has: resource -> id -> device, None if nothing."""
         return self.state.records.devices(pod_uid, container_name)
+
+    def get_responses(self, pod_uid: str, container_name: str) -> dict[str, api.ContainerAllocateResponse]:
+        """What plugins answered to Allocate for a container, by resource."""
+        return self.state.records.responses(pod_uid, container_name)
 
     def get_allocatable_devices(self) -> dict[str, dict[str, Device]]:
         """What is healthy, in use or not: resource -> id -> device."""
@@ -290,7 +292,6 @@ class ManagerImpl:
         gone = self.state.records.pods() - active
         if gone:
             self.state.records.delete(gone)
-            self.state.recount()
 
     def update_allocated_resources_status(self, pod: Pod, status: PodStatus) -> PodStatus:
         """`status` with the health of the devices of each app container; a device that is not listed reads healthy."""
@@ -363,7 +364,7 @@ class ManagerImpl:
             nodes = sorted({node for device in known.values() for node in device.nodes}.intersection(nodes)) or nodes
         if held:
             return [] if len(held) != amount else hints.generate(nodes, known, held, (), amount)
-        allocated = state.allocated.get(resource, set())
+        allocated = state.allocated.get(resource, frozenset())
         available = [id_ for id_ in state.healthy.get(resource, ()) if id_ not in allocated]
         if len(available) + len(reusable) < amount:
             return []

@@ -100,12 +100,12 @@ class _FirstWins(Generic[T]):
         self._what = what
         self._offers: dict[str, tuple[str, T]] = {}
 
-    def offer(self, key: str, value: str, made: T) -> None:
-        """Take `made` unless `key` is taken; say so if what it stands for differs."""
-        taken, _ = self._offers.setdefault(key, (value, made))
+    def offer(self, key: str, value: str, setting: T) -> None:
+        """Take `setting` unless `key` is taken; say so if what it stands for differs."""
+        taken, _ = self._offers.setdefault(key, (value, setting))
         if taken != value:
             log.error("%s %s: %r is set already, %r is left out", self._what, key, taken, value)
 
     def taken(self) -> tuple[T, ...]:
         """What was taken, in order."""
-        return tuple(made for _, made in self._offers.values())
+        return tuple(setting for _, setting in self._offers.values())

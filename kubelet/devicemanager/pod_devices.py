@@ -4,7 +4,7 @@ A record is *reserved* while its devices are being chosen and the plugin is aske
 reservation keeps its devices from others and is otherwise invisible. Source: device manager specification, 4.10.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct, field
@@ -41,8 +41,8 @@ class PodRecords:
     """All records."""
 
     def __init__(self) -> None:
-        """Nobody has anything."""
         self._records: dict[str, dict[str, dict[str, Record]]] = {}
+        self._in_use: dict[str, set[str]] = {}  # of the records, so that nobody has to walk over them
 
     def reserve(self, pod: str, container: str, resource: str) -> bool:
         """Open a reservation; False if there is a record already."""
@@ -59,6 +59,7 @@ class PodRecords:
             return False
         held = record.by_node.setdefault(WITHOUT_TOPOLOGY, [])
         held.extend(id_ for id_ in dict.fromkeys(ids) if id_ not in held)
+        self._in_use.setdefault(resource, set()).update(held)
         return True
 
     def commit(
@@ -82,6 +83,7 @@ class PodRecords:
             del containers[container]
         if not containers:
             del self._records[pod]
+        self._recount()
         return True
 
     def insert(
@@ -89,7 +91,13 @@ class PodRecords:
     ) -> None:
         """Record an allocation."""
         record = Record({node: list(ids) for node, ids in by_node.items()}, response)
-        self._records.setdefault(pod, {}).setdefault(container, {})[resource] = record
+        resources = self._records.setdefault(pod, {}).setdefault(container, {})
+        before = resources.get(resource)
+        resources[resource] = record
+        if before is not None and not before.ids.keys() <= record.ids.keys():
+            self._recount()
+        elif record.by_node:
+            self._in_use.setdefault(resource, set()).update(record.ids)
 
     def delete(self, pods: Iterable[str]) -> list[str]:
         """Drop what is committed of `pods`; return those that still hold reservations."""
@@ -103,6 +111,7 @@ class PodRecords:
             if kept:
                 self._records[pod] = kept
                 holding.append(pod)
+        self._recount()
         return holding
 
     def pods(self) -> set[str]:
@@ -124,15 +133,10 @@ class PodRecords:
         record = self._find(pod, container, resource)
         return None if record is None or record.response is None else record.ids
 
-    def in_use(self) -> dict[str, set[str]]:
+    @property
+    def in_use(self) -> Mapping[str, Set[str]]:
         """Resource -> ids that are taken, reservations included."""
-        taken: dict[str, set[str]] = {}
-        for containers in self._records.values():
-            for resources in containers.values():
-                for name, record in resources.items():
-                    if record.by_node:
-                        taken.setdefault(name, set()).update(record.ids)
-        return taken
+        return self._in_use
 
     def owners(self, resource: str | None) -> dict[str, tuple[str, str]]:
         """Id -> (pod, container) for what is allocated of `resource`, or of any where that is None."""
@@ -168,6 +172,14 @@ class PodRecords:
             if record.part is not None:
                 parts.append(record.part)
         return parts
+
+    def _recount(self) -> None:
+        self._in_use = {}
+        for containers in self._records.values():
+            for resources in containers.values():
+                for name, record in resources.items():
+                    if record.by_node:
+                        self._in_use.setdefault(name, set()).update(record.ids)
 
     def _find(self, pod: str, container: str, resource: str) -> Record | None:
         return self._records.get(pod, {}).get(container, {}).get(resource)

@@ -22,7 +22,7 @@ from kubelet.devicemanager.device import Device, devices_of
 from kubelet.devicemanager.names import is_extended_resource_name
 from kubelet.errors import DialError, KubeletError, PluginCallError, RegistrationError
 from kubelet.release import Release
-from kubelet.rpc import KubeletServer, Timeouts, answer, dial
+from kubelet.rpc import KubeletServer, Timeouts, await_unary, dial
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 SUPPORTED_VERSION = "v1beta1"
@@ -74,7 +74,7 @@ class PluginClient:
         """What the plugin wants to be called for. Raises `RegistrationError`."""
         assert self.api is not None
         try:
-            options: api.DevicePluginOptions = await answer(self.api.call("GetDevicePluginOptions", api.Empty()))
+            options: api.DevicePluginOptions = await await_unary(self.api.call("GetDevicePluginOptions", api.Empty()))
         except PluginCallError as error:
             raise RegistrationError(f"failed to get device plugin options: {error}") from error
         return options

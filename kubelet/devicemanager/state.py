@@ -5,7 +5,7 @@ resource, which the loss of the plugin changes, too. Sets are dicts, so that the
 Source: device manager specification, sections 0.3, 3.2 and 6.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from operator import itemgetter
 from pathlib import Path
 
@@ -32,13 +32,17 @@ class DeviceState:
         self.all: dict[str, dict[str, Device]] = {}
         self.healthy: dict[str, Ids] = {}
         self.unhealthy: dict[str, Ids] = {}
-        self.allocated: dict[str, set[str]] = {}
         self.records = PodRecords()
         self.reusable: dict[str, dict[str, Ids]] = {}  # pod -> resource -> ids of its finished init containers
         self._release = release
         self._choose = choose
         self._aligned: set[str] = set()
         self._registered: dict[str, Part] = {}  # checkpoint parts of `healthy`
+
+    @property
+    def allocated(self) -> Mapping[str, Set[str]]:
+        """Resource -> ids that containers have or are being given."""
+        return self.records.in_use
 
     def connect(self, resource: str, endpoint: Endpoint) -> None:
         """A plugin can be asked, and is from now on. Raises `RegistrationError` for a path that is taken."""
@@ -123,10 +127,6 @@ class DeviceState:
                 table.pop(resource, None)
         return capacity, allocatable, list(gone)
 
-    def recount(self) -> None:
-        """Work out again what is in use."""
-        self.allocated = self.records.in_use()
-
     def group_by_node(self, resource: str, ids: Iterable[str]) -> dict[int, list[str]]:
         """NUMA node -> ids; a device with several nodes is under each, one without any under `WITHOUT_TOPOLOGY`."""
         known = self.all.get(resource, {})
@@ -150,13 +150,13 @@ class DeviceState:
         runs = (part.dump for part in self._registered.values())
         return [run for run in runs if len(run.data) > _LONG and not run.is_complete]
 
-    def restore(self, found: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
+    def restore(self, checkpoint: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
         """Take over a checkpoint: allocations as they were, resources without devices until their plugins are back.
 
         Returns a line for each entry that had to be skipped.
         """
         skipped = []
-        for entry in found.entries or ():
+        for entry in checkpoint.entries or ():
             owner = f"pod {entry.pod_uid}, container {entry.container}, resource {entry.resource}"
             response = decode_response(entry.response)
             if response is None:
@@ -164,8 +164,7 @@ class DeviceState:
                 continue
             by_node = {node: list(ids or ()) for node, ids in (entry.by_node or {}).items()}
             self.records.insert(entry.pod_uid, entry.container, entry.resource, by_node, response)
-        self.recount()
-        for resource in found.registered or ():
+        for resource in checkpoint.registered or ():
             self.healthy[resource] = {}
             self.unhealthy[resource] = {}
             self.endpoints[resource] = stopped()

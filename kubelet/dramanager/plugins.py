@@ -17,7 +17,7 @@ from grpcunix import Client
 from grpcunix.grpcio import GrpcioChannel
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.errors import ClaimError, RegistrationError
-from kubelet.rpc import Timeouts, answer, connect
+from kubelet.rpc import Timeouts, await_unary, connect
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 
@@ -89,7 +89,7 @@ class DRAPlugin:
         )
         service = api.DESCRIPTOR.services_by_name["DRAPlugin"]
         call = Client(self.channel, service).call(method, request, timeout=self._seconds)
-        response = await answer(call, Path(self.endpoint))
+        response = await await_unary(call, Path(self.endpoint))
         if api is not v1:  # the older messages differ in what they lack, and what they lack they must not carry
             response.DiscardUnknownFields()
             response = getattr(v1, f"{method}Response").FromString(response.SerializeToString())
@@ -110,7 +110,6 @@ class PluginStore:
     """The instances of all drivers, each driver's in the order of their registration."""
 
     def __init__(self) -> None:
-        """None."""
         self._drivers: dict[str, list[DRAPlugin]] = {}
 
     def add(self, plugin: DRAPlugin) -> None:

@@ -22,7 +22,6 @@ class SliceWiper:
     """Deletes the slices of one node, later and again if need be."""
 
     def __init__(self, cluster: Cluster, node_name: str, clock: Clock) -> None:
-        """Nothing is deleted yet."""
         self._cluster = cluster
         self._node_name = node_name
         self._clock = clock

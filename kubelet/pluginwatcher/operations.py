@@ -13,7 +13,7 @@ from kubelet.devicemanager.manager import PluginHandler
 from kubelet.errors import DialError, PluginCallError, RegistrationError
 from kubelet.pluginwatcher.states import ActualState, PluginSocket, Registered
 from kubelet.release import Release
-from kubelet.rpc import Timeouts, answer, dial
+from kubelet.rpc import Timeouts, await_unary, dial
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 
 _SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
@@ -43,7 +43,7 @@ class Operations:
         async with channel:
             client = Client(channel, _SERVICE)
             try:
-                info: api.PluginInfo = await answer(
+                info: api.PluginInfo = await await_unary(
                     client.call("GetInfo", api.InfoRequest(), timeout=self._timeouts.get_info)
                 )
             except PluginCallError as error:
@@ -93,4 +93,4 @@ class Operations:
         raise RegistrationError(text)
 
     async def _notify(self, client: Client, status: Message) -> None:
-        await answer(client.call("NotifyRegistrationStatus", status, timeout=self._timeouts.notify))
+        await await_unary(client.call("NotifyRegistrationStatus", status, timeout=self._timeouts.notify))

@@ -60,7 +60,6 @@ class ActualState:
     """The plugins that were handed to a handler."""
 
     def __init__(self) -> None:
-        """None."""
         self._plugins: dict[Path, Registered] = {}
 
     def add(self, plugin: Registered) -> None:

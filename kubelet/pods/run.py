@@ -175,11 +175,11 @@ def _add_future(asked: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":
     return future
 
 
-def answer(asked: "Iterable[asyncio.Future[None]]") -> None:
-    """Let those who asked go on."""
-    for each in asked:
-        if not each.done():
-            each.set_result(None)
+def resolve_all(waiters: "Iterable[asyncio.Future[None]]") -> None:
+    """Let everybody who waits go on."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 def full_name(pod: Pod) -> str:

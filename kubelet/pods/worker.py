@@ -19,7 +19,7 @@ from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
 from kubelet.pods.objects import Container
-from kubelet.pods.run import PodRun, answer
+from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
 
 # Seconds until what failed is tried again. Measured of a real kubelet: 12-14, 68-89, 0.8, 10-13.
@@ -38,13 +38,10 @@ class Managers(Struct, frozen=True):
     claims: DRAManager
     topology: TopologyManager
 
-    async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions | None:
+    async def run_container_options(self, run: PodRun, container: Container) -> DeviceRunContainerOptions:
         """What the runtime is told when a container starts: claimed devices first. Raises `KubeletError`."""
         claimed = tuple(CDIDevice(id_) for id_ in self.claims.get_resources(run.pod, container))
         options = await self.devices.get_device_run_container_options(run.pod, container)
-        if not claimed:
-            return options
-        options = options or DeviceRunContainerOptions()
         return msgspec.structs.replace(options, cdi_devices=(*claimed, *options.cdi_devices))
 
     def refresh_health(self, run: PodRun) -> None:
@@ -88,7 +85,7 @@ class PodWorker:
                     asked += run.take_asked_end()
                     due = await self._terminate()
             finally:
-                answer(asked)
+                resolve_all(asked)
             if not run.is_terminated:
                 timer = None if due is None else self._clock.call_later(due, run.wake.set)
                 await run.wake.wait()

@@ -19,7 +19,7 @@ from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.life import Change, State
 from kubelet.pods.objects import Pod, PodStatus
-from kubelet.pods.run import PodRun, answer, full_name
+from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.topology import TopologyAffinityError
@@ -70,7 +70,7 @@ class PodWorkers:
         self._managers = None
         for run in self._runs.values():
             run.meet(Change.KUBELET_STOPPED)
-            answer([*run.take_asked(), *run.take_asked_end()])
+            resolve_all([*run.take_asked(), *run.take_asked_end()])
 
     async def taken_in(self) -> None:
         """Return when the pods that are delivered at a start are led, and those that need no driver have started."""
@@ -216,7 +216,7 @@ class PodWorkers:
         if run.is_deleted:
             self._forget(run)
         self._notify(Event("terminated", run.name))
-        answer([*run.take_asked(), *run.take_asked_end()])
+        resolve_all([*run.take_asked(), *run.take_asked_end()])
 
     def _forget(self, run: PodRun) -> None:
         self._runs.pop(run.pod.uid, None)

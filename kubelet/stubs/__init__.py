@@ -1,17 +1,17 @@
 """Plugins for tests of a kubelet, or of what stands above one: they do as the test says."""
 
-from kubelet.stubs.device_plugin import DevicePluginStub
+from kubelet.devicemanager.stub import DevicePluginStub
+from kubelet.scripted_plugin import Behaviour, Gate, PluginFault, StubReply, answering, failing
 from kubelet.stubs.dra_driver import DRAPluginStub, Prepare, claimed
-from kubelet.stubs.scripted import Answer, Behaviour, Gate, PluginFault, answering, failing
 
 __all__ = [
-    "Answer",
     "Behaviour",
     "DRAPluginStub",
     "DevicePluginStub",
     "Gate",
     "PluginFault",
     "Prepare",
+    "StubReply",
     "answering",
     "claimed",
     "failing",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpcunix import Context, Handler, UnixServer, handler
-from kubelet.stubs.scripted import REGISTRATION, Answer, ScriptedPlugin
+from kubelet.scripted_plugin import REGISTRATION, ScriptedPlugin, StubReply
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
@@ -114,26 +114,26 @@ class _Methods:
         self._stub = stub
         self._api: Any = _APIS[service]
 
-    async def node_prepare_resources(self, request: Any, _: Context) -> Answer:
+    async def node_prepare_resources(self, request: Any, _: Context) -> StubReply:
         response = v1.NodePrepareResourcesResponse()
         for claim in request.claims:
             response.claims[claim.uid].devices.extend(self._stub.prepare(claim))
-        return await self._stub.answer("NodePrepareResources", request, self._converted(response))
+        return await self._stub.reply_to("NodePrepareResources", request, self._converted(response))
 
-    async def node_unprepare_resources(self, request: Any, _: Context) -> Answer:
+    async def node_unprepare_resources(self, request: Any, _: Context) -> StubReply:
         response = v1.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             response.claims[claim.uid].SetInParent()
-        return await self._stub.answer("NodeUnprepareResources", request, self._converted(response))
+        return await self._stub.reply_to("NodeUnprepareResources", request, self._converted(response))
 
-    async def node_watch_resources(self, request: Any, _: Context) -> AsyncIterator[Answer]:
+    async def node_watch_resources(self, request: Any, _: Context) -> AsyncIterator[StubReply]:
         usual = self._api.NodeWatchResourcesResponse()
-        async for message in self._stub.stream(self._stub.answer("NodeWatchResources", request, usual)):
+        async for message in self._stub.stream(self._stub.reply_to("NodeWatchResources", request, usual)):
             yield message
 
-    def _converted(self, response: Any) -> Answer:
+    def _converted(self, response: Any) -> StubReply:
         """The same bytes are the message of every version, but for fields that only v1 has."""
-        found: Answer = getattr(self._api, type(response).__name__).FromString(response.SerializeToString())
+        found: StubReply = getattr(self._api, type(response).__name__).FromString(response.SerializeToString())
         return found
 
 

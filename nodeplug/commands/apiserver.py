@@ -88,8 +88,13 @@ def apiserver(
         raise click.ClickException(str(error)) from error
 
 
-async def serve(server: "Server", kubeconfig: Path | None, load: Iterable[Path]) -> None:
-    """Run a server until a signal. Raises ClickException for manifests that cannot be loaded."""
+async def serve(
+    server: "Server", kubeconfig: Path | None, load: Iterable[Path], resource: str = "deviceclasses"
+) -> None:
+    """Run a server until a signal; `resource` is what its hint asks for.
+
+    Raises ClickException for manifests that cannot be loaded.
+    """
     from controlplane.apiserver import write_kubeconfig
 
     stopped = asyncio.Event()
@@ -104,7 +109,7 @@ async def serve(server: "Server", kubeconfig: Path | None, load: Iterable[Path])
             write_kubeconfig(kubeconfig, server.url, server.token, server.ca)
         click.echo(f"serving on {server.url}")
         if kubeconfig is not None:
-            click.echo(f"try: kubectl --kubeconfig {kubeconfig} get deviceclasses")
+            click.echo(f"try: kubectl --kubeconfig {kubeconfig} get {resource}")
         await stopped.wait()
 
 

@@ -121,7 +121,6 @@ async def _show_device_plugin(
     if status.message:
         console.print(Text(f"  {status.message}"))
     options = await node.run_container_options("demo", "main")
-    assert options is not None
     _print_options(console, options)
     for spec in sorted(cdi.glob("*.json")) if options.cdi_devices else ():
         console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))

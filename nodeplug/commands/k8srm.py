@@ -89,7 +89,7 @@ def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, 
     from nodeplug.commands.apiserver import serve
 
     try:
-        asyncio.run(serve(Server(port=port, data=data, definitions=definitions()), kubeconfig, load))
+        asyncio.run(serve(Server(port=port, data=data, definitions=definitions()), kubeconfig, load, "devicedrivers"))
     except (JournalError, ServerError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -23,7 +23,7 @@ from checkpoint.kubelet_json import CheckpointCorrupted, KubeletFileError
 from grpcunix import GrpcUnixError
 from hostdevices.shown import shown
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Pod, Version, load_pods
-from kubelet.control import Answer, ControlServer, Request, ask
+from kubelet.control import ControlReply, ControlServer, Request, ask
 from kubelet.devicemanager.pod_devices import decode_response
 from kubelet.dramanager import ApiCluster, Cluster
 from kubelet.node import check_folder
@@ -385,7 +385,7 @@ def _pods(path: Path) -> list[Pod]:
         raise click.ClickException(str(error)) from error
 
 
-def _ask(directory: Path, request: Request) -> Answer:
+def _ask(directory: Path, request: Request) -> ControlReply:
     try:
         return asyncio.run(ask(directory, request))
     except KubeletError as error:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import secrets
 from collections import deque
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -17,9 +16,10 @@ from typing import Any
 from kubelet import KubeletError, Node, Pod, PodStatus
 from kubelet.pods import PodFileError, decode_pod
 from nodeplug.commands.kubelet_status import node_status, pod_status
-from resourceapi.client import Client, ClientError, Event, Follower, Refused
-from resourceapi.client.patience import pause
-from resourceapi.objects import format_time
+from resourceapi.client import Client, ClientError, Event, Informer, Refused
+from resourceapi.client.backoff import delay
+from resourceapi.objects import ObjectMeta, format_time, from_dict
+from resourceapi.objects.events import pod_event
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ _WARNINGS = ("Failed", "FailedPrepareDynamicResources", "TopologyAffinityError",
 
 
 class ClusterNode:
-    """See the module. Only pods that came from the server are looked after; others on the node are left alone.
+    """Runs the pods that the server binds to the node, and reports on them; others on the node are left alone.
 
     A kubelet that starts hears of its pods when the server has listed them to it.
     """
@@ -68,7 +68,7 @@ class ClusterNode:
                 finally:
                     await comparing  # or a thread would still use the client
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), pause(self._failures) if self._failures else None)
+                    await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
         finally:
             tasks = [listening, *self._tasks]
             for task in tasks:
@@ -79,8 +79,8 @@ class ClusterNode:
     def _follow(self) -> None:
         selector = f"spec.nodeName={self._node.node_name}"
         pods = self._client.aio.raw("v1", "pods", namespaced=True)
-        follower = Follower(pods, self._arrived, self._failed, field_selector=selector)
-        self._following = asyncio.create_task(follower.run())
+        informer = Informer(pods, self._arrived, self._failed, field_selector=selector)
+        self._following = asyncio.create_task(informer.run())
 
     async def _unfollow(self) -> None:
         following, self._following = self._following, None
@@ -236,22 +236,9 @@ class ClusterNode:
         pod = next((each for each in self._bound.values() if _name(each) == about_pod), None)
         if pod is None:
             return
-        metadata, at = pod["metadata"], _now()
-        about = {"apiVersion": "v1", "kind": "Pod"}
-        about |= {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
-        recorded = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
-            "involvedObject": about,
-            "type": type_,
-            "reason": reason,
-            "message": message[:1024],
-            "source": {"component": "kubelet", "host": self._node.node_name},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
+        source = {"component": "kubelet", "host": self._node.node_name}
+        metadata = from_dict(ObjectMeta, pod["metadata"])
+        recorded = pod_event(metadata, reason, message, type_=type_, source=source, at=_now())
         try:
             await asyncio.to_thread(self._events.create, recorded)
         except ClientError as error:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Version
+from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, NodeError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
@@ -34,6 +35,7 @@ class _NotRun(click.ClickException):
     epilog=examples(
         "nodeplug kubelet verify -- ./my-plugin --folder {dir}",
         "nodeplug kubelet verify -o junit -- ./my-plugin --folder {dir} > report.xml",
+        "nodeplug kubelet verify --as-host -- ./my-plugin",
         "nodeplug kubelet verify --dra -- ./my-driver {kubelet} {kubeconfig} {node}",
     ),
 )
@@ -62,6 +64,11 @@ class _NotRun(click.ClickException):
 @click.option(
     "--device", default="", metavar="POOL/DEVICE", help="What to claim of a DRA driver that publishes nothing."
 )
+@click.option(
+    "--as-host",
+    is_flag=True,
+    help="For the command alone, the kubelet is in /var/lib/kubelet; needs root or user namespaces.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def verify(
     seconds: float,
@@ -70,6 +77,7 @@ def verify(
     failures_only: bool,
     is_driver: bool,
     device: str,
+    as_host: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run a device plugin or DRA driver against a stand-in kubelet and report whether it behaves: verify -- COMMAND.
@@ -78,11 +86,15 @@ def verify(
     the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
     {kubelet} is the kubelet's own folder. What COMMAND prints goes to standard error.
 
+    With --as-host that folder is /var/lib/kubelet, for commands whose paths are fixed. COMMAND alone sees it: the
+    machine's own folder, if it has one, is neither read nor changed.
+
     Exits with 0 if it behaves, with 1 if something was seen that a kubelet or a user would suffer from, with 2 if it
     could not be run.
     """
     tell = _Told(failures_only) if form == "text" else lambda _: None
-    conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, is_driver=is_driver))
+    folder = _host_folder() if as_host else None
+    conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, folder, is_driver=is_driver))
     told = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
     if form == "json":
         report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(told)}
@@ -103,23 +115,35 @@ async def _verified(
     kubernetes: Version,
     tell: Callable[[Check], None],
     device: str,
+    folder: Path | None,
     *,
     is_driver: bool,
 ) -> Run:
     logging.disable(logging.CRITICAL)  # the report says it
     try:
         if not is_driver:
-            plugin = Conformance(command, seconds, tell, kubernetes)
+            plugin = Conformance(command, seconds, tell, kubernetes, folder)
             await plugin.run()
             return plugin
         async with alone(NODE, kubernetes) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes)
+            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes, folder)
             await driver.run()
         return driver
     except (OSError, KubeletError, ClientError, ClusterUnavailable) as error:
         raise _NotRun(str(error)) from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _host_folder() -> Path:
+    """The kubelet's own folder, empty and ours alone from now on."""
+    from kubelet.conformance import as_host
+
+    try:
+        as_host.enter()
+    except NodeError as error:
+        raise _NotRun(f"--as-host: {error}") from error
+    return as_host.FOLDER
 
 
 class _Told:

@@ -104,7 +104,7 @@ class Selector(Expression):
     def evaluate_device(
         self, device: DeviceView, limit: int = MAX_COST, interrupt: Interrupt | None = None
     ) -> tuple[bool, int]:
-        """Whether the device is selected, and the cost of finding out. Raises CelEvalError."""
+        """Upstream's `DeviceMatches`: whether the device is selected, and what that cost. Raises CelEvalError."""
         frame = Frame(device, self._slots, limit, interrupt)
         try:
             value = self._value(frame)

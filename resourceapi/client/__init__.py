@@ -3,7 +3,7 @@
 client = AsyncClient(in_cluster())               or AsyncClient(from_kubeconfig(path))
 slices = client.resource(v1.ResourceSlice)       await slices.create(...), slices.list(field_selector="spec.driver=x")
 slices = client.any_version(v1.ResourceSlice)    the same, with servers that do not have v1 yet, too
-Follower(slices, on_event, on_failure).run()     first all objects, then what happens to them, for ever
+Informer(slices, on_event, on_failure).run()     first all objects, then what happens to them, for ever
 
 `Client` has the same for threads, whose methods block.
 """
@@ -11,8 +11,8 @@ Follower(slices, on_event, on_failure).run()     first all objects, then what ha
 from resourceapi.client.blocking import AnyVersion, Client, Resource, Watch
 from resourceapi.client.credentials import Credentials, CredentialsError, from_kubeconfig, in_cluster
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
-from resourceapi.client.follow import Follower, Watched
 from resourceapi.client.http import AsyncClient
+from resourceapi.client.informer import Informer, Watched
 from resourceapi.client.resource import AsyncResource
 from resourceapi.client.transport import Limits
 from resourceapi.client.versions import AsyncAnyVersion
@@ -28,7 +28,7 @@ __all__ = [
     "Credentials",
     "CredentialsError",
     "Event",
-    "Follower",
+    "Informer",
     "InvalidAnswer",
     "Limits",
     "Page",

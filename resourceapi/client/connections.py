@@ -54,16 +54,16 @@ class Response:
         event = await self._connection.next_event()
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    async def read(self, most: int) -> bytes:
-        """Return the body. Raises InvalidAnswer for more than `most` bytes, Unreachable."""
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the body. Raises InvalidAnswer for more than `max_bytes` bytes, Unreachable."""
         length = self.headers.get("content-length", "")
-        if length and int(length) > most:  # h11 lets pass numbers only
-            raise InvalidAnswer(f"the answer has {length} bytes, the limit is {most}")
+        if length and int(length) > max_bytes:  # h11 lets pass numbers only
+            raise InvalidAnswer(f"the answer has {length} bytes, the limit is {max_bytes}")
         body = bytearray()
         while piece := await self.next_piece():
             body += piece
-            if len(body) > most:
-                raise InvalidAnswer(f"the answer has more than {most} bytes")
+            if len(body) > max_bytes:
+                raise InvalidAnswer(f"the answer has more than {max_bytes} bytes")
         return bytes(body)
 
     def close(self) -> None:

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from resourceapi.client.backoff import delay
 from resourceapi.client.connections import Connections, Response, UnverifiedServer, basic
 from resourceapi.client.credentials import Credentials, CredentialsError, Source
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable, seconds
-from resourceapi.client.patience import pause
 from resourceapi.client.resource import AsyncResource, raw_resource, typed_resource
-from resourceapi.client.transport import Answer, Limits
+from resourceapi.client.transport import Answer, Limits, Transport
 from resourceapi.client.versions import AsyncAnyVersion
 from resourceapi.objects import DecodeError, KubernetesObject, parse_json
 
@@ -39,7 +39,7 @@ _BUSY = (429, 500, 502, 503, 504)
 log = logging.getLogger(__name__)
 
 
-class AsyncClient:
+class AsyncClient(Transport):
     """A client of one API server, for one event loop.
 
     `read` reads the credentials. `attempts` is how often a request is sent while the server is busy (or, if it reads
@@ -103,9 +103,9 @@ class AsyncClient:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        most: int = 0,
+        max_bytes: int = 0,
     ) -> Answer:
-        """Like `request`, with the size of the answer, which has at most `most` bytes (an object's if it is not said).
+        """Like `request`, with the size of the answer: at most `max_bytes`, an object's limit if that is 0.
 
         A busy server is given time, as it asks for.
         """
@@ -114,25 +114,27 @@ class AsyncClient:
         try:
             async with asyncio.timeout(limit):
                 for attempt in range(1, self._attempts + 1):
-                    asked: float | None = None
+                    retry_after: float | None = None
                     try:
-                        return await self._once(method, path, data, query, content_type, most or self.limits.object)
+                        return await self._once(
+                            method, path, data, query, content_type, max_bytes or self.limits.object
+                        )
                     except Refused as error:
-                        asked = error.retry_after
-                        may_repeat = method == "GET" or asked is not None
+                        retry_after = error.retry_after
+                        may_repeat = method == "GET" or retry_after is not None
                         if error.code not in _BUSY or attempt == self._attempts or not may_repeat:
                             raise
                     except Unreachable as error:
                         if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
                             raise
-                    await self.sleep(pause(attempt, asked))
+                    await self.sleep(delay(attempt, retry_after))
         except TimeoutError as error:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See `Transport`. The first byte of the answer must come within `timeout`."""
+        """Stream the lines of an answer, whose first byte must come within `timeout`."""
         with self._naming("GET", path):
             async with asyncio.timeout(self._timeout):
                 response = await self._open("GET", path, None, query, "")
@@ -144,7 +146,6 @@ class AsyncClient:
                 response.close()
 
     async def sleep(self, seconds: float) -> None:
-        """See `Transport`."""
         if self._wait is not None:
             await self._wait(seconds)
         else:
@@ -167,13 +168,19 @@ class AsyncClient:
             asyncio.get_running_loop().call_later(GRACE, self._connections.abort)
 
     async def _once(
-        self, method: str, path: str, data: bytes | None, query: Mapping[str, str] | None, content_type: str, most: int
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        max_bytes: int,
     ) -> Answer:
         with self._naming(method, path):
             async with self._slots, asyncio.timeout(self._timeout):
                 response = await self._open(method, path, data, query, content_type)
                 try:
-                    body = await response.read(most)
+                    body = await response.read(max_bytes)
                 finally:
                     response.close()
             try:
@@ -262,7 +269,7 @@ def _trust(credentials: Credentials) -> Credentials:
     return replace(credentials, token="", username="", password="", namespace="")
 
 
-async def _lines(response: Response, most: int, deadline: float) -> AsyncGenerator[bytes, None]:
+async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGenerator[bytes, None]:
     """The lines of a body as they come, until the deadline; a last one that is cut off is dropped."""
     rest = bytearray()
     while True:
@@ -276,8 +283,8 @@ async def _lines(response: Response, most: int, deadline: float) -> AsyncGenerat
         *ends, tail = piece.split(b"\n")
         for end in (*ends, tail):
             rest += end
-            if len(rest) > most:
-                raise InvalidAnswer(f"a line has more than {most} bytes")
+            if len(rest) > max_bytes:
+                raise InvalidAnswer(f"a line has more than {max_bytes} bytes")
             if rest and end is not tail:
                 yield bytes(rest)
                 rest.clear()

@@ -35,7 +35,7 @@ _PLURALS: dict[type[KubernetesObject], str] = {
 
 
 class AsyncResource(Generic[T]):
-    """See the module. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
+    """The objects of one kind. All methods raise Refused, Unreachable or another ClientError, and DecodeError.
 
     `get` of what is not there does, too.
     """
@@ -119,14 +119,14 @@ class AsyncResource(Generic[T]):
 
         If the server forgets between two pages what was when the first one came, all come again, in one.
         """
-        path, most = self.path(namespace), self._transport.limits.collection
+        path, max_bytes = self.path(namespace), self._transport.limits.collection
         items: list[T] = []
         weight = 0
         wanted = selectors(label_selector, field_selector)
         query = wanted | {"limit": str(PAGE_SIZE)}
         for _ in range(MOST_PAGES):
             try:
-                answer = await self._transport.send("GET", path, query=query, most=most - weight)
+                answer = await self._transport.send("GET", path, query=query, max_bytes=max_bytes - weight)
             except Refused as error:
                 if not error.is_expired or "continue" not in query:
                     raise
@@ -137,8 +137,8 @@ class AsyncResource(Generic[T]):
             weight += answer.size + len(values) * OBJECT_OVERHEAD
             if not metadata.get("continue"):
                 return Page(tuple(items), str(metadata.get("resourceVersion") or ""), weight)
-            if weight >= most:
-                raise InvalidAnswer(f"GET {path}: there are more objects than {most} bytes can hold")
+            if weight >= max_bytes:
+                raise InvalidAnswer(f"GET {path}: there are more objects than {max_bytes} bytes can hold")
             query["continue"] = str(metadata["continue"])
         raise InvalidAnswer(f"GET {path}: more than {MOST_PAGES} pages")
 

@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 class Transport(Protocol):
-    """See the module."""
+    """Requests and streams of lines over connections to one API server."""
 
     limits: Limits
 
@@ -40,9 +40,9 @@ class Transport(Protocol):
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        most: int = 0,
+        max_bytes: int = 0,
     ) -> Answer:
-        """Return the answer to a request, of at most `most` bytes. Raises Refused, Unreachable, ClientError."""
+        """Return the answer to a request, of at most `max_bytes` bytes. Raises Refused, Unreachable, ClientError."""
         ...
 
     def lines(

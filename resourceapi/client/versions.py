@@ -21,7 +21,7 @@ VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 
 class AsyncAnyVersion(Generic[K]):
-    """See the module. Methods are those of AsyncResource, and raise what it raises."""
+    """The objects of one kind, in the version that the server speaks. Methods are and raise those of AsyncResource."""
 
     def __init__(self, transport: Transport, kind: type[K]) -> None:
         known = [version for version in VERSIONS if (f"{v1.GROUP}/{version}", kind.KIND) in KINDS]

@@ -9,8 +9,8 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from resourceapi.client.backoff import delay
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable
-from resourceapi.client.patience import pause
 from resourceapi.client.transport import Transport
 from resourceapi.objects import DecodeError, parse_json
 
@@ -100,15 +100,15 @@ async def watch(
             continue  # as happens now and then, after a while without a connection
         if on_failure is not None:
             on_failure(failure or Unreachable(f"watch {path()}: ended at once"))
-        asked = (isinstance(failure, Refused) and failure.retry_after) or 0.0
-        await transport.sleep(max(pause(failures), pause(failures, asked)))
+        retry_after = (isinstance(failure, Refused) and failure.retry_after) or 0.0
+        await transport.sleep(max(delay(failures), delay(failures, retry_after)))
 
 
 class _Held:
     """What a watch has brought and not taken back: somebody keeps that in memory."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._weights: dict[object, int] = {}
         self._total = 0
 
@@ -125,8 +125,8 @@ class _Held:
         if change != "DELETED":
             self._weights[key] = size + OBJECT_OVERHEAD
             self._total += self._weights[key]
-        if self._total > self._most:
-            raise InvalidAnswer(f"there are more objects than {self._most} bytes can hold")
+        if self._total > self._max_bytes:
+            raise InvalidAnswer(f"there are more objects than {self._max_bytes} bytes can hold")
 
 
 def _stream(version: str, seconds: int) -> dict[str, str]:

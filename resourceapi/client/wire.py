@@ -66,12 +66,12 @@ class Wire(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Take the transport over."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Keep what came; a reader that is slow stops the peer."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size > _MOST_UNREAD:
@@ -79,11 +79,11 @@ class Wire(asyncio.Protocol):
         self._arrived.set()
 
     def eof_received(self) -> None:
-        """See `asyncio.Protocol`."""
+        """The peer sends no more."""
         self._ended(EOFError())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """The connection is over, with the error that ended it."""
         self._ended(exc or EOFError())
 
     def _ended(self, error: Exception) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from resourceapi.objects import v1
 from resourceapi.objects.errors import ErrorList
-from resourceapi.objects.field_rules import each
+from resourceapi.objects.field_rules import check_items
 from resourceapi.objects.quantity import Quantity, QuantityError
 from resourceapi.objects.release import LATEST, Release
 
@@ -52,7 +52,7 @@ def _valid_values(
         if value > capacity:
             errors.invalid(path, value, f"option is larger than capacity value: {capacity}")
 
-    each(errors, path, values, MAX_VALID_VALUES, rule, lambda value: str(value.value()))
+    check_items(errors, path, values, MAX_VALID_VALUES, rule, lambda value: str(value.value()))
     if len(values) > MAX_VALID_VALUES or default not in values:
         errors.invalid(path, default, "default value is not valid according to the requestPolicy")
 

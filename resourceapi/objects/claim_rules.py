@@ -7,10 +7,10 @@ from resourceapi.objects.class_rules import CheckSelector, selectors
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
+    check_items,
     complaints,
     configuration,
     dns_label,
-    each,
     fully_qualified_name,
     label_name,
 )
@@ -30,22 +30,22 @@ _NO_SUCH_REQUEST = (
 def claim_spec(errors: ErrorList, path: str, spec: v1.ResourceClaimSpec, check: CheckSelector) -> None:
     """What a new claim may ask for."""
     claim = spec.devices
-    known = request_names(claim)
+    names = request_names(claim)
     devices = f"{path}.devices"
 
     def request(errors: ErrorList, path: str, request: v1.DeviceRequest) -> None:
         _request(errors, path, request, check)
 
     def constraint(errors: ErrorList, path: str, constraint: v1.DeviceConstraint) -> None:
-        _constraint(errors, path, constraint, known)
+        _constraint(errors, path, constraint, names)
 
     def config(errors: ErrorList, path: str, config: v1.DeviceClaimConfiguration) -> None:
-        request_references(errors, f"{path}.requests", config.requests, known)
+        request_references(errors, f"{path}.requests", config.requests, names)
         configuration(errors, path, config.opaque, stored=False)
 
-    each(errors, f"{devices}.requests", claim.requests, MAX_REQUESTS, request, lambda request: request.name)
-    each(errors, f"{devices}.constraints", claim.constraints, MAX_CONSTRAINTS, constraint)
-    each(errors, f"{devices}.config", claim.config, MAX_CONFIGS, config)
+    check_items(errors, f"{devices}.requests", claim.requests, MAX_REQUESTS, request, lambda request: request.name)
+    check_items(errors, f"{devices}.constraints", claim.constraints, MAX_CONSTRAINTS, constraint)
+    check_items(errors, f"{devices}.config", claim.config, MAX_CONFIGS, config)
 
 
 def request_names(claim: v1.DeviceClaim) -> RequestNames:
@@ -53,16 +53,16 @@ def request_names(claim: v1.DeviceClaim) -> RequestNames:
     return {request.name: frozenset(x.name for x in request.first_available) for request in claim.requests}
 
 
-def request_references(errors: ErrorList, path: str, references: Sequence[str], known: RequestNames) -> None:
+def request_references(errors: ErrorList, path: str, references: Sequence[str], names: RequestNames) -> None:
     """A list of references to requests, each once."""
 
     def rule(errors: ErrorList, path: str, reference: str) -> None:
-        request_reference(errors, path, reference, known)
+        request_reference(errors, path, reference, names)
 
-    each(errors, path, references, MAX_REQUESTS, rule, lambda reference: reference)
+    check_items(errors, path, references, MAX_REQUESTS, rule, lambda reference: reference)
 
 
-def request_reference(errors: ErrorList, path: str, reference: str, known: RequestNames) -> None:
+def request_reference(errors: ErrorList, path: str, reference: str, names: RequestNames) -> None:
     """`request` or `request/alternative`, and that it exists."""
     parts = reference.split("/")
     if len(parts) > 2:
@@ -70,7 +70,7 @@ def request_reference(errors: ErrorList, path: str, reference: str, known: Reque
         return
     for part in parts:
         dns_label(errors, path, part)
-    if parts[0] not in known or (len(parts) == 2 and parts[1] not in known[parts[0]]):
+    if parts[0] not in names or (len(parts) == 2 and parts[1] not in names[parts[0]]):
         errors.invalid(path, reference, _NO_SUCH_REQUEST)
 
 
@@ -90,7 +90,7 @@ def _request(errors: ErrorList, path: str, request: v1.DeviceRequest, check: Che
             _wanted(errors, path, alternative, check)
 
         alternatives = request.first_available
-        each(errors, f"{path}.firstAvailable", alternatives, MAX_ALTERNATIVES, alternative, lambda x: x.name)
+        check_items(errors, f"{path}.firstAvailable", alternatives, MAX_ALTERNATIVES, alternative, lambda x: x.name)
 
 
 def _wanted(
@@ -111,7 +111,7 @@ def _wanted(
     else:
         errors.not_supported(f"{path}.allocationMode", request.allocation_mode, [v1.ALL, v1.EXACT_COUNT])
     # The documented limit of 16 tolerations is not enforced by the reference, and so not here.
-    each(errors, f"{path}.tolerations", request.tolerations, None, toleration)
+    check_items(errors, f"{path}.tolerations", request.tolerations, None, toleration)
 
 
 def toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) -> None:
@@ -131,8 +131,8 @@ def toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) ->
         errors.not_supported(f"{path}.effect", toleration.effect, list(v1.TAINT_EFFECTS))
 
 
-def _constraint(errors: ErrorList, path: str, constraint: v1.DeviceConstraint, known: RequestNames) -> None:
-    request_references(errors, f"{path}.requests", constraint.requests, known)
+def _constraint(errors: ErrorList, path: str, constraint: v1.DeviceConstraint, names: RequestNames) -> None:
+    request_references(errors, f"{path}.requests", constraint.requests, names)
     if constraint.match_attribute is not None:
         fully_qualified_name(errors, f"{path}.matchAttribute", constraint.match_attribute)
     elif constraint.distinct_attribute is not None:

@@ -14,11 +14,11 @@ from resourceapi.objects.claim_rules import (
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
+    check_items,
     conditions,
     configuration,
     dns_label,
     driver_name,
-    each,
     node_selector,
     pool_name,
     raw_object,
@@ -52,7 +52,7 @@ def claim_status(
 ) -> None:
     """What a claim's status may become. An allocation is checked when it is new and cannot be changed, only removed."""
     status, before = new.status, old.status
-    each(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: Token(user.uid))
+    check_items(errors, f"{path}.reservedFor", status.reserved_for, MAX_USERS, _user, lambda user: Token(user.uid))
     _devices(errors, f"{path}.devices", status, release)
     if status.reserved_for:
         if status.allocation is None:
@@ -87,7 +87,7 @@ def _allocation(
         if result.share_id is not None:
             share_id(errors, f"{path}.shareID", result.share_id)
         if release.checks_allocated_tolerations:
-            each(errors, f"{path}.tolerations", result.tolerations, None, toleration)
+            check_items(errors, f"{path}.tolerations", result.tolerations, None, toleration)
         skipped_operations(errors, f"{path}.skipNodeOperations", result.skip_node_operations)
 
     def config(errors: ErrorList, path: str, config: v1.DeviceAllocationConfiguration) -> None:
@@ -98,8 +98,8 @@ def _allocation(
         request_references(errors, f"{path}.requests", config.requests, known)
         configuration(errors, path, config.opaque, stored=False)
 
-    each(errors, f"{path}.devices.results", allocation.devices.results, MAX_RESULTS, result)
-    each(errors, f"{path}.devices.config", allocation.devices.config, 2 * MAX_CONFIGS, config)
+    check_items(errors, f"{path}.devices.results", allocation.devices.results, MAX_RESULTS, result)
+    check_items(errors, f"{path}.devices.config", allocation.devices.config, 2 * MAX_CONFIGS, config)
     if allocation.node_selector is not None:
         node_selector(errors, f"{path}.nodeSelector", allocation.node_selector)
 
@@ -124,7 +124,7 @@ def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus, relea
         if device.network_data is not None:
             _network_data(errors, f"{path}.networkData", device.network_data)
 
-    each(errors, path, status.devices, None, rule)
+    check_items(errors, path, status.devices, None, rule)
     seen = set()
     for index, device in enumerate(status.devices):
         key = _key(device)
@@ -142,7 +142,7 @@ def _network_data(errors: ErrorList, path: str, data: v1.NetworkDeviceData) -> N
         errors.too_long(f"{path}.interfaceName", MAX_INTERFACE_NAME)
     if names.size(data.hardware_address) > MAX_HARDWARE_ADDRESS:
         errors.too_long(f"{path}.hardwareAddress", MAX_HARDWARE_ADDRESS)
-    each(errors, f"{path}.ips", data.ips, MAX_IPS, _interface_address, lambda address: address)
+    check_items(errors, f"{path}.ips", data.ips, MAX_IPS, _interface_address, lambda address: address)
 
 
 def _interface_address(errors: ErrorList, path: str, address: str) -> None:

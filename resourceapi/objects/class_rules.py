@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from resourceapi.objects import names, v1
 from resourceapi.objects.errors import ErrorList
-from resourceapi.objects.field_rules import MAX_CONFIGS, configuration, each, node_selector
+from resourceapi.objects.field_rules import MAX_CONFIGS, check_items, configuration, node_selector
 from resourceapi.objects.release import LATEST, Release
 
 MAX_SELECTORS = 32
@@ -51,7 +51,7 @@ def class_spec(
     def entry(errors: ErrorList, path: str, config: v1.DeviceClassConfiguration) -> None:
         configuration(errors, path, config.opaque, stored=config_stored)
 
-    each(errors, f"{path}.config", spec.config, MAX_CONFIGS, entry)
+    check_items(errors, f"{path}.config", spec.config, MAX_CONFIGS, entry)
     if spec.extended_resource_name is not None and not names.is_extended_resource(spec.extended_resource_name):
         text = "must be a valid extended resource name"
         errors.invalid(f"{path}.extendedResourceName", spec.extended_resource_name, text)
@@ -60,7 +60,7 @@ def class_spec(
 
 
 def selectors(
-    errors: ErrorList, path: str, found: Sequence[v1.DeviceSelector], check: CheckSelector, *, stored: bool = False
+    errors: ErrorList, path: str, items: Sequence[v1.DeviceSelector], check: CheckSelector, *, stored: bool = False
 ) -> None:
     """Selectors that compile to a bool and are cheap enough."""
 
@@ -81,4 +81,4 @@ def selectors(
         elif verdict.cost > MAX_COST:
             errors.forbidden(here, "too complex, exceeds cost limit")
 
-    each(errors, path, found, MAX_SELECTORS, rule)
+    check_items(errors, path, items, MAX_SELECTORS, rule)

@@ -40,12 +40,12 @@ class DecodeError(ValueError):
 
 
 class Mismatch(Exception):
-    """A value that is not of the type `wanted` (Go's name), on its way up: `under` adds a step of the path."""
+    """A value that is not of the type `go_type` (Go's name), on its way up: `under` adds a step of the path."""
 
-    def __init__(self, value: object = None, wanted: str = "", reason: str = "") -> None:
+    def __init__(self, value: object = None, go_type: str = "", reason: str = "") -> None:
         super().__init__()
         self.value = value
-        self.wanted = wanted
+        self.go_type = go_type
         self.reason = reason
         self.steps: list[str] = []
         self.struct = ""
@@ -62,21 +62,21 @@ class Mismatch(Exception):
         if self.reason:
             return DecodeError(self.reason, path)
         found = _described(self.value)
-        if self.wanted in ("int32", "int64") and found == "number":
+        if self.go_type in ("int32", "int64") and found == "number":
             found = f"number {_number(self.value)}"
         names = ".".join(step for step in steps if not step.startswith("["))
         field = f"struct field {self.struct}.{names}" if names else "value"
-        wanted = self.wanted.replace(_GROUP, version)
-        return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {wanted}", path)
+        go_type = self.go_type.replace(_GROUP, version)
+        return DecodeError(f"json: cannot unmarshal {found} into Go {field} of type {go_type}", path)
 
 
 class _Kind(NamedTuple):
-    """How values of one type are read and written; `wanted` is the type's name in Go."""
+    """How values of one type are read and written; `go_type` is the type's name in Go."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
     zero: Callable[[], Any]
-    wanted: str
+    go_type: str
 
 
 class JsonField(NamedTuple):
@@ -191,7 +191,7 @@ def _kind_of(annotation: Any) -> _Kind:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:  # X | None
         inner = _kind_of(next(argument for argument in arguments if argument is not types.NoneType))
-        return _Kind(inner.read, inner.write, lambda: None, inner.wanted)
+        return _Kind(inner.read, inner.write, lambda: None, inner.go_type)
     if origin is tuple:
         return _list_kind(_kind_of(arguments[0]))
     if origin is Mapping:
@@ -203,11 +203,11 @@ def _kind_of(annotation: Any) -> _Kind:
 
 def _record_kind(record_type: type[Record]) -> _Kind:
     package = _GROUP if record_type.__module__.endswith((".v1", ".older")) else "v1"
-    wanted = f"{package}.{record_type.__name__}"
+    go_type = f"{package}.{record_type.__name__}"
 
     def read(value: Any) -> Record:
         if not isinstance(value, dict):
-            raise Mismatch(value, wanted)
+            raise Mismatch(value, go_type)
         known = _by_json_name(record_type)  # not before the first use: types may refer to each other
         values: dict[str, Any] = {}
         unknown = None
@@ -240,15 +240,15 @@ def _record_kind(record_type: type[Record]) -> _Kind:
             result.update((name, item) for name, item in record.unknown_fields.items() if name not in result)
         return result
 
-    return _Kind(read, write, record_type, wanted)
+    return _Kind(read, write, record_type, go_type)
 
 
 def _list_kind(item_kind: _Kind) -> _Kind:
-    wanted = f"[]{item_kind.wanted}"
+    go_type = f"[]{item_kind.go_type}"
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
-            raise Mismatch(value, wanted)
+            raise Mismatch(value, go_type)
         if not value:
             return WrittenEmpty()
         items = []
@@ -259,15 +259,15 @@ def _list_kind(item_kind: _Kind) -> _Kind:
                 raise mismatch.under(f"[{index}]") from None
         return tuple(items)
 
-    return _Kind(read, lambda value: [item_kind.write(item) for item in value], tuple, wanted)
+    return _Kind(read, lambda value: [item_kind.write(item) for item in value], tuple, go_type)
 
 
 def _map_kind(item_kind: _Kind) -> _Kind:
-    wanted = f"map[string]{item_kind.wanted}"
+    go_type = f"map[string]{item_kind.go_type}"
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise Mismatch(value, wanted)
+            raise Mismatch(value, go_type)
         items = {}
         for key, item in value.items():
             if not isinstance(key, str):
@@ -282,7 +282,7 @@ def _map_kind(item_kind: _Kind) -> _Kind:
     def write(value: Any) -> dict[str, Any]:
         return {key: item_kind.write(value[key]) for key in sorted(value)}
 
-    return _Kind(read, write, dict, wanted)
+    return _Kind(read, write, dict, go_type)
 
 
 def _read_free_form(value: Any) -> Any:

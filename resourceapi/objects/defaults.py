@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from resourceapi.objects import older, v1
-from resourceapi.objects.meta import KubernetesObject, mapped
+from resourceapi.objects.meta import KubernetesObject, map_items
 from resourceapi.objects.quantity import Quantity
 
 K = TypeVar("K", bound=KubernetesObject)
@@ -30,10 +30,10 @@ def with_defaults(obj: K, now: datetime) -> K:
         case older.ResourceClaimTemplate():
             result = replace(obj, spec=replace(obj.spec, spec=_claim_spec(obj.spec.spec)))
         case v1.ResourceSlice():
-            devices = mapped(lambda device: _device(device, now), obj.spec.devices)
+            devices = map_items(lambda device: _device(device, now), obj.spec.devices)
             result = replace(obj, spec=replace(obj.spec, devices=devices))
         case older.ResourceSlice():
-            older_devices = mapped(
+            older_devices = map_items(
                 lambda device: replace(device, basic=device.basic and _device(device.basic, now)), obj.spec.devices
             )
             result = replace(obj, spec=replace(obj.spec, devices=older_devices))
@@ -43,12 +43,12 @@ def with_defaults(obj: K, now: datetime) -> K:
 
 
 def _claim_spec(spec: S) -> S:
-    requests = mapped(_request, spec.devices.requests)
+    requests = map_items(_request, spec.devices.requests)
     return replace(spec, devices=replace(spec.devices, requests=requests))
 
 
 def _request(request: v1.DeviceRequest | older.DeviceRequest) -> v1.DeviceRequest | older.DeviceRequest:
-    alternatives = mapped(_mode_and_count, request.first_available)
+    alternatives = map_items(_mode_and_count, request.first_available)
     request = replace(request, first_available=alternatives)
     if isinstance(request, v1.DeviceRequest):
         return replace(request, exactly=request.exactly and _mode_and_count(request.exactly))
@@ -67,19 +67,19 @@ def _claim_status(status: v1.ResourceClaimStatus) -> v1.ResourceClaimStatus:
     allocation = status.allocation
     if allocation is None:
         return status
-    results = mapped(lambda x: replace(x, tolerations=_tolerations(x.tolerations)), allocation.devices.results)
+    results = map_items(lambda x: replace(x, tolerations=_tolerations(x.tolerations)), allocation.devices.results)
     return replace(status, allocation=replace(allocation, devices=replace(allocation.devices, results=results)))
 
 
 def _tolerations(tolerations: tuple[v1.DeviceToleration, ...]) -> tuple[v1.DeviceToleration, ...]:
-    return mapped(lambda toleration: replace(toleration, operator=toleration.operator or v1.EQUAL), tolerations)
+    return map_items(lambda toleration: replace(toleration, operator=toleration.operator or v1.EQUAL), tolerations)
 
 
 def _device(device: B, now: datetime) -> B:
     if not device.taints and not device.node_allocatable_resources:
         return device
     resources = {name: _allocatable(resource) for name, resource in device.node_allocatable_resources.items()}
-    taints = mapped(lambda taint: _taint(taint, now), device.taints)
+    taints = map_items(lambda taint: _taint(taint, now), device.taints)
     return replace(device, taints=taints, node_allocatable_resources=resources)
 
 

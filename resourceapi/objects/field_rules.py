@@ -34,9 +34,9 @@ _MAX_KEY_SHOWN = MAX_DRIVER_NAME + 1 + MAX_IDENTIFIER
 _HEX = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", re.ASCII)
 
 
-def complaints(errors: ErrorList, path: str, value: str, found: Iterable[str]) -> None:
+def complaints(errors: ErrorList, path: str, value: str, problems: Iterable[str]) -> None:
     """Each complaint about a value as an error."""
-    for complaint in found:
+    for complaint in problems:
         errors.invalid(path, value, complaint)
 
 
@@ -150,7 +150,7 @@ def configuration(errors: ErrorList, path: str, opaque: OpaqueDeviceConfiguratio
     raw_object(errors, f"{path}.opaque.parameters", opaque.parameters, stored=stored)
 
 
-def each(
+def check_items(
     errors: ErrorList,
     path: str,
     items: Sequence[T],
@@ -260,11 +260,11 @@ def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
         complaints(errors, f"{path}.values[{index}]", value, names.dns_subdomain(value))
 
 
-def conditions(errors: ErrorList, path: str, found: Sequence[Condition], release: Release) -> None:
+def conditions(errors: ErrorList, path: str, items: Sequence[Condition], release: Release) -> None:
     """Conditions with distinct types, each complete."""
     newer = release.has_newer_metadata_rules
     types = set()
-    for index, condition in enumerate(found):
+    for index, condition in enumerate(items):
         here = f"{path}[{index}]"
         if condition.type in types:
             errors.duplicate(here if newer else f"{here}.type", condition.type)

@@ -27,9 +27,9 @@ class WrittenEmpty(tuple[Any, ...]):
     """An empty list that was written out as `[]`: the same as an absent one, but errors show it as it was written."""
 
 
-def mapped(change: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
+def map_items(function: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
     """The items changed one by one; an empty list stays as it was written."""
-    return tuple(change(item) for item in items) if items else cast("tuple[B, ...]", items)
+    return tuple(function(item) for item in items) if items else cast("tuple[B, ...]", items)
 
 
 class Unknown(dict[str, Any]):

@@ -12,7 +12,7 @@ import msgspec
 
 from resourceapi.objects import v1
 from resourceapi.objects.core import NodeSelector
-from resourceapi.objects.meta import Always, KubernetesObject, ObjectMeta, Record, Unknown, mapped
+from resourceapi.objects.meta import Always, KubernetesObject, ObjectMeta, Record, Unknown, map_items
 
 R = TypeVar("R", bound=Record)
 
@@ -150,7 +150,7 @@ def slice_to_v1(resource_slice: ResourceSlice) -> v1.ResourceSlice:
         v1.ResourceSliceSpec,
         node_name=old.node_name or None,
         all_nodes=old.all_nodes or None,
-        devices=mapped(_device_to_v1, old.devices),
+        devices=map_items(_device_to_v1, old.devices),
     )
     return _copied(resource_slice, v1.ResourceSlice, spec=spec)
 
@@ -163,18 +163,18 @@ def slice_from_v1(resource_slice: v1.ResourceSlice) -> ResourceSlice:
         ResourceSliceSpec,
         node_name=new.node_name or "",
         all_nodes=new.all_nodes or False,
-        devices=mapped(_device_from_v1, new.devices),
+        devices=map_items(_device_from_v1, new.devices),
     )
     return _copied(resource_slice, ResourceSlice, spec=spec)
 
 
 def _claim_spec_to_v1(spec: ResourceClaimSpec) -> v1.ResourceClaimSpec:
-    requests = mapped(_request_to_v1, spec.devices.requests)
+    requests = map_items(_request_to_v1, spec.devices.requests)
     return _copied(spec, v1.ResourceClaimSpec, devices=_copied(spec.devices, v1.DeviceClaim, requests=requests))
 
 
 def _claim_spec_from_v1(spec: v1.ResourceClaimSpec) -> ResourceClaimSpec:
-    requests = mapped(_request_from_v1, spec.devices.requests)
+    requests = map_items(_request_from_v1, spec.devices.requests)
     return _copied(spec, ResourceClaimSpec, devices=_copied(spec.devices, DeviceClaim, requests=requests))
 
 

@@ -8,10 +8,10 @@ from resourceapi.objects import names, v1
 from resourceapi.objects.capacity_rules import capacity_of_exclusive_device, capacity_of_shared_device
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import (
+    check_items,
     complaints,
     dns_label,
     driver_name,
-    each,
     each_entry,
     fully_qualified_name,
     label_name,
@@ -73,9 +73,9 @@ def slice_spec(
 
     extras = any(_has_extras(device) for device in spec.devices)
     limit = MAX_DEVICES_WITH_EXTRAS if extras else MAX_DEVICES
-    each(errors, f"{path}.devices", spec.devices, limit, device, lambda device: device.name)
+    check_items(errors, f"{path}.devices", spec.devices, limit, device, lambda device: device.name)
     counter_sets = spec.shared_counters
-    each(errors, f"{path}.sharedCounters", counter_sets, MAX_COUNTER_SETS, _counter_set, lambda x: x.name)
+    check_items(errors, f"{path}.sharedCounters", counter_sets, MAX_COUNTER_SETS, _counter_set, lambda x: x.name)
     skipped_operations(errors, f"{path}.skipNodeOperations", spec.skip_node_operations)
     if spec.partition_type_attribute is not None:
         _partition_type(errors, path, spec)
@@ -100,8 +100,8 @@ def binding_conditions(
     errors: ErrorList, path: str, conditions: Sequence[str], failure_conditions: Sequence[str]
 ) -> None:
     """What to wait for before binding, and what ends the wait: both or none, distinct."""
-    each(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
-    each(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
+    check_items(errors, f"{path}.bindingConditions", conditions, MAX_BINDING_CONDITIONS, label_name)
+    check_items(errors, f"{path}.bindingFailureConditions", failure_conditions, MAX_BINDING_CONDITIONS, label_name)
     unique(errors, f"{path}.bindingConditions", conditions)
     seen = set()
     for index, condition in enumerate(failure_conditions):
@@ -171,10 +171,10 @@ def _device(
             capacity = partial(capacity_of_shared_device, release=release)
         each_entry(errors, f"{path}.capacity", device.capacity, None, qualified_name, capacity)
     if old is None or old.taints != device.taints:
-        each(errors, f"{path}.taints", device.taints, MAX_TAINTS, _taint)
+        check_items(errors, f"{path}.taints", device.taints, MAX_TAINTS, _taint)
     consumed = device.consumes_counters
     limit = MAX_COUNTER_CONSUMPTIONS
-    each(errors, f"{path}.consumesCounters", consumed, limit, _counter_consumption, lambda x: x.counter_set)
+    check_items(errors, f"{path}.consumesCounters", consumed, limit, _counter_consumption, lambda x: x.counter_set)
     _device_where(errors, path, device, per_device=per_device)
     binding_conditions(errors, path, device.binding_conditions, device.binding_failure_conditions)
     for name in sorted(device.node_allocatable_resources):

@@ -18,12 +18,12 @@ from resourceapi.cel import (
 from resourceapi.cel.ast import MapExpr, walk
 from resourceapi.cel.errors import Issues
 from resourceapi.cel.parser import parse
-from resourceapi.cel.unparse import unparse
 from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import DeviceAttribute, DeviceCapacity
 from tests.cases.cel_values import NotAValueError, as_text, as_value
 from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
+from tests.cases.unparse import unparse
 
 _VERSION = "v0.37.2"
 _SYNTAX_ERROR = re.compile(r"ERROR: <input>:(-?\d+:\d+): Syntax error")

@@ -350,7 +350,8 @@ async def test_a_lost_lease_has_the_members_and_the_parents_of_then(
         response = await allocate(kubelet, name)
         side.update({"example.com/fuse": (replace(fuse, id=name, children=("misc-fuse",)),)})
         found = side.plugins.restore_unit("example.com/fuse", name, UnitEntry("u", "c", response.SerializeToString()))
-        assert (found.exclusive, found.shared) == (frozenset({name, "misc-fuse", "misc-kvm"}), frozenset({"p"}))
+        assert found.exclusive == {name, "misc-fuse", "misc-kvm"}
+        assert found.shared == {"p"}
 
 
 async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugins) -> None:

@@ -109,7 +109,6 @@ async def test_the_nodes_of_vhost_net_go_with_a_function(
     await offered(node, NAME, 2)
     await node.admit(pod("first", NAME))
     given = await node.run_container_options("first", "c")
-    assert given is not None
     assert {*nodes} < {each.path_in_container for each in given.devices}
     (told,) = json.loads(next(x.value for x in given.envs if x.name == VARIABLE)).values()
     assert told["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
@@ -138,7 +137,6 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     await offered(node, NAME, 2)
     await node.admit(pod("holder", NAME))
     given = await node.run_container_options("holder", "c")
-    assert given is not None
     env = {x.name: x.value for x in given.envs}
     address = env["NODEPLUG_INTEL_COM_SRIOV_NET"]
     assert json.loads(env[VARIABLE]) == {address: {"generic": {"deviceID": address}}}

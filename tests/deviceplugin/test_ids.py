@@ -84,7 +84,6 @@ async def test_the_kubelet_and_the_container_know_devices_by_these_names(
     (unit,) = (unit for _, unit, _ in leases(ledger))
     assert unit in units
     options_of_c = await node.run_container_options("a", "c")
-    assert options_of_c is not None
     env = {x.name: x.value for x in options_of_c.envs}
     assert (env["IDS"], env["NODEPLUG_EXAMPLE_COM_MISC"]) == (unit, unit)
     await looked_after(side, ledger)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Pool, Slice
 from kubelet import ApiCluster, ClusterError
-from kubelet.stubs import Answer, DRAPluginStub, PluginFault, claimed
+from kubelet.stubs import DRAPluginStub, PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.client import Client, from_kubeconfig
 from resourceapi.objects import Quantity, v1
@@ -28,7 +28,7 @@ class Driver:
         self._behaviour = behaviour
         self._calls = 0
 
-    async def prepare(self, request: api.NodePrepareResourcesRequest) -> Answer:
+    async def prepare(self, request: api.NodePrepareResourcesRequest) -> StubReply:
         """One device for each claim that is as the kubelet says."""
         response = api.NodePrepareResourcesResponse()
         if self._behaviour == "mortal":
@@ -45,7 +45,7 @@ class Driver:
                 response.claims[asked.uid].devices.append(self._device())
         return response
 
-    async def unprepare(self, request: api.NodeUnprepareResourcesRequest) -> Answer:
+    async def unprepare(self, request: api.NodeUnprepareResourcesRequest) -> StubReply:
         """Nothing to do."""
         response = api.NodeUnprepareResourcesResponse()
         for asked in request.claims:

@@ -103,7 +103,6 @@ class ManagerKit:
         by_node = state.group_by_node(resource, ids)
         response = (await state.endpoints[resource].allocate(ids)).container_responses[0]
         state.records.commit(name, container_name, resource, by_node, response)
-        state.recount()
         return made
 
     def held(self, owner: Pod, name: str, resource: str = R1) -> set[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from grpcunix import RpcError
 from kubelet.devicemanager import Device
-from kubelet.stubs import Answer, DevicePluginStub, PluginFault, answering
+from kubelet.stubs import DevicePluginStub, PluginFault, StubReply, answering
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
-async def allocate(request: api.AllocateRequest) -> Answer:
+async def allocate(request: api.AllocateRequest) -> StubReply:
     """Known devices only."""
     asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
     if not set(asked) <= {"a", "b"}:
@@ -24,7 +24,7 @@ async def allocate(request: api.AllocateRequest) -> Answer:
     return api.AllocateResponse(container_responses=given)
 
 
-async def prefer(request: api.PreferredAllocationRequest) -> Answer:
+async def prefer(request: api.PreferredAllocationRequest) -> StubReply:
     """What is given, then the first of the rest."""
     chosen = []
     for each in request.container_requests:

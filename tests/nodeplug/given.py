@@ -42,7 +42,6 @@ class Offering(NamedTuple):
         assert (await self.node.admit(pod(name, resource, count))).phase == "Running"
         ((*ids,),) = self.node.allocations(name, "c").values()
         options = await self.node.run_container_options(name, "c")
-        assert options is not None
         names = [x.name for x in options.cdi_devices]
         edits = list(self._edits(names))
         nodes = {x.path_in_container for x in options.devices}

@@ -88,7 +88,6 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
             "pci": {"pci-address": FUNCTION, "pf-pci-address": "0000:3b:00.0", "rdma-device": "mlx5_2"},
         }
         options = await node.run_container_options("with-multus", "c")
-        assert options is not None
         env = {each.name: each.value for each in options.envs}
         assert env["PCIDEVICE_EXAMPLE_COM_ENS1F0"] == FUNCTION
         rdma = {"rdma_dev": "mlx5_2", "uverbs": "/dev/infiniband/uverbs2"}

@@ -47,7 +47,6 @@ async def test_a_coral_that_loads_its_firmware_stays_its_pods(
         assert list(node.devices()[CORAL]) == [PORT]
         await node.admit(a_pod("p", container("c", {CORAL: 1})))
         options = await node.run_container_options("p", "c")
-        assert options is not None
         assert [x.name for x in options.cdi_devices] == [f"{CORAL}={PORT}"]
         await until(lambda: described() == ["/dev/bus/usb/001/004"])
         plug_in(tmp_path / "host", AFTER, 5)

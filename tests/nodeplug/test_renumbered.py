@@ -92,7 +92,6 @@ async def test_after_a_reboot_in_the_other_order(
         await sticks.run(*BOTH)
         await node.admit(a_pod("p", container("c", {STICK: 1})))
         options = await node.run_container_options("p", "c")
-        assert options is not None
         names = [x.name for x in options.cdi_devices]
         assert [x.path_on_host for x in options.devices] == ([] if cdi is True else ["/dev/ttyUSB0"])
         shutil.rmtree(tmp_path / "cdi", ignore_errors=True)

@@ -145,7 +145,7 @@ def _list_step(field: Field, form: Form) -> _Step:
         if value is None:
             return b""
         if not isinstance(value, list):
-            raise Mismatch(value, f"[]{form.wanted}")
+            raise Mismatch(value, f"[]{form.go_type}")
         written = []
         for index, item in enumerate(value):
             try:
@@ -165,7 +165,7 @@ def _map_step(field: Field, form: Form) -> _Step:
         if value is None:
             return b""
         if not isinstance(value, dict):
-            raise Mismatch(value, f"map[string]{form.wanted}")
+            raise Mismatch(value, f"map[string]{form.go_type}")
         written = []
         for key in sorted(value):
             item = value[key]

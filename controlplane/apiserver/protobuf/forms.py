@@ -33,7 +33,7 @@ class Form(NamedTuple):
     """`write` gives what stands behind the tag, of a value that is not None or `zero`; it raises Mismatch.
 
     `read` gives the value of what stood there and raises ProtobufError; `zero` is what JSON has for Go's zero value;
-    `wanted` is Go's name. What is `nullable` is left out where there is none of it. What comes twice `merges`, or else
+    `go_type` is Go's name. What is `nullable` is left out where there is none of it. What comes twice `merges`, or else
     the last one counts.
     """
 
@@ -41,7 +41,7 @@ class Form(NamedTuple):
     write: Callable[[Any], bytes]
     read: Callable[[Any], Any]
     zero: Callable[[], Any]
-    wanted: str
+    go_type: str
     nullable: bool = False
     merges: bool = False
 

@@ -15,7 +15,7 @@ from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Stat
 from dra_plugin.publishing.slices.queue import Limits, Queue
 from dra_plugin.publishing.slices.storage import ApiStorage
 from dra_plugin.publishing.slices.view import Noticed
-from resourceapi.client import AsyncClient, Event, Follower
+from resourceapi.client import AsyncClient, Event, Informer
 from resourceapi.objects import v1
 
 _LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
@@ -55,7 +55,7 @@ class Controller:
             storage, driver, owner, reconcile_pool=reconcile_pool, mutation_ttl=mutation_ttl, on_error=self._on_error
         )
         selector = f"spec.driver={driver},spec.nodeName={self._publisher.node_name}"
-        self._follower = Follower(storage.slices, self._heard, self._watch_failed, field_selector=selector)
+        self._informer = Informer(storage.slices, self._heard, self._watch_failed, field_selector=selector)
         self._queue = Queue(limits or Limits())
         self._sync_delay = sync_delay
         self._wished = asyncio.Event()
@@ -70,7 +70,7 @@ class Controller:
     async def run(self) -> None:
         """Publish until cancelled, whether a server can be reached or not. What is published stays."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follower.run())
+            group.create_task(self._informer.run())
             group.create_task(self._work())
 
     def update(self, resources: DriverResources) -> None:
@@ -135,7 +135,7 @@ class Controller:
             self._failed(name, error, error.retry_after)
             if error.is_doubtful:
                 self._listed.clear()
-                self._follower.relist()
+                self._informer.relist()
         except Exception as error:  # a server's nonsense must not end the publishing of everything else
             self._failed(name, error, 0.0)
         else:

@@ -95,7 +95,7 @@ class Running:
 
     async def _clear(self) -> None:
         server = self.server
-        for kind in [each for each in server.registry if not each.generic]:
+        for kind in [each for each in server.registry if not each.from_definition]:
             for obj in list(server.store.objects(kind.id)):
                 metadata = obj["metadata"]
                 target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
@@ -105,7 +105,7 @@ class Running:
                     server.store.remove(kind.id, target.key)
         for name in FIRST_NAMESPACES:
             server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        await server.store.settle()
+        await server.store.commit()
 
     def _run(self) -> None:
         try:

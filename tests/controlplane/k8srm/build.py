@@ -65,7 +65,7 @@ def got(outcome: Outcome) -> list[list[str]]:
     """The devices of each claim as `pool/device`, with the amounts where there are any."""
     return [
         ["/".join([x.pool, x.device, *(f"{name}={amount // 10**9}" for name, amount in x.portions)]) for x in taken]
-        for taken in outcome.taken
+        for taken in outcome.assignments
     ]
 
 

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.k8srm.amounts import Demand, Kind, Supply, splits
+from controlplane.k8srm.amounts import Demand, DeviceShape, Supply, splits
 
 
-def kind(block: int, usable: int) -> Kind:
-    return Kind((Supply("m", block, usable),))
+def shape(block: int, usable: int) -> DeviceShape:
+    return DeviceShape((Supply("m", block, usable),))
 
 
-def portions(demand: Demand, available: dict[Kind, int]) -> list[list[int]]:
+def portions(demand: Demand, available: dict[DeviceShape, int]) -> list[list[int]]:
     return [
         sorted((amount for slot in split for _ in range(slot.count) for _, amount in slot.portions), reverse=True)
         for split in splits(demand, available)
@@ -18,44 +18,46 @@ def portions(demand: Demand, available: dict[Kind, int]) -> list[list[int]]:
 
 
 def test_even_then_uneven_then_more_devices() -> None:
-    assert portions(Demand(1, 3, {"m": 100}), {kind(1, 80): 3}) == [[50, 50], [80, 20], [34, 33, 33], [80, 19, 1]]
+    assert portions(Demand(1, 3, {"m": 100}), {shape(1, 80): 3}) == [[50, 50], [80, 20], [34, 33, 33], [80, 19, 1]]
 
 
 def test_several_resources_are_split_at_once() -> None:
-    both = Kind((Supply("a", 1, 10), Supply("b", 4, 8)))
+    both = DeviceShape((Supply("a", 1, 10), Supply("b", 4, 8)))
     first = next(splits(Demand(1, 32, {"a": 12, "b": 4}), {both: 2}))
     assert first[0].count == 2
     assert first[0].portions == (("a", 6), ("b", 4))
 
 
 def test_there_may_be_no_way() -> None:
-    assert portions(Demand(1, 2, {"m": 100}), {kind(1, 30): 9}) == []
-    assert portions(Demand(2, 2, {"m": 3}, {"m": 7}), {kind(4, 8): 2}) == []
+    assert portions(Demand(1, 2, {"m": 100}), {shape(1, 30): 9}) == []
+    assert portions(Demand(2, 2, {"m": 3}, {"m": 7}), {shape(4, 8): 2}) == []
 
 
 @given(
     st.integers(1, 60),
     st.dictionaries(
-        st.builds(lambda block, blocks: kind(block, block * blocks), st.integers(1, 5), st.integers(1, 6)),
+        st.builds(lambda block, blocks: shape(block, block * blocks), st.integers(1, 5), st.integers(1, 6)),
         st.integers(1, 3),
         min_size=1,
         max_size=3,
     ),
     st.one_of(st.none(), st.integers(0, 10)),
 )
-def test_every_split_is_sound_and_none_is_missed(wanted: int, available: dict[Kind, int], slack: int | None) -> None:
+def test_every_split_is_sound_and_none_is_missed(
+    wanted: int, available: dict[DeviceShape, int], slack: int | None
+) -> None:
     limits = {} if slack is None else {"m": wanted + slack}
     found = list(splits(Demand(1, 32, {"m": wanted}, limits), available))
     for split in found:
         amounts = [(slot, dict(slot.portions)["m"]) for slot in split for _ in range(slot.count)]
         assert wanted <= sum(amount for _, amount in amounts) <= limits.get("m", 10**9)
         for slot, amount in amounts:
-            assert slot.kind is not None
-            supply = slot.kind.supplies[0]
+            assert slot.shape is not None
+            supply = slot.shape.supplies[0]
             assert 0 < amount <= supply.usable
             assert amount % supply.block == 0
     for each, number in available.items():
-        assert all(sum(slot.count for slot in split if slot.kind == each) <= number for split in found)
+        assert all(sum(slot.count for slot in split if slot.shape == each) <= number for split in found)
     enough = sum(each.supplies[0].usable * number for each, number in available.items()) >= wanted
     if slack is None:
         assert bool(found) == enough

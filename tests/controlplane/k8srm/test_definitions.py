@@ -49,6 +49,22 @@ def test_amounts_are_numbers_or_strings() -> None:
     assert set(detail["oneOf"]["items"]["properties"]) == set(detail) - {"oneOf"}
 
 
+def test_every_field_is_explained() -> None:
+    silent = []
+    for kind in KINDS:
+        schema = by_kind()[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        silent += [(kind, name) for each in schemas_in(schema) for name in unexplained(each)]
+    assert not silent
+    claims = by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    detail = claims["properties"]["claims"]["items"]["properties"]
+    assert "sriov-nic" in detail["deviceType"]["description"]
+    assert detail["oneOf"]["items"]["properties"]["limits"]["description"] == detail["limits"]["description"]
+
+
+def unexplained(schema: dict[str, Any]) -> list[str]:
+    return [name for name, field in schema.get("properties", {}).items() if not field.get("description")]
+
+
 def test_they_are_printed_for_kubectl() -> None:
     printed = CliRunner().invoke(k8srm, ["definitions"])
     assert list(yaml.safe_load_all(printed.output)) == definitions()

@@ -62,10 +62,10 @@ def test_everything_that_fits_is_found(pool_parts: list[Any], claim_parts: list[
     if solutions:
         ours = tuple(
             tuple(
-                tuple((x.pool, x.device) for x in taken if x.wish.id.instance == index)
+                tuple((x.pool, x.device) for x in taken if x.requirement.id.instance == index)
                 for index in range(len(each.spec.claims))
             )
-            for each, taken in zip(wanted, outcome.taken, strict=True)
+            for each, taken in zip(wanted, outcome.assignments, strict=True)
         )
         assert ours in solutions
         assert pools_of(ours[0]) == min(pools_of(solution[0]) for solution in solutions)

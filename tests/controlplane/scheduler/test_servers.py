@@ -57,7 +57,7 @@ async def test_older_versions(version: str) -> None:
             found = next(each for each in stand.server.registry if each.plural == kind)
             key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
             stand.server.store.put(found.id, key, obj)
-        await stand.server.store.settle()
+        await stand.server.store.commit()
         await stand.create(pod("p", templates={"g": "t"}))
         bound = await stand.until_bound("p")
         name = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]

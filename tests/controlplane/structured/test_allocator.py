@@ -18,6 +18,7 @@ from controlplane.structured import (
     NodeError,
     PoolID,
     SharedDeviceID,
+    gather_pools,
     new_allocator,
 )
 from resourceapi.objects import from_dict
@@ -64,6 +65,17 @@ def allocated(name: str, device: str) -> ResourceClaim:
     results = [{"request": "r", "driver": "drv", "pool": "pool", "device": device}]
     status = {"allocation": {"devices": {"results": results}}}
     return from_dict(ResourceClaim, {"metadata": {"name": name}, "status": status})
+
+
+def test_pools_are_gathered_from_a_lister() -> None:
+    class Unreadable(Lister):
+        def list(self) -> Sequence[ResourceSlice]:
+            raise ConnectionError("the cache is gone")
+
+    (pool,) = gather_pools(Lister([slice_("s", alike(2))]), node())
+    assert [each.metadata.name for each in pool.slices] == ["s"]
+    with pytest.raises(AllocationError, match="gather pool information: list resource slices: the cache is gone"):
+        gather_pools(Unreadable(), node())
 
 
 def test_identities_are_written_as_paths() -> None:

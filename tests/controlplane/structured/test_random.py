@@ -9,7 +9,7 @@ import os
 import pytest
 
 from controlplane.structured import AllocationError, SliceIndex
-from controlplane.structured.problem import pose
+from controlplane.structured.problem import build_problem
 from controlplane.structured.requests import plan
 from tests.cases.allocator import Problem, answer, read_problem
 from tests.controlplane.structured.naive import NaiveSearch
@@ -53,7 +53,7 @@ def _naive(problem: Problem) -> NaiveSearch | None:
     try:
         layout = index.layout(problem.node, problem.features)
         planned = plan(problem.claims, problem.classes, index.selectors, problem.features)
-        pose(planned, layout, problem.features)
+        build_problem(planned, layout, problem.features)
     except AllocationError:
         return None
     return NaiveSearch(planned, list(layout.pools), problem.node, problem.state, problem.features)

@@ -13,7 +13,7 @@ from kubelet.pods import (
     PodStatus,
     container,
 )
-from kubelet.stubs import Answer, PluginFault, claimed
+from kubelet.stubs import PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as dra
 from tests.dra_scenarios import scenario
 from tests.kubelet.both.claims_stage import POOL, PREPARE, UNPREPARE, ClaimsStage, Listed
@@ -226,7 +226,7 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claims = {name: await stage.claim(name) for name in ("broken", "failed", "skipped", "stranger", "bytes")}
 
-    async def answer(request: dra.NodePrepareResourcesRequest) -> Answer:
+    async def answer(request: dra.NodePrepareResourcesRequest) -> StubReply:
         (asked,) = request.claims
         match asked.name.removeprefix(stage.name):
             case "broken":

@@ -3,7 +3,7 @@
 import asyncio
 
 from kubelet.pods import container, pod
-from kubelet.stubs import Answer, Gate, failing
+from kubelet.stubs import Gate, StubReply, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from resourceapi.objects import v1
 from tests.dra_scenarios import scenario
@@ -40,12 +40,12 @@ async def a_pod_that_goes_while_it_is_prepared(stage: ClaimsStage) -> None:
     finished = []
     gate = Gate(dra.NodePrepareResourcesResponse(claims={claim.metadata.uid: dra.NodePrepareResourceResponse()}))
 
-    async def prepare(request: dra.NodePrepareResourcesRequest) -> Answer:
+    async def prepare(request: dra.NodePrepareResourcesRequest) -> StubReply:
         response = await gate(request)
         finished.append(PREPARE)
         return response
 
-    async def unprepare(_: dra.NodeUnprepareResourcesRequest) -> Answer:
+    async def unprepare(_: dra.NodeUnprepareResourcesRequest) -> StubReply:
         finished.append(UNPREPARE)
         return unprepared(claim)
 

@@ -30,11 +30,11 @@ def test_a_reservation_is_seen_by_nobody_and_kept_from_all() -> None:
     assert records.devices("pod", "con") is None
     assert records.responses("pod", "con") == {}
     assert records.checkpoint_parts() == []
-    assert records.in_use() == {R: {"dev0"}}
+    assert records.in_use == {R: {"dev0"}}
     records.insert("pod", "other", R, {-1: ["dev1"]}, ANSWER)
     assert records.delete(["pod"]) == ["pod"]
     assert not records.has_pod("pod")
-    assert records.in_use() == {R: {"dev0"}}
+    assert records.in_use == {R: {"dev0"}}
     assert records.commit("pod", "con", R, {-1: ["dev0"]}, ANSWER)
     assert records.has_pod("pod")
     assert records.container_devices("pod", "con", R) == {"dev0": None}
@@ -50,7 +50,7 @@ def test_a_reservation_can_be_rolled_back() -> None:
     records.reserve("pod", "con", R)
     records.add_to_reservation("pod", "con", R, ["dev0"])
     assert records.roll_back("pod", "con", R)
-    assert records.in_use() == {}
+    assert records.in_use == {}
     assert not records.roll_back("pod", "con", R)
 
 

@@ -176,14 +176,14 @@ def test_the_schema_needs_no_file(file: Path) -> None:
 def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) -> None:
     """A container that asks for one would not start; a file that is no spec is said, too."""
     file.write_text(
-        'resources: [{name: example.com/fuse, select: fuse, cdiDevices: ["v.com/ab={name}", "v.com/b=all"]}]'
+        'resources: [{name: example.com/fuse, select: fuse, cdiDevices: ["v.com/ab={name}", "v.com/bc=all"]}]'
     )
     (root / "etc/cdi").mkdir(parents=True)
     (root / "etc/cdi/nvidia.yaml").write_text("cdiVersion: 0.6.0\nkind: v.com/ab\ndevices:\n- name: fuse\n- 3\n")
     (root / "etc/cdi/broken.json").write_text("{")
     problems = json.loads(check(file, "--root", root, "-o", "json").stdout)["problems"]
     assert [each["where"] for each in problems] == ["/etc/cdi/broken.json", "example.com/fuse misc-fuse"]
-    assert problems[1]["reason"].startswith("no CDI spec in /etc/cdi, /var/run/cdi has v.com/b=all, so its container")
+    assert problems[1]["reason"].startswith("no CDI spec in /etc/cdi, /var/run/cdi has v.com/bc=all, so its container")
 
 
 def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from resourceapi.cel.device import device_bounds
 from resourceapi.cel.errors import Issues
 from resourceapi.cel.estimate import Bounds
 from resourceapi.cel.parser import parse
-from resourceapi.cel.unparse import unparse
+from tests.cases.unparse import unparse
 from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, device, versions
 
 VIEW = device(

@@ -8,7 +8,7 @@ _FIRST_WAIT = 0.5
 _JITTER = 0.25  # of the wait, so that the clients of a server that comes back do not all come at once
 
 
-def pause(failures: int, asked: float | None = None) -> float:
+def delay(failures: int, retry_after: float | None = None) -> float:
     """Seconds to wait after the n-th failure, or as the server asked; up to a quarter more, by chance."""
-    wait = asked if asked is not None else _FIRST_WAIT * 2.0 ** min(failures - 1, 16)
+    wait = retry_after if retry_after is not None else _FIRST_WAIT * 2.0 ** min(failures - 1, 16)
     return min(wait, MAX_WAIT) * random.uniform(1.0, 1.0 + _JITTER)  # noqa: S311 - no secret

@@ -7,15 +7,19 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from controlplane.apiserver.descriptions import description
-from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects import Condition, KubernetesObject, ObjectMeta, OwnerReference, Quantity, Record, core, v1
+from resourceapi.objects.descriptions import description
+
+Plain = dict[str, Any]
+Schema = Mapping[str, Any]
+Describe = Callable[[str, str], str]
+"""What a field of a struct means, by the struct's name and the field's JSON name."""
 
 _PYTHON_NAME = re.compile(r"(?<=`)[a-z]+(_[a-z]+)+(?=`)")
 _SET = {"x-kubernetes-list-type": "set"}
@@ -53,9 +57,9 @@ _PLAIN: dict[Any, Plain] = {
 }
 
 
-def schema_of(form: type[KubernetesObject]) -> Schema:
-    """The schema of a kind's JSON form, `apiVersion` and `kind` included."""
-    schema = dict(_record(form))
+def schema_of(form: type[KubernetesObject], describe: Describe = description) -> Schema:
+    """The schema of a kind's JSON form, `apiVersion` and `kind` included; `describe` knows the kind's own fields."""
+    schema = dict(_record(form, describe))
     schema["properties"] = TYPE_FIELDS | schema["properties"]
     return schema
 
@@ -79,16 +83,16 @@ def condition_schema() -> Schema:
 
 
 @functools.cache
-def _record(record: type[Record]) -> Schema:
+def _record(record: type[Record], describe: Describe = description) -> Schema:
     hints = typing.get_type_hints(record)
     properties = {}
     for info in msgspec.structs.fields(record):
         if info.name == "unknown_fields":
             continue
-        field = dict(_schema(hints[info.name]))
+        field = dict(_schema(hints[info.name], describe))
         if field.get("type") == "array":
             field |= _LISTS.get((record, info.name), ATOMIC_LIST)
-        about = description(record.__name__, info.encode_name) or field.get("items", {}).get("description")
+        about = describe(record.__name__, info.encode_name) or field.get("items", {}).get("description")
         if about and "description" not in field:
             field["description"] = about
         properties[info.encode_name] = field
@@ -102,16 +106,18 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def _schema(annotation: Any) -> Schema:
+def _schema(annotation: Any, describe: Describe) -> Schema:
     if typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return _schema(next(each for each in arguments if each is not types.NoneType))
+        return _schema(next(each for each in arguments if each is not types.NoneType), describe)
     if origin is tuple:
-        return {"type": "array", "items": _schema(arguments[0])}
+        return {"type": "array", "items": _schema(arguments[0], describe)}
     if origin is Mapping:
-        return {"type": "object", "additionalProperties": _schema(arguments[1])}
-    return _record(annotation)
+        return {"type": "object", "additionalProperties": _schema(arguments[1], describe)}
+    if annotation in (ObjectMeta, Condition):
+        return _record(annotation)
+    return _record(annotation, describe)

@@ -1,13 +1,12 @@
 """Everything that is written to the server, each with what is done when the answer is no, or none at all.
 
-A refusal because our view is old is `Outdated`: the news is on its way and wakes us. An allocation that got no answer
-may still be carried out, so it is sent again, until the server has said yes or no, before anything else is decided.
+A refusal because what we know is old is `Outdated`: the news is on its way and wakes us. An allocation that got no
+answer may still be carried out: it is sent again, until the server has said yes or no, before anything else is decided.
 """
 
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from controlplane.scheduler.pods import condition
 from resourceapi.client import Client, ClientError, Refused, Unreachable
 from resourceapi.objects import format_time
 from resourceapi.objects.core import Pod
+from resourceapi.objects.events import pod_event
 from resourceapi.objects.v1 import (
     FINALIZER,
     AllocationResult,
@@ -37,8 +37,8 @@ class Outdated(Exception):
     """The object is not what we took it for: changed, gone, or there already."""
 
 
-class Writes:
-    """Writes to the server of a cluster, and takes over what the server answers. `now` says what time it is."""
+class ClusterWriter:
+    """Writes to the API server, and takes over what it answers. `now` says what time it is."""
 
     def __init__(self, client: Client, cluster: Cluster, reporter: str, now: Callable[[], datetime]) -> None:
         self._client, self._cluster = client, cluster
@@ -49,7 +49,7 @@ class Writes:
         self._unanswered: list[ResourceClaim] = []
         self.count = 0  # of writes that changed something
 
-    async def settle(self) -> None:
+    async def resend_unanswered(self) -> None:
         """Send again what got no answer. Raises Unreachable while there is none."""
         while self._unanswered:
             with contextlib.suppress(Outdated):
@@ -169,30 +169,17 @@ class Writes:
         self._cluster.pods.written(changed)
         return changed
 
-    async def tell(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
+    async def record_event(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
         """An event about a pod. That nobody records it is no fault."""
-        at = format_time(self._now())
         metadata = about.metadata
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata.name}.{secrets.token_hex(8)}", "namespace": metadata.namespace},
-            "involvedObject": {
-                "apiVersion": about.API_VERSION,
-                "kind": about.KIND,
-                "name": metadata.name,
-                "namespace": metadata.namespace,
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-            },
-            "type": "Warning" if is_warning else "Normal",
-            "reason": reason,
-            "message": message[:1024],
-            "source": {"component": self._reporter},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
+        event = pod_event(
+            metadata,
+            reason,
+            message,
+            type_="Warning" if is_warning else "Normal",
+            source={"component": self._reporter},
+            at=format_time(self._now()),
+        )
         try:
             await asyncio.to_thread(self._client.raw("v1", "events", namespaced=True).create, event)
         except ClientError as error:

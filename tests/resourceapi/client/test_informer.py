@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from resourceapi.client import ClientError, Event, Follower, Refused
+from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.objects import DecodeError, v1
 from tests.resourceapi.client.peer import Request, Script, Waits, claim, client_of, event, listed, serving, status
 
 
 class Followed:
-    """What a follower has said."""
+    """What an informer has said."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[str]]] = []
@@ -44,16 +44,16 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def following(script: Script) -> AsyncIterator[tuple[Follower[v1.ResourceClaim], Followed]]:
+async def following(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceClaim], Followed]]:
     """Follow claims meanwhile."""
     followed = Followed()
     async with serving(script) as peer:
         with client_of(peer, wait=Waits()) as client:
             objects = client.any_version(v1.ResourceClaim)
-            follower = Follower(objects, followed.on_event, followed.on_failure, field_selector="a=b")
-            task = asyncio.create_task(follower.run())
+            informer = Informer(objects, followed.on_event, followed.on_failure, field_selector="a=b")
+            task = asyncio.create_task(informer.run())
             try:
-                yield follower, followed
+                yield informer, followed
             finally:
                 task.cancel()
                 await asyncio.wait([task])
@@ -65,7 +65,7 @@ async def following(script: Script) -> AsyncIterator[tuple[Follower[v1.ResourceC
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for another attempt costs little."""
-    monkeypatch.setattr("resourceapi.client.patience._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("resourceapi.client.backoff._FIRST_WAIT", 0.001)
 
 
 async def test_a_list_and_what_happens_then() -> None:
@@ -145,14 +145,14 @@ async def test_another_list_can_be_asked_for() -> None:
         lists += 1
         await (request.answer(status(403), 403) if lists == 3 else request.answer(listed(claim(name=f"n{lists}"))))
 
-    async with following(script) as (follower, followed):
-        follower.relist()
+    async with following(script) as (informer, followed):
+        informer.relist()
         await followed.until(1)
-        follower.relist()
-        follower.relist()
+        informer.relist()
+        informer.relist()
         await followed.until(2)
-        follower.relist()
+        informer.relist()
         await followed.until(2, failures=1)
-        follower.relist()
+        informer.relist()
         await followed.until(3)
     assert [names for _, names in followed.events] == [["n1"], ["n2"], ["n4"]]

@@ -41,8 +41,8 @@ class Unschedulable(Exception):
         self.in_the_way = in_the_way
 
 
-class View(Struct, frozen=True):
-    """What decides about places, at one moment."""
+class Snapshot(Struct, frozen=True):
+    """What decides about placements, at one moment."""
 
     nodes: Sequence[Node]
     classes: DeviceClasses
@@ -67,14 +67,14 @@ class Placement(Struct, frozen=True):
     special: SpecialClaim | None = None
 
 
-def look(cluster: Cluster, slices: Sequence[ResourceSlice], index: SliceIndex, features: Features) -> View:
+def take_snapshot(cluster: Cluster, slices: Sequence[ResourceSlice], index: SliceIndex, features: Features) -> Snapshot:
     """The cluster as it is now; `slices` are its slices with the taints of rules."""
     used: dict[str, Counter[str]] = {}
     for pod in cluster.pods.objects.values():
         if pod.spec.node_name and not is_done(pod):
             used.setdefault(pod.spec.node_name, Counter()).update(device_plugin_requests(pod))
     classes = tuple(cluster.classes.objects.values())
-    return View(
+    return Snapshot(
         nodes=sorted(cluster.nodes.objects.values(), key=lambda node: node.metadata.name),
         classes=DeviceClasses(classes),
         by_resource=classes_by_resource(classes),
@@ -111,41 +111,41 @@ def claims_of(pod: Pod, cluster: Cluster) -> tuple[ResourceClaim, ...]:
     return tuple(found.values())
 
 
-def place(pod: Pod, claims: tuple[ResourceClaim, ...], view: View) -> Placement:
+def place(pod: Pod, claims: tuple[ResourceClaim, ...], snapshot: Snapshot) -> Placement:
     """The first node that can take the pod. Blocks while it searches.
 
     Raises Unschedulable; AllocationError for what is wrong with the claims wherever the pod would go.
     """
-    if not view.nodes:
+    if not snapshot.nodes:
         raise Unschedulable("no nodes available to schedule pods")
     needed = tuple(claim for claim in claims if claim.status.allocation is None)
-    allocator = Allocator(view.features, view.state, view.classes, view.slices, index=view.index)
+    allocator = Allocator(snapshot.features, snapshot.state, snapshot.classes, snapshot.slices, index=snapshot.index)
     reasons: Counter[str] = Counter()
     in_the_way: ResourceClaim | None = None
-    for node in view.nodes:
-        against = _against(pod, node, view)
-        elsewhere = _elsewhere(claims, node)
-        if elsewhere:
-            against.append("resourceclaim not available on the node")
-            in_the_way = in_the_way or next((claim for claim in elsewhere if _is_only_user(pod, claim)), None)
+    for node in snapshot.nodes:
+        refusals = _refusals(pod, node, snapshot)
+        bound_elsewhere = _bound_elsewhere(claims, node)
+        if bound_elsewhere:
+            refusals.append("resourceclaim not available on the node")
+            in_the_way = in_the_way or next((claim for claim in bound_elsewhere if _is_only_user(pod, claim)), None)
         special = None
         if pod.status.extended_resource_claim_status is None:
-            special = special_claim(pod, node, view.by_resource)
-        wanted = needed if special is None else (*needed, special.claim)
-        if wanted and not against:
+            special = special_claim(pod, node, snapshot.by_resource)
+        unallocated = needed if special is None else (*needed, special.claim)
+        if unallocated and not refusals:
             try:
-                allocations = allocator.allocate(node, wanted, timeout=FILTER_TIMEOUT)
+                allocations = allocator.allocate(node, unallocated, timeout=FILTER_TIMEOUT)
             except NodeError as error:
-                against.append(str(error))
+                refusals.append(str(error))
             else:
                 if allocations is not None:
                     return Placement(node, claims, tuple(allocations), special)
-                against.append("cannot allocate all claims")
-        elif not against:
+                refusals.append("cannot allocate all claims")
+        elif not refusals:
             return Placement(node, claims)
-        reasons.update(against)
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    raise Unschedulable(f"0/{len(view.nodes)} nodes are available: {told}.", in_the_way)
+        reasons.update(refusals)
+    summary = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    raise Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {summary}.", in_the_way)
 
 
 def _existing(cluster: Cluster, pod: Pod, name: str) -> ResourceClaim:
@@ -166,7 +166,7 @@ def _check_classes(request: DeviceRequest, cluster: Cluster) -> None:
             raise Unschedulable(f"request {name}: device class {device_class} does not exist")
 
 
-def _against(pod: Pod, node: Node, view: View) -> list[str]:
+def _refusals(pod: Pod, node: Node, snapshot: Snapshot) -> list[str]:
     """What keeps the pod off the node, devices of classes aside."""
     found = []
     labels = node.metadata.labels
@@ -174,15 +174,15 @@ def _against(pod: Pod, node: Node, view: View) -> list[str]:
         found.append("node(s) were unschedulable")
     if any(labels.get(name) != value for name, value in pod.spec.node_selector.items()):
         found.append("node(s) didn't match Pod's node affinity/selector")
-    used = view.used.get(node.metadata.name, Counter())
-    for resource, count in plugin_requests(pod, node, view.by_resource).items():
+    used = snapshot.used.get(node.metadata.name, Counter())
+    for resource, count in plugin_requests(pod, node, snapshot.by_resource).items():
         offered = node.status.allocatable.get(resource)
         if offered is None or offered.value() - used[resource] < count:
             found.append(f"Insufficient {resource}")
     return found
 
 
-def _elsewhere(claims: Sequence[ResourceClaim], node: Node) -> list[ResourceClaim]:
+def _bound_elsewhere(claims: Sequence[ResourceClaim], node: Node) -> list[ResourceClaim]:
     """The claims whose devices cannot be used on the node."""
     return [
         claim

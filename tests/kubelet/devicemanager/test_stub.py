@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import Stub
 from grpcunix import Client, RpcError, connect, is_live
+from kubelet.devicemanager import Stub
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.kubelet.kit import ManagerKit
 
 DEVICES = [api.Device(ID="dev-1", health="Healthy"), api.Device(ID="dev-2", health="Healthy")]
 PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -112,6 +113,17 @@ async def test_a_restart_breaks_streams_and_serves_again(socket_dir: Path) -> No
         with pytest.raises(RpcError):
             await _rest(stream)
     assert is_live(stub.socket)
+    await stub.stop()
+
+
+async def test_the_manager_takes_it_by_name_and_endpoint(kit: ManagerKit) -> None:
+    stub = Stub(DEVICES, kit.folder / "stub.sock", "example.com/thing")
+    await stub.start()
+    await kit.manager.register_plugin("example.com/thing", str(stub.socket))
+    healthy = kit.manager.state.healthy
+    await kit.until(lambda: healthy.get("example.com/thing", {}).keys() == {"dev-1", "dev-2"})
+    await stub.update([api.Device(ID="dev-1", health="Healthy")])
+    await kit.until(lambda: healthy["example.com/thing"].keys() == {"dev-1"})
     await stub.stop()
 
 

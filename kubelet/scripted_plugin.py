@@ -14,8 +14,8 @@ from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 """The service by which a plugin watcher gets to know a plugin."""
 
-Answer = Message | bytes
-Behaviour = Callable[[Any], Awaitable[Answer]]
+StubReply = Message | bytes
+Behaviour = Callable[[Any], Awaitable[StubReply]]
 
 
 class PluginFault(RpcError):
@@ -38,7 +38,7 @@ class ScriptedPlugin(ABC):
         self.calls: list[tuple[str, Any]] = []  # (method, request), in order
         self.behaviours: dict[str, Behaviour] = {}  # method -> what answers instead
         self.streams_opened = 0  # ever
-        self._streams: list[asyncio.Queue[Answer | None]] = []
+        self._streams: list[asyncio.Queue[StubReply | None]] = []
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -60,7 +60,7 @@ class ScriptedPlugin(ABC):
     async def stop(self) -> None:
         """Stop serving. Idempotent."""
 
-    def send(self, message: Answer) -> None:
+    def send(self, message: StubReply) -> None:
         """Send a message as it is, or bytes that are none, on every stream."""
         for stream in self._streams:
             stream.put_nowait(message)
@@ -85,17 +85,17 @@ class ScriptedPlugin(ABC):
             while not predicate():
                 await self._changed.wait()
 
-    async def get_info(self, request: registration.InfoRequest, _: Context) -> Answer:
+    async def get_info(self, request: registration.InfoRequest, _: Context) -> StubReply:
         """`Registration.GetInfo` of the plugin watcher."""
-        return await self.answer("GetInfo", request, self.info)
+        return await self.reply_to("GetInfo", request, self.info)
 
-    async def notify_registration_status(self, request: registration.RegistrationStatus, _: Context) -> Answer:
+    async def notify_registration_status(self, request: registration.RegistrationStatus, _: Context) -> StubReply:
         """`Registration.NotifyRegistrationStatus` of the plugin watcher."""
         response = registration.RegistrationStatusResponse()
-        return await self.answer("NotifyRegistrationStatus", request, response)
+        return await self.reply_to("NotifyRegistrationStatus", request, response)
 
-    async def answer(self, method: str, request: Any, usual: Answer) -> Answer:
-        """Note a call, and answer it as usual or as a test wants it."""
+    async def reply_to(self, method: str, request: Any, usual: StubReply) -> StubReply:
+        """Note a call; the usual reply, or what a test wants instead."""
         self.calls.append((method, request))
         self._notify()
         behaviour = self.behaviours.get(method)
@@ -103,10 +103,10 @@ class ScriptedPlugin(ABC):
             return usual
         return await behaviour(request)
 
-    async def stream(self, first: Awaitable[Answer]) -> AsyncIterator[Answer]:
+    async def stream(self, first: Awaitable[StubReply]) -> AsyncIterator[StubReply]:
         """A stream: a first message, then what is sent."""
         message = await first
-        stream: asyncio.Queue[Answer | None] = asyncio.Queue()
+        stream: asyncio.Queue[StubReply | None] = asyncio.Queue()
         self._streams.append(stream)
         self.streams_opened += 1
         self._notify()
@@ -126,17 +126,17 @@ class ScriptedPlugin(ABC):
 def failing(text: str, code: Status = Status.INTERNAL) -> Behaviour:
     """A behaviour that answers with a gRPC error."""
 
-    async def fail(_: Any) -> Answer:
+    async def fail(_: Any) -> StubReply:
         raise PluginFault(text, code)
 
     return fail
 
 
-def answering(*answers: Answer) -> Behaviour:
+def answering(*answers: StubReply) -> Behaviour:
     """A behaviour that gives these answers one after the other, and the last one from then on."""
     left = list(answers)
 
-    async def give(_: Any) -> Answer:
+    async def give(_: Any) -> StubReply:
         return left.pop(0) if len(left) > 1 else left[0]
 
     return give
@@ -145,8 +145,7 @@ def answering(*answers: Answer) -> Behaviour:
 class Gate:
     """A behaviour that waits until the test opens it, and gives `answer` then."""
 
-    def __init__(self, answer: Answer) -> None:
-        """Closed."""
+    def __init__(self, answer: StubReply) -> None:
         self.answer = answer
         self._opened = asyncio.Event()
 
@@ -154,7 +153,7 @@ class Gate:
         """Let all callers through, now and later."""
         self._opened.set()
 
-    async def __call__(self, _: Any) -> Answer:
+    async def __call__(self, _: Any) -> StubReply:
         """Wait."""
         await self._opened.wait()
         return self.answer

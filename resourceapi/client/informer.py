@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, Protocol, TypeVar
 
+from resourceapi.client.backoff import MAX_WAIT, delay
 from resourceapi.client.errors import ClientError
-from resourceapi.client.patience import MAX_WAIT, pause
 from resourceapi.client.watch import Event, OnFailure
 from resourceapi.objects import DecodeError
 
@@ -23,8 +23,8 @@ class Watched(Protocol[T]):
         ...
 
 
-class Follower(Generic[T]):
-    """Follows objects while `run` runs. It never gives up.
+class Informer(Generic[T]):
+    """Runs a watch and calls back on the event loop, until `run` is cancelled; lists again after every failure.
 
     `on_event` gets the events, `on_failure` what went wrong each time: a ClientError that `is_transient`, after which
     the watch goes on where it was, or what waiting does not mend, after which everything is listed again.
@@ -51,7 +51,7 @@ class Follower(Generic[T]):
             try:
                 async with asyncio.timeout(None) as self._attempt:  # `relist` ends it
                     if failures:
-                        await asyncio.sleep(pause(failures))
+                        await asyncio.sleep(delay(failures))
                     began = loop.time()
                     events = self._objects.watch(field_selector=self._field_selector, on_failure=self._on_failure)
                     async with contextlib.aclosing(events):

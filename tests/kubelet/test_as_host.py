@@ -1,0 +1,88 @@
+"""Commands that hard-code /var/lib/kubelet meet the stand-in there, and the machine's own folder is left alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "examples" / "device-plugin" / "plugin.py"
+ORDINARY = ("unshare", "-U", "--map-user=1000", "--map-group=1000")
+TRIAL = """
+import sys
+from pathlib import Path
+from kubelet import NodeError
+from kubelet.conformance import as_host
+
+folder = Path(sys.argv[1])
+before = sorted(x.name for x in folder.parent.iterdir())
+try:
+    as_host.enter(folder)
+except NodeError as error:
+    sys.exit(str(error))
+assert list(folder.iterdir()) == [], "it is empty"
+(folder / "mine").touch()
+assert sorted({*before, folder.name}) == sorted(x.name for x in folder.parent.iterdir()), "the others are there"
+print(*sorted(x.read_text() for x in folder.parent.iterdir() if x.is_file()))
+"""
+
+
+def tried(folder: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
+    command = [*prefix, sys.executable, "-c", TRIAL, str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def allowed(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """What was done, where this machine lets anybody do it; else at least the error says what to do."""
+    if "unshare:" in done.stderr:
+        assert "user.max_user_namespaces" in done.stderr or "unshare: unshare failed" in done.stderr, done.stderr
+        pytest.skip("no namespaces on this machine")
+    return done
+
+
+@pytest.mark.parametrize("prefix", [(), ORDINARY], ids=["as we are", "as an ordinary user"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_folder_is_there_for_the_process_alone(tmp_path: Path, prefix: tuple[str, ...], exists: bool) -> None:
+    folder = tmp_path / "kubelet"
+    (tmp_path / "file").write_text("of the machine")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    if exists:
+        folder.mkdir()
+        (folder / "kubelet.sock").touch()
+    done = allowed(tried(folder, *prefix))
+    assert (done.returncode, done.stdout.strip()) == (0, "of the machine of the machine"), done.stderr
+    left = sorted(str(x.relative_to(tmp_path)) for x in tmp_path.rglob("*"))
+    ours = ["kubelet", "kubelet/kubelet.sock"] if exists else []
+    assert left == ["file", *ours, "link", "other", "other/deep"]
+
+
+def test_a_kernel_that_refuses_is_named_with_what_to_do(tmp_path: Path) -> None:
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
+    done = tried(tmp_path / "kubelet", "unshare", "-Ur", "sh", "-c", script, "sh")
+    if "unshare: unshare failed" in done.stderr or "setpriv" in done.stderr:
+        pytest.skip("no namespaces on this machine")
+    assert done.returncode == 1
+    assert "kubelet cannot be replaced for the command alone" in done.stderr
+    assert "allow user namespaces (sysctl user.max_user_namespaces" in done.stderr
+
+
+def test_a_plugin_with_a_fixed_path_is_verified(tmp_path: Path) -> None:
+    before = seen()
+    fixed = tmp_path / "fixed.py"
+    fixed.write_text(
+        "import runpy, sys\n"
+        "sys.argv[1:] = ['/var/lib/kubelet/device-plugins']\n"
+        f"runpy.run_path({str(PLUGIN)!r}, run_name='__main__')\n"
+    )
+    command = ["-m", "nodeplug", "kubelet", "verify", "--as-host", "--failures-only", "--", sys.executable, str(fixed)]
+    done = allowed(subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False))
+    assert (done.returncode, "0 failed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert seen() == before
+
+
+def seen() -> list[str] | None:
+    """What the machine's own folder has."""
+    folder = Path("/var/lib/kubelet")
+    return sorted(x.name for x in folder.iterdir()) if folder.is_dir() else None
