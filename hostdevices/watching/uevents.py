@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
@@ -24,6 +25,9 @@ The syspath is empty where the event is of no device, the subsystem None when an
 """
 
 RECEIVE_BUFFER = 16 << 20  # bytes; the default of 208 KiB holds some 200 events
+_UDEVD = b"libudev\0"
+_OFFSET = struct.Struct("=8xIII")  # udevd's header: magic, its size, where the properties begin
+_FEWEST = 32  # bytes of properties, as libudev would have it
 GAP_GRACE = 1.0  # seconds from a gap to the rescan; also the least time between two rescans for gaps
 _CHUNK = 64  # events read before the loop gets its turn
 
@@ -106,10 +110,16 @@ class UdevEvents:
             if self._monitor is None:
                 return
             try:
+                if self._source == "udev" and _drop_if_fatal(self._monitor.fileno()):
+                    self._wake(None, "")
+                    continue
                 event = self._monitor.poll(0)
             except OSError:
                 self._overflowed(self._monitor.fileno())
                 return
+            except ValueError:  # libudev: no event. Another root's that sends as udevd does, or one that it cannot read
+                self._wake(None, "")
+                continue
             if event is None:
                 return
             if self._source == "kernel":  # udevd runs rules side by side: its events come in any order
@@ -117,10 +127,10 @@ class UdevEvents:
                 if self._gaps.missing and self._gap_timer is None:
                     self._gap_timer = asyncio.get_running_loop().call_later(GAP_GRACE, self._gap_is_old)
             try:
-                syspath = f"/sys{event.device_path}"
+                subsystem, syspath = event.subsystem, f"/sys{event.device_path}"
             except UnicodeDecodeError:
                 continue  # host.py: what has such a name does not exist
-            self._wake(event.subsystem, syspath)
+            self._wake(subsystem, syspath)
 
     def _overflowed(self, descriptor: int) -> None:
         """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""
@@ -135,3 +145,21 @@ class UdevEvents:
         if self._gaps.missing:
             self._gaps.forget()
             self._wake(None, "")
+
+
+def _drop_if_fatal(descriptor: int) -> bool:
+    """Take the next message away where libudev would read beyond it, and tell so.
+
+    libudev adds to the offset in 32 bits, which may overflow, and dies. Whoever is root in this network namespace, a
+    pod of the host's network with CAP_NET_ADMIN, say, may send as udevd does. Raises OSError.
+    """
+    header = bytearray(_OFFSET.size)
+    with socket.socket(fileno=os.dup(descriptor)) as same_socket:
+        try:
+            length = same_socket.recv_into(header, 0, socket.MSG_PEEK | socket.MSG_TRUNC | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        if not header.startswith(_UDEVD) or _OFFSET.unpack(header)[2] + _FEWEST <= length:
+            return False
+        same_socket.recv(1, socket.MSG_DONTWAIT)
+    return True

@@ -25,6 +25,7 @@ from hostdevices.watching.uevents import Source, UdevEvents
 RESCAN_INTERVAL = 60.0  # seconds
 SLOW = 1.0  # seconds of a scan that are worth a line in the log
 NEVER = float("inf")
+MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
 
 _UDEVD = "/run/udev/control"
 # Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
@@ -245,7 +246,10 @@ class Watcher:
             self._everything = True
         elif subsystem in self._scanner.subsystems:
             self._subsystems.add(subsystem)
-            self._syspaths.add(syspath)
+            if len(self._syspaths) < MOST_SYSPATHS:
+                self._syspaths.add(syspath)
+            else:
+                self._every_device = True
         else:
             return
         now = asyncio.get_running_loop().time()

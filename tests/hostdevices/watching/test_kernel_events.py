@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from hostdevices.watching.uevents import UdevEvents
 from hostdevices.watching.watch import NEVER, Change, Watcher, default_sources
 from tests.held import HeldSince
 
+NETLINK_KOBJECT_UEVENT = 15
+KERNEL_GROUP, UDEVD_GROUP = 1, 2
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
 LOOP = 200 + os.getpid() % 1000  # a number that nobody else uses
 
@@ -140,6 +143,73 @@ async def test_events_of_another_network_namespace_are_missed_and_repaired(monke
                 pass
     finally:
         source.close()
+
+
+NOTHING = b"change@/devices/virtual/mem/null"
+FORGED = b"\0".join(
+    [NOTHING, b"ACTION=change", b"DEVPATH=/devices/virtual/mem/null", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]
+)
+MALFORMED = {
+    "is no text": FORGED.replace(b"=forged", b"=\xff"),
+    "names no folder": FORGED.replace(b"mem/null", b"mem/\xff"),
+    "has no subsystem": FORGED.replace(b"SUBSYSTEM=forged\0", b""),
+    "has no number": FORGED.replace(b"SEQNUM=1\0", b""),
+    "has a number that is none": FORGED.replace(b"=1\0", b"=-1x\0"),
+    "ends in the middle": FORGED[:-3],
+    "has no header": FORGED.partition(b"\0")[2],
+    "has udevd's header with any lengths": b"libudev\0\xfe\xed\xca\xfe" + b"\xff" * 28 + FORGED,
+    "is long": FORGED.replace(b"null", b"n" * 60_000),
+    "is zeros": bytes(100),
+}
+
+
+@root_only
+async def test_no_message_but_the_kernels_wakes_or_stops_who_hears_the_kernel() -> None:
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+    source = UdevEvents("kernel")
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
+    try:
+        with netlink_sender() as sender:
+            for message in (FORGED, *MALFORMED.values()):
+                sender.sendto(message, (0, KERNEL_GROUP))
+        Path("/sys/class/mem/null/uevent").write_text("change")
+        heard = []
+        while "mem" not in heard:
+            heard.append(await asyncio.wait_for(woken.get(), 30))
+        assert "forged" not in heard
+    finally:
+        source.close()
+
+
+@root_only
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may send them as root may wake us, and no more: the next event counts."""
+    woken: asyncio.Queue[str | None] = asyncio.Queue()
+    source = UdevEvents("udev")
+    source.start(lambda subsystem, _: woken.put_nowait(subsystem))
+    try:
+        with netlink_sender() as sender:
+            sender.sendto(MALFORMED[what], (0, UDEVD_GROUP))
+            sender.sendto(FORGED.replace(b"=forged", b"=next"), (0, UDEVD_GROUP))
+        async with asyncio.timeout(30):
+            while await woken.get() != "next":
+                pass
+    finally:
+        source.close()
+    assert not caplog.records
+
+
+@contextmanager
+def netlink_sender() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_KOBJECT_UEVENT) as sender:
+        try:
+            sender.sendto(FORGED, (0, 1 << 10))  # a group that nobody hears
+        except PermissionError:
+            pytest.skip("root may not send to others here")
+        except ConnectionRefusedError:  # nobody heard it
+            pass
+        yield sender
 
 
 async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -187,6 +188,27 @@ async def test_512_vfs_one_after_another_give_at_most_5_changes(root: Path) -> N
         await consumer
     assert sum(len(change.diff.added) for change in changes) == 512
     assert len(changes) <= 5
+
+
+async def test_events_of_very_many_devices_take_little_and_the_device_of_each_is_read_again(root: Path) -> None:
+    def read(host: Host) -> Iterator[Device]:
+        yield Device(id="misc-kvm", kind="misc", name=host.read("/sys/class/misc/kvm/name") or "")
+
+    add(root, "misc", "kvm")
+    name = root / "sys/class/misc/kvm/name"
+    name.write_text("old")
+    bell = Bell()
+    async with Watcher(Scanner(Host(root), [Reader("misc", frozenset({"misc"}), read)]), [bell]) as watcher:
+        await soon(watcher)
+        name.write_text("new")
+        tracemalloc.start()
+        for number in range(20_000):
+            bell.ring("misc", f"/sys/{number:05}{'x' * 2000}")  # 2 KiB: an event of the kernel has no more
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        bell.ring("misc", "/sys/class/misc/kvm")
+        assert [device.name for device in (await soon(watcher)).diff.changed] == ["new"]
+    assert taken < 10 << 20
 
 
 async def test_a_slow_consumer_gets_the_latest_and_nothing_twice(root: Path) -> None:
