@@ -12,6 +12,7 @@ Rules:
 """
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -153,7 +154,10 @@ class ConfigFile:
 
 def _loaded(path: Path) -> tuple[bytes, Config]:
     content = read(path)
-    return content, loads(content, str(path), node_name(), from_environment())
+    try:
+        return content, loads(content, str(path), node_name(), from_environment())
+    finally:
+        gc.collect()  # reading makes circles; what waits for the collector between what stays makes memory grow
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
