@@ -62,16 +62,16 @@ def _measure(options: list[str], objects: int = OBJECTS, watchers: int = WATCHER
 
 def _against(host: str, port: int, pid: int, objects: int, watchers: int) -> dict[str, float]:
     connection = http.client.HTTPConnection(host, port)
-    found = {"resident_empty": _resident(pid)}
+    found = {"resident_empty": resident(pid)}
     took = [_timed(connection, "POST", PATH, _slice(index)) for index in range(objects)]
     found |= {"creates_per_second": objects / sum(took), "create_p50": 1e3 * statistics.median(took)}
     found["create_p99"] = 1e3 * statistics.quantiles(took, n=100)[98]
-    found["resident_objects"] = _resident(pid)
+    found["resident_objects"] = resident(pid)
     found["list"] = _timed(connection, "GET", PATH)
     found["page"] = 1e3 * _timed(connection, "GET", f"{PATH}?limit=500")
     if watchers:
         found |= _watched(connection, host, port, watchers)
-        found["resident_watchers"] = _resident(pid)
+        found["resident_watchers"] = resident(pid)
     connection.close()
     return found
 
@@ -129,7 +129,7 @@ def _slice(index: int, name: str = "") -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
 
 
-def _resident(pid: int) -> float:
+def resident(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     assert found is not None, f"no VmRSS, page size {os.sysconf('SC_PAGE_SIZE')}"
     return int(found[1]) / 1024

@@ -61,7 +61,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
     client = Client(lambda: credentials)
     nodes = client.resource(core.Node)
     await asyncio.to_thread(nodes.create, core.Node(metadata=ObjectMeta(name=NODE)))
-    devices = [_device(number) for number in range(count)]
+    devices = [device(number) for number in range(count)]
     found: dict[str, float] = {}
 
     begin = time.perf_counter()
@@ -75,7 +75,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
     before, took = _sum(controller.statistics), []
     for number in range(CHANGES):
         place = number * 37 % count
-        devices[place] = _with_health(devices[place], is_healthy=bool(devices[place].taints))
+        devices[place] = with_health(devices[place], is_healthy=bool(devices[place].taints))
         wanted = _resources(devices)
         begin = time.perf_counter()
         controller.update(wanted)
@@ -126,7 +126,7 @@ def _resources(devices: list[v1.Device]) -> DriverResources:
     return DriverResources({NODE: Pool(slices=tuple(Slice(devices=tuple(group)) for group in groups))})
 
 
-def _device(number: int) -> v1.Device:
+def device(number: int) -> v1.Device:
     texts = {"resource": "example.com/nic", "kind": "net", "model": "a card", "mac": f"02:00:00:00:{number:04x}"}
     attributes = {name: v1.DeviceAttribute(string_value=text) for name, text in texts.items()}
     attributes["resource.kubernetes.io/pciBusID"] = v1.DeviceAttribute(string_value=f"0000:{number % 256:02x}:00.0")
@@ -135,7 +135,7 @@ def _device(number: int) -> v1.Device:
     return v1.Device(name=f"net-{number}", attributes=attributes, capacity=capacity)
 
 
-def _with_health(device: v1.Device, *, is_healthy: bool) -> v1.Device:
+def with_health(device: v1.Device, *, is_healthy: bool) -> v1.Device:
     taint = v1.DeviceTaint(key="nodeplug.dev/unhealthy", value="link-down", effect=v1.NO_SCHEDULE)
     return replace(device, taints=() if is_healthy else (taint,))
 

@@ -72,6 +72,7 @@ class BuiltinServer:
         """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
         if self._listening is not None:
             self._listening.close()
+            self._listening = None  # it knows us, too
         try:
             await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
             for endpoint in list(self.endpoints):

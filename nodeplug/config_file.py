@@ -12,6 +12,7 @@ Rules:
 """
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -138,7 +139,7 @@ class ConfigFile:
         if self._again is not None:
             self._again.cancel()
         try:
-            content, config, labels = await asyncio.to_thread(read_for_node, self.path, self.labels)
+            content, config, labels = await asyncio.to_thread(_read_again, self.path, self.labels)
         except ConfigError as error:
             problems = tuple(error.lines())
             if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # said already
@@ -180,6 +181,13 @@ def read_for_node(
         if labels is not None:
             config = loads(content, str(path), node_name(), from_environment(), labels)
     return content, config, labels
+
+
+def _read_again(path: Path, labels: Mapping[str, str] | None) -> tuple[bytes, Config, Mapping[str, str] | None]:
+    try:
+        return read_for_node(path, labels)
+    finally:
+        gc.collect()  # reading makes circles; what waits for the collector between what stays makes memory grow
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:

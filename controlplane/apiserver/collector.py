@@ -23,17 +23,17 @@ class Collector:
 
     async def run(self) -> None:
         """Collect for ever; end it by cancelling."""
-        changed = self._store.subscribe()
+        subscription = self._store.subscribe()
         try:
             while True:
-                await changed.wait()
+                await subscription.changed.wait()
                 await asyncio.sleep(self._delay)
-                changed.clear()
+                subscription.changed.clear()
                 while self.collect():
                     await self._store.commit()
                 await self._store.commit()
         finally:
-            self._store.unsubscribe(changed)
+            self._store.unsubscribe(subscription)
 
     def collect(self) -> bool:
         """One round over all objects; returns whether it changed anything."""

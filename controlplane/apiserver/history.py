@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from controlplane.apiserver.kinds import Key, Plain
+from controlplane.apiserver.subscriptions import Mark
 
 EVENTS = 10_000
 """Events of a kind that are kept for watchers that come back."""
@@ -43,6 +44,7 @@ class _Kept(NamedTuple):
     version: int
     key: Key
     values: bytes
+    marks: tuple[Mark, ...]
 
 
 class History:
@@ -55,11 +57,11 @@ class History:
         self._bytes = 0
         self._latest: deque[Event] = deque(maxlen=_LATEST)
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event, marks: tuple[Mark, ...] = ()) -> None:
         """Keep one more, and forget the older half where that is too much."""
         self._latest.append(event)
         values = msgspec.json.encode((event.old, event.new, event.last if event.new is None else None))
-        self._kept.append(_Kept(event.version, event.key, values))
+        self._kept.append(_Kept(event.version, event.key, values, marks))
         self._bytes += len(values)
         if len(self._kept) > 2 * self._most or self._bytes > self._most_bytes:
             half = len(self._kept) // 2 or 1
@@ -67,16 +69,17 @@ class History:
             self._bytes -= sum(len(kept.values) for kept in self._kept[:half])
             del self._kept[:half]
 
-    def after(self, version: int) -> list[Event]:
-        """What happened after a version. Raises Expired."""
+    def after(self, version: int, mark: Mark | None = None) -> list[Event]:
+        """What happened after a version, to objects with a mark if one is given. Raises Expired."""
         if version < self._oldest:
             raise Expired(self._oldest)
         if not self._kept or self._kept[-1].version <= version:
             return []
         later = self._kept[bisect.bisect_right(self._kept, version, key=lambda kept: kept.version) :]
         if len(later) <= len(self._latest):
-            return list(self._latest)[-len(later) :]
-        return [_event(kept) for kept in later]
+            latest = list(self._latest)[-len(later) :]
+            return [event for event, kept in zip(latest, later, strict=True) if mark is None or mark in kept.marks]
+        return [_event(kept) for kept in later if mark is None or mark in kept.marks]
 
 
 def _event(kept: _Kept) -> Event:

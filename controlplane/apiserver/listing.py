@@ -12,6 +12,7 @@ from controlplane.apiserver.options import ListOptions, uint
 from controlplane.apiserver.rest import Target
 from controlplane.apiserver.status import bad_request, expired, version_in_the_future
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.subscriptions import mark_of
 
 _META = "meta.k8s.io/v1"
 _TOO_OLD = (
@@ -36,6 +37,7 @@ class Selection:
         self._labels, self._fields = options.labels, options.fields
         kind = target.kind
         self._cells = kind.fields
+        self.mark = mark_of(options.fields)
         known = ("metadata.name", "metadata.namespace", *kind.fields)
         for term in options.fields.terms:
             if term.field not in known:
@@ -75,7 +77,9 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
     kind_id, namespace = target.kind.table, target.namespace
     try:
         objects = (
-            store.objects_at(kind_id, version, namespace, after) if exact else store.objects(kind_id, namespace, after)
+            store.objects_at(kind_id, version, namespace, after)
+            if exact
+            else store.objects(kind_id, namespace, after, selection.mark)
         )
         limit = options.limit if options.resource_version != "0" else 0
         return _cut(filter(selection.takes, objects), limit, version, namespace, counts=selection.is_all)

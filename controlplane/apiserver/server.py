@@ -129,6 +129,7 @@ class Server:
             log_config=None,
             access_log=False,
             lifespan="off",
+            timeout_keep_alive=90,  # as the reference server
             timeout_graceful_shutdown=2,
             server_header=False,
             h11_max_incomplete_event_size=256 * 1024,

@@ -5,13 +5,14 @@ method that changes something does all of it before it returns. What it changed 
 after the journal has it on disk; answers wait for `commit` too, so nobody sees what a crash could take back.
 """
 
-import asyncio
 import bisect
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from controlplane.apiserver.history import BYTES, EVENTS, Event, History
 from controlplane.apiserver.kinds import Key, Plain
+from controlplane.apiserver.subscriptions import Mark, Subscription, Subscriptions, marks_of
 
 
 class Journal(Protocol):
@@ -31,8 +32,16 @@ class _Table:
         self.objects: dict[Key, Plain] = {}
         self.keys: list[Key] = []
         self.history = history
+        self.marked: dict[Mark, tuple[Key, ...]] = {}
 
     def apply(self, event: Event) -> None:
+        before, after = marks_of(event.old), marks_of(event.new)
+        for mark in set(before) - set(after):
+            self.marked[mark] = tuple(key for key in self.marked[mark] if key != event.key)
+            if not self.marked[mark]:
+                del self.marked[mark]
+        for mark in set(after) - set(before):
+            self.marked[mark] = (*self.marked.get(mark, ()), event.key)
         if event.new is None:
             del self.objects[event.key]
             del self.keys[bisect.bisect_left(self.keys, event.key)]
@@ -43,7 +52,10 @@ class _Table:
 
 
 class Store:
-    """All objects by kind and key, with the events since `history` began; a `journal` keeps them over restarts."""
+    """All objects by kind and key, with the events since `history` began; a `journal` keeps them over restarts.
+
+    Watchers `subscribe`.
+    """
 
     def __init__(self, journal: Journal | None = None, history: int = EVENTS, history_bytes: int = BYTES) -> None:
         self.version = 1
@@ -52,14 +64,14 @@ class Store:
         self._tables: dict[str, _Table] = {}
         self._journal = journal
         self._history, self._history_bytes = history, history_bytes
-        self._waiting: set[asyncio.Event] = set()
+        self._unpublished: deque[tuple[int, str, tuple[Mark, ...]]] = deque()
+        self._subscriptions = Subscriptions()
         self.is_closed = False
 
     def close(self) -> None:
         """End all watches."""
         self.is_closed = True
-        for event in self._waiting:
-            event.set()
+        self._subscriptions.wake()
 
     def load(self, version: int, objects: Iterable[tuple[str, Key, Plain]]) -> None:
         """Take over what a journal has kept; history begins here."""
@@ -82,10 +94,16 @@ class Store:
         """How many objects of a kind there are."""
         return len(self._table(kind_id).keys)
 
-    def objects(self, kind_id: str, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
-        """The objects of a kind by namespace and name, from behind `after`; without a namespace those of all."""
+    def objects(
+        self, kind_id: str, namespace: str = "", after: Key | None = None, mark: Mark | None = None
+    ) -> Iterator[Plain]:
+        """The objects of a kind by namespace and name, from behind `after`; without a namespace those of all.
+
+        With a mark those that have it.
+        """
         table = self._table(kind_id)
-        yield from _section(table.keys, table.objects, namespace, after)
+        keys = table.keys if mark is None else sorted(table.marked.get(mark, ()))
+        yield from _section(keys, table.objects, namespace, after)
 
     def objects_at(self, kind_id: str, version: int, namespace: str = "", after: Key | None = None) -> Iterator[Plain]:
         """Like `objects`, as it was at a version; raises Expired."""
@@ -117,9 +135,9 @@ class Store:
         self._record(kind_id, Event(self.version, key, old, None, gone))
         return gone
 
-    def events_after(self, kind_id: str, version: int) -> list[Event]:
-        """What happened to objects of a kind after a version; raises Expired."""
-        return self._table(kind_id).history.after(version)
+    def events_after(self, kind_id: str, version: int, mark: Mark | None = None) -> list[Event]:
+        """What happened to objects of a kind, or to those with a mark, after a version; raises Expired."""
+        return self._table(kind_id).history.after(version, mark)
 
     async def commit(self) -> None:
         """Return when all changes until now are durable and shown to watchers."""
@@ -130,18 +148,16 @@ class Store:
             await self._journal.flush()
         if version > self.published:
             self.published = version
-            for event in self._waiting:
-                event.set()
+            while self._unpublished and self._unpublished[0][0] <= version:
+                self._subscriptions.publish(*self._unpublished.popleft())
 
-    def subscribe(self) -> asyncio.Event:
-        """An event that is set when something has been published; give it back with `unsubscribe`."""
-        event = asyncio.Event()
-        self._waiting.add(event)
-        return event
+    def subscribe(self, kind_id: str = "", mark: Mark | None = None) -> Subscription:
+        """Wait for what is published of a kind, or of all, as far as it has a mark; end it with `unsubscribe`."""
+        return self._subscriptions.add(kind_id, mark)
 
-    def unsubscribe(self, event: asyncio.Event) -> None:
+    def unsubscribe(self, subscription: Subscription) -> None:
         """Take back a subscription."""
-        self._waiting.discard(event)
+        self._subscriptions.remove(subscription)
 
     def drop(self, kind_id: str) -> None:
         """Remove all objects of a kind that is not served any more."""
@@ -151,7 +167,9 @@ class Store:
     def _record(self, kind_id: str, event: Event) -> None:
         table = self._table(kind_id)
         table.apply(event)
-        table.history.append(event)
+        marks = marks_of(event.old, event.new)
+        table.history.append(event, marks)
+        self._unpublished.append((event.version, kind_id, marks))
         if self._journal is not None:
             self._journal.put(event.version, kind_id, event.key, event.new)
 

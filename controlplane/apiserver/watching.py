@@ -55,28 +55,30 @@ async def _stream(
     loop = asyncio.get_running_loop()
     seconds = options.timeout or _SHORTEST + secrets.randbelow(_LONGEST - _SHORTEST)
     end = loop.time() + seconds
-    changed = store.subscribe()
+    subscription = store.subscribe(kind_id, selection.mark)
     try:
         if position is None:
             while store.published < store.version:  # what a crash could take back is not shown
                 await store.commit()
             position = store.version
-            for obj in list(store.objects(kind_id, target.namespace)):
+            for obj in list(store.objects(kind_id, target.namespace, mark=selection.mark)):
                 if selection.takes(obj):
                     yield Change("ADDED", obj)
             if options.initial_events and options.bookmarks:
                 yield _bookmark(position, _INITIAL_EVENTS_END)
         next_bookmark = loop.time() + BOOKMARK_INTERVAL
+        subscription.notice(position + 1)  # what happened since then, before there was a subscription
         while True:
-            changed.clear()
+            shown, first = store.published, subscription.take()
+            position = max(position, shown if first is None else first - 1)
             try:
-                events = store.events_after(kind_id, position)
+                events = store.events_after(kind_id, position, selection.mark) if first is not None else []
             except Expired as error:
                 told = expired(f"too old resource version: {position} ({error.oldest})")
                 yield Change("ERROR", told.body)
                 return
             for event in events:
-                if event.version > store.published:
+                if event.version > shown:
                     break
                 position = event.version
                 if target.namespace and event.key[0] != target.namespace:
@@ -84,20 +86,21 @@ async def _stream(
                 change = _seen(event, selection)
                 if change is not None:
                     yield change
+            position = max(position, shown)
             now = loop.time()
-            if options.bookmarks and now >= next_bookmark:
-                position = max(position, store.published)
-                yield _bookmark(position)
+            if now >= next_bookmark:
                 next_bookmark = now + BOOKMARK_INTERVAL
+                if options.bookmarks:
+                    yield _bookmark(position)
             if now >= end or store.is_closed:
                 return
             try:
                 async with asyncio.timeout(min(end, next_bookmark) - now):
-                    await changed.wait()
+                    await subscription.changed.wait()
             except TimeoutError:
                 continue
     finally:
-        store.unsubscribe(changed)
+        store.unsubscribe(subscription)
 
 
 def _seen(event: Event, selection: Selection) -> Change | None:

@@ -117,7 +117,7 @@ class ClientConnection(Connection[ClientEvent]):
 
     def abandon(self, status: Status, details: str) -> list[ClientEvent]:
         """End all calls: the socket has closed."""
-        self.phase = Phase.CLOSED
+        self._socket_closed()
         self._events = []
         for stream in list(self._streams.values()):
             self._end(stream, status, details)

@@ -73,7 +73,7 @@ class Connection(Generic[E]):
         self._block: list[bytes] = []  # a header block whose end has not come, and the flags of its first frame
         self._block_stream = self._block_flags = 0
         self._courtesy = Courtesy(clock)
-        self._handlers: Final = (
+        self._handlers: tuple[Callable[[int, int, bytes], None], ...] = (
             self._on_data,
             self._on_headers,
             self._on_priority,
@@ -166,6 +166,11 @@ class Connection(Generic[E]):
         """End the connection now."""
         self.outbox.add(frames.goaway(self._last, code, text))
         self.phase = _CLOSED
+
+    def _socket_closed(self) -> None:
+        """Look at nothing any more. Without the circle of its own methods this goes when its owner does."""
+        self.phase = _CLOSED
+        self._handlers = ()
 
     # what the ends do differently
 

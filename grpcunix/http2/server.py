@@ -163,7 +163,7 @@ class ServerConnection(Connection[ServerEvent]):
 
     def abandon(self) -> None:
         """Give back what the connection holds of the pot: the socket has closed."""
-        self.phase = Phase.CLOSED
+        self._socket_closed()
         for stream in list(self._streams.values()):
             self._forget(stream)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -30,8 +31,12 @@ class Wire(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come that nobody has read, and no end."""
-        return not self._pieces and self._end is None
+        """Whether nothing has come that nobody has read, and no end: a busy loop has not heard of the latest yet."""
+        if self._pieces or self._end is not None or self._transport.is_closing():
+            return False
+        waiting = select.poll()
+        waiting.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not waiting.poll(0)
 
     def write(self, data: bytes) -> None:
         """Send bytes; what the kernel does not take yet is kept."""

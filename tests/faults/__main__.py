@@ -111,6 +111,7 @@ async def _all(options: argparse.Namespace) -> int:
             and fnmatch.fnmatch(trial.fault.pattern, options.path)
             and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
         ]
+    Random(0).shuffle(wanted)  # thousands take hours: what was tried of them until somebody stops it is of all kinds
     print(f"{len(wanted)} faults", flush=True)
     turns = asyncio.Semaphore(options.jobs)
     results: list[dict[str, object]] = []

@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.inspect import StructType
 
 from folderwatch import FolderWatcher
 from kubelet.node import Node
@@ -249,3 +251,34 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
         await changes.aclose()
     assert file.status.is_good
     assert len([x for x in caplog.messages if "this file cannot be read: Too many levels" in x]) == 1
+
+
+async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:
+    """What waits for it lies between what stays: a daemon whose file changes all the time would grow."""
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"resources": [FUSE]}))
+    file = ConfigFile(path, load(path), path.read_bytes())
+    with contextlib.closing(FolderWatcher()) as watcher, _no_collector():
+        before = _descriptions()
+        reading = asyncio.create_task(file.reload())
+        changes = file.changes(watcher)
+        path.write_text(json.dumps({"resources": [FUSE, KVM]}))
+        async with contextlib.aclosing(cast(AsyncGenerator[Config, None], changes)):
+            await anext(changes)
+            assert (await reading).problems == ()
+            assert _descriptions() == before
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _descriptions() -> int:
+    """How many descriptions of types are there, which reading makes in circles."""
+    return sum(isinstance(each, StructType) for each in gc.get_objects())

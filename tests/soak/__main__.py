@@ -1,11 +1,10 @@
 """Live hours of a node in minutes and say what grew.
 
-    python -m tests.soak [--minutes M] [--allocations N] [--claims N] [--updates N] [--seed S] [--json FILE]
+    python -m tests.soak [--minutes M] [--warm N] [--allocations N] [--claims N] [--updates N] [--seed S] [--json FILE]
 
 A round has allocations, a claim that is prepared and unprepared, a device that goes or comes, a changed configuration,
-and a restart of the kubelet, on one daemon. What it takes is measured after each. The rounds begin when the caches of
-claims are full (`--claims`); the first tenth is left out of the slopes, for then memory is found that is used again.
-Updates of the daemon follow.
+and a restart of the kubelet, on one daemon. What it takes is measured after each, once the caches of claims and of
+events are full (`--claims`, `--warm`). Updates of the daemon follow.
 """
 
 import argparse
@@ -27,6 +26,8 @@ async def _soak(options: argparse.Namespace) -> int:
     measures: list[Measure] = []
     async with Life(options.seed, options.allocations) as life:
         await life.fill(options.claims)
+        for _ in range(options.warm):
+            await life.round()
         end = time.monotonic() + options.minutes * 60
         while time.monotonic() < end or len(measures) < 10:
             await life.round()
@@ -35,9 +36,9 @@ async def _soak(options: argparse.Namespace) -> int:
             await life.update()
         left = life.left_behind()
         after = life.measure()
-    steady = measures[len(measures) // 10 :]
-    slopes = {name: Slope.of([getattr(measure, name) for measure in steady]) for name in structs.asdict(measures[0])}
-    print(f"{len(measures)} rounds: {', '.join(f'{count:,} {name}' for name, count in sorted(life.counts.items()))}")
+    slopes = {name: Slope.of([getattr(measure, name) for measure in measures]) for name in structs.asdict(measures[0])}
+    lived = ", ".join(f"{count:,} {name}" for name, count in sorted(life.counts.items()))
+    print(f"{len(measures)} rounds were measured, of all that was lived: {lived}")
     print(
         "| | first | last | most | growth in 1,000 rounds | after the updates |", "|---|---|---|---|---|---|", sep="\n"
     )
@@ -59,6 +60,7 @@ def main() -> int:
         prog="python -m tests.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="for the rounds, of which there are ten at least")
+    parser.add_argument("--warm", type=int, default=100, help="rounds before those that are measured")
     parser.add_argument("--allocations", type=int, default=100, help="in a round")
     parser.add_argument("--claims", type=int, default=300, help="before the first round")
     parser.add_argument("--updates", type=int, default=10, help="of the daemon, at the end")

@@ -78,7 +78,7 @@ class Stand:
         self._options: Json = {"now": lambda: self.at} | options
 
     async def __aenter__(self) -> Self:
-        self._changed = self.server.store.subscribe()
+        self._changed = self.server.store.subscribe().changed
         await self.server.__aenter__()
         credentials = Credentials(server=self.server.url, token="t")
         self.client = Client(lambda: credentials)

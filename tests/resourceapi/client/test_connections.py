@@ -1,11 +1,14 @@
 """Connections: kept, replaced, through TLS and proxies, and closed."""
 
 import asyncio
+import json
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,35 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> No
                 await get(client)
                 await peer.until_closed()
     assert peer.connections == 3
+
+
+async def test_a_busy_program_does_not_write_to_a_connection_that_has_ended() -> None:
+    """Its loop has not heard of the end yet, and a write is not repeated."""
+    closed = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        body = json.dumps(claim()).encode()
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+                if not closed.is_set():
+                    asked.wait(30)
+            closed.set()
+
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        credentials = Credentials(server=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        client = AsyncClient(lambda: credentials)
+        await get(client)
+        asked.set()
+        assert closed.wait(30)  # as long as that the loop does nothing else
+        await client.resource(v1.ResourceClaim).delete("one", "default")
+        client.close()
+        thread.join(30)
 
 
 async def test_a_connection_that_ends_under_a_request_is_replaced_if_that_only_reads() -> None:

@@ -330,7 +330,7 @@ async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> No
                 server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
         await failed.wait()
         async with Server(port=port, token="t", collect_after=None) as server:
-            changed = server.store.subscribe()
+            changed = server.store.subscribe().changed
             stored_ones = client.resource(v1.ResourceSlice)
             while len((await asyncio.to_thread(stored_ones.list)).items) < 2:
                 await changed.wait()

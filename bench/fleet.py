@@ -1,0 +1,174 @@
+"""A fleet of nodes.
+
+What the ResourceSlices of many nodes ask of an API server (our stand-in, in another process): the controllers of all
+nodes in one process here, each with a client and connections of its own, 8 devices and one slice. All nodes start at
+once; then one device of one node changes its health, then one device of every node does.
+"""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, ClassVar
+
+from bench.apiserver import resident
+from bench.slices import device, with_health
+from bench.table import Cell, Table
+from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice
+from resourceapi.client import AsyncClient, Credentials
+from resourceapi.client.transport import Answer
+from resourceapi.objects import ObjectMeta, core
+
+DRIVER = "nodeplug.dev"
+SIZES = (500, 5_000)
+DEVICES = 8
+CHANGES = 20
+_MAKING = 16  # Node objects that are made at once, before anything is measured
+
+
+def run() -> Iterator[Table]:
+    """Measure."""
+    gc.freeze()
+    found = [_with_server(size) for size in SIZES]
+    figures = (
+        ("all nodes started at once, all slices stored", "s", "start"),
+        ("requests of a node at its start", "", "start_requests"),
+        ("one change of health stored, p50", "ms", "change_p50"),
+        ("one change of health stored, longest", "ms", "change_longest"),
+        ("requests of a change", "", "change_requests"),
+        ("a change on every node at once, all stored", "s", "storm"),
+        ("requests of a node in that", "", "storm_requests"),
+        ("requests that failed", "", "failures"),
+        ("the server's resident memory, empty", "MiB", "resident_empty"),
+        ("with all nodes", "MiB", "resident_started"),
+        ("after a change on every node", "MiB", "resident_storm"),
+    )
+    rows: list[tuple[Cell, ...]] = [(what, unit, *(each[name] for each in found)) for what, unit, name in figures]
+    yield Table(("", "unit", *(f"{size:,} nodes" for size in SIZES)), tuple(rows))
+
+
+def _with_server(size: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "nodeplug", "apiserver", "--no-token"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[-1]
+        try:
+            return asyncio.run(_measure(url, server.pid, size))
+        finally:
+            server.terminate()
+
+
+class _Counted(AsyncClient):
+    """A client that counts what it asks; `asked` is all clients' together."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        max_bytes: int = 0,
+    ) -> Answer:
+        self.asked[method] += 1
+        return await super().send(method, path, body, query=query, content_type=content_type, max_bytes=max_bytes)
+
+    @contextlib.asynccontextmanager
+    async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.asked["watch"] += 1
+        async with super().lines(path, query, seconds) as lines:
+            yield lines
+
+
+class _Node:
+    """What a daemon does with the API server for its slices."""
+
+    def __init__(self, url: str, number: int, failures: list[str]) -> None:
+        self.name = f"worker-{number}"
+        self._devices = [device(number) for number in range(DEVICES)]
+        credentials = Credentials(server=url)
+        self.client = _Counted(lambda: credentials)
+        self.controller = Controller(
+            self.client,
+            DRIVER,
+            Owner.node(self.name),
+            resources=self._resources(),
+            limits=Limits(),
+            on_error=lambda error, message: failures.append(f"{self.name}: {message}: {error}"),
+        )
+
+    def change(self) -> None:
+        """One device becomes unhealthy, or healthy again."""
+        first = self._devices[0]
+        self._devices[0] = with_health(first, is_healthy=bool(first.taints))
+        self.controller.update(self._resources())
+
+    def _resources(self) -> DriverResources:
+        return DriverResources({self.name: Pool(slices=(Slice(devices=tuple(self._devices)),))})
+
+
+async def _measure(url: str, server: int, size: int) -> dict[str, float]:
+    found: dict[str, float] = {"resident_empty": resident(server)}
+    failures: list[str] = []
+    nodes = [_Node(url, number, failures) for number in range(size)]
+    await _make(nodes)
+    asked = _Counted.asked
+    asked.clear()
+
+    begin = time.perf_counter()
+    running = [asyncio.create_task(node.controller.run()) for node in nodes]
+    await _stored(nodes)
+    found |= {"start": time.perf_counter() - begin, "start_requests": asked.total() / size}
+    found["resident_started"] = resident(server)
+    while asked["watch"] < size:  # noqa: ASYNC110 - a count is no event
+        await asyncio.sleep(0.01)
+
+    asked.clear()
+    took = []
+    for node in itertools.islice(itertools.cycle(nodes), CHANGES):
+        begin = time.perf_counter()
+        node.change()
+        await node.controller.settled()
+        took.append(1e3 * (time.perf_counter() - begin))
+    found |= {"change_p50": sorted(took)[len(took) // 2], "change_longest": max(took)}
+    found["change_requests"] = asked.total() / CHANGES
+
+    asked.clear()
+    begin = time.perf_counter()
+    for node in nodes:
+        node.change()
+    await _stored(nodes)
+    found |= {"storm": time.perf_counter() - begin, "storm_requests": asked.total() / size}
+    found |= {"resident_storm": resident(server), "failures": len(failures)}
+    print(*failures[:10], sep="\n", file=sys.stderr)
+
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    for node in nodes:
+        node.client.close()
+    return found
+
+
+async def _make(nodes: list[_Node]) -> None:
+    """Create the Node objects, as kubelets do."""
+    objects = nodes[0].client.resource(core.Node)
+    for some in range(0, len(nodes), _MAKING):
+        made = [objects.create(core.Node(metadata=ObjectMeta(name=x.name))) for x in nodes[some : some + _MAKING]]
+        await asyncio.gather(*made)
+
+
+async def _stored(nodes: list[_Node]) -> None:
+    """Return when what every node wants is stored, however often it was tried."""
+    for node in nodes:
+        while not node.controller.is_stored:
+            await node.controller.settled()
+            await asyncio.sleep(0.01)  # a look that failed is repeated

@@ -1,0 +1,95 @@
+"""Watches of a fleet: each is woken for what concerns it, and misses nothing of that."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from controlplane.apiserver import Server
+from controlplane.apiserver.options import list_options
+from controlplane.apiserver.rest import Target
+from controlplane.apiserver.store import Store
+from controlplane.apiserver.watching import Change, watch
+
+KIND = next(kind for kind in Server().registry if kind.kind == "ResourceSlice")
+TARGET = Target(KIND, "v1", "")
+
+
+def put(store: Store, name: str, node: str) -> None:
+    store.put(KIND.table, ("", name), {"metadata": {"name": name}, "spec": {"nodeName": node, "driver": "d"}})
+
+
+async def watched(store: Store, selector: str, **query: str) -> AsyncIterator[Change]:
+    return await watch(store, TARGET, list_options({"watch": "true", "fieldSelector": selector, **query}))
+
+
+def seen(change: Change) -> tuple[str, str]:
+    return change.type, change.object["metadata"]["name"]
+
+
+async def test_only_those_are_woken_whom_it_concerns() -> None:
+    store = Store()
+    concerned = store.subscribe(KIND.table, ("spec.nodeName", "one"))
+    by_name = store.subscribe(KIND.table, ("metadata.name", "a"))
+    others = store.subscribe(KIND.table, ("spec.nodeName", "two")), store.subscribe("pods", ("spec.nodeName", "one"))
+    everything = store.subscribe()
+    put(store, "a", "one")
+    await store.commit()
+    assert [each.take() for each in (concerned, by_name, *others, everything)] == [2, 2, None, None, 2]
+    put(store, "a", "two")  # whom it leaves and whom it comes to
+    await store.commit()
+    assert [each.take() for each in (concerned, by_name, *others, everything)] == [3, 3, 3, None, 3]
+
+
+async def test_what_a_watch_is_not_woken_for_does_not_let_it_expire() -> None:
+    store = Store(history=5)
+    put(store, "first", "one")
+    await store.commit()
+    stream = await watched(store, "spec.nodeName=one,spec.driver=d")
+    assert seen(await anext(stream)) == ("ADDED", "first")
+    coming = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    for number in range(100):
+        put(store, f"other-{number}", "two")
+        await store.commit()
+    put(store, "second", "one")
+    await store.commit()
+    assert seen(await coming) == ("ADDED", "second")
+    put(store, "first", "two")
+    store.remove(KIND.table, ("", "second"))
+    await store.commit()
+    assert [seen(await anext(stream)) for _ in range(2)] == [("DELETED", "first"), ("DELETED", "second")]
+
+
+async def test_a_watch_from_a_version_begins_with_what_happened_since() -> None:
+    store = Store()
+    for number in range(40):  # of which the latest few are kept in another form than those before
+        put(store, f"slice-{number}", "one" if number in (5, 39) else "two")
+    await store.commit()
+    stream = await watched(store, "spec.nodeName=one", resourceVersion="1")
+    assert [seen(await anext(stream)) for _ in range(2)] == [("ADDED", "slice-5"), ("ADDED", "slice-39")]
+
+
+def test_lists_by_node_are_as_if_all_were_looked_at() -> None:
+    store = Store()
+    for number in range(6):
+        put(store, f"slice-{5 - number}", f"node-{number % 2}")
+    put(store, "slice-5", "node-1")
+    store.remove(KIND.table, ("", "slice-2"))
+
+    def names(node: str, **after: Any) -> list[str]:
+        return [obj["metadata"]["name"] for obj in store.objects(KIND.table, mark=("spec.nodeName", node), **after)]
+
+    assert names("node-0") == ["slice-1", "slice-3"]
+    assert names("node-1") == ["slice-0", "slice-4", "slice-5"] == [*names("node-1", after=("", "a"))]
+    assert names("node-1", after=("", "slice-4")) == ["slice-5"]
+    assert names("node-2") == []
+
+
+async def test_a_silent_watch_without_bookmarks_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.apiserver.watching.BOOKMARK_INTERVAL", 0.1)
+    stream, began = await watched(Store(), "", timeoutSeconds="1"), time.process_time()
+    assert [change async for change in stream] == []
+    assert time.process_time() - began < 0.4

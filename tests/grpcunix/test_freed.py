@@ -1,0 +1,44 @@
+"""What has ended is freed at once: a kubelet that restarts all the time leaves nothing for the collector to find."""
+
+import gc
+from collections import Counter
+from pathlib import Path
+
+from grpcunix import Client, UnixServer, handler
+from grpcunix.builtin_server import BuiltinServer
+from grpcunix.http2 import ServerConnection
+from grpcunix.http2.client import ClientConnection
+from kubelet.rpc import connect
+from kubeletapi.pluginregistration.v1 import api_pb2 as api
+
+SERVICE = api.DESCRIPTOR.services_by_name["Registration"]
+
+
+class Plugin:
+    async def get_info(self, request: api.InfoRequest, context: object) -> api.PluginInfo:
+        return api.PluginInfo(name="p")
+
+
+async def test_servers_and_connections_are_freed_when_they_end(socket_dir: Path) -> None:
+    gc.collect()
+    before = _alive()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await _life(socket_dir / "p.sock")
+        assert _alive() - before == Counter()
+    finally:
+        gc.enable()
+
+
+async def _life(path: Path) -> None:
+    server = UnixServer(path, [handler(SERVICE, Plugin())])
+    await server.start()
+    async with connect(path) as channel:
+        await Client(channel, SERVICE).call("GetInfo", api.InfoRequest(), timeout=30)
+    await server.stop()
+
+
+def _alive() -> Counter[str]:
+    kinds = BuiltinServer, ServerConnection, ClientConnection
+    return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
