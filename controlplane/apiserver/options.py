@@ -56,6 +56,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     resource_version: str = ""
     policy: str = ""
     orphan: bool | None = None
+    grace: int | None = None
+    """Seconds that a pod has to end; its own where nothing is said."""
 
 
 def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, is_apply: bool = False) -> WriteOptions:
@@ -116,12 +118,12 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
     if body:
         dry_runs = _member(body, "dryRun", "[]string") or []
         policy, orphan = _member(body, "propagationPolicy", "string"), _member(body, "orphanDependents", "bool")
-        _member(body, "gracePeriodSeconds", "int64")
+        grace = _member(body, "gracePeriodSeconds", "int64")
         preconditions = _member(body, "preconditions", "v1.Preconditions") or {}
         for name in ("uid", "resourceVersion"):
             _member(preconditions, name, "string", "preconditions.")
     else:
-        _number(query.get("gracePeriodSeconds"))
+        grace = _number(query.get("gracePeriodSeconds"))
         policy, orphan, preconditions = query.get("propagationPolicy"), _flag(query.get("orphanDependents")), {}
     errors = ErrorList()
     if policy is not None and orphan is not None:
@@ -137,6 +139,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
         resource_version=preconditions.get("resourceVersion") or "",
         policy=policy or "",
         orphan=orphan,
+        grace=grace,
     )
 
 

@@ -7,7 +7,7 @@ go out in the stored version; every refusal is an ApiError.
 import secrets
 import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
+from controlplane.apiserver.grace import seconds_to_end
 from controlplane.apiserver.identity import SERVER, Caller
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
@@ -158,14 +159,16 @@ class Rest:
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         finalizers = _finalizers_for(old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
-        if not finalizers and not is_namespace:
+        grace = seconds_to_end(self.store, target.kind, old, options)
+        if not finalizers and not is_namespace and not grace:
             if options.dry_run:
                 return Outcome(old, told)
             return Outcome(self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
-        if not metadata.get("deletionTimestamp"):
-            metadata["deletionTimestamp"] = format_time(self.clock())
-            metadata["deletionGracePeriodSeconds"] = 0
+        before = metadata.get("deletionGracePeriodSeconds")
+        if not metadata.get("deletionTimestamp") or (before is not None and grace < before):  # never later than it was
+            metadata["deletionTimestamp"] = format_time(self.clock() + timedelta(seconds=grace))
+            metadata["deletionGracePeriodSeconds"] = grace
             if metadata.get("generation"):
                 metadata["generation"] += 1
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
@@ -425,9 +428,10 @@ def check_uid(target: Target, obj: Plain, uid: str) -> None:
 
 
 def is_finished(obj: Plain) -> bool:
-    """Whether an object is to be deleted and nobody holds it any more."""
+    """Whether an object is to be deleted and nobody holds it any more, neither finalizers nor a kubelet."""
     metadata = obj["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+    is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(metadata.get("deletionTimestamp")) and not is_held
 
 
 def _in_namespace(target: Target, obj: Plain) -> Plain:
