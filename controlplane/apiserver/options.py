@@ -64,7 +64,7 @@ def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, i
     """The options of a create, update or patch; `kind` is the name under which they are refused."""
     errors = ErrorList()
     manager, validation = query.get("fieldManager", ""), query.get("fieldValidation", "")
-    force = _flag(query.get("force"))
+    force = flag(query.get("force"))
     if kind == "PatchOptions" and not is_apply and force is not None:
         errors.forbidden("force", "may not be specified for non-apply patch")
     if is_apply and not manager:
@@ -86,7 +86,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         query.get("resourceVersionMatch", ""),
         query.get("continue", ""),
     )
-    watch, initial = bool(_flag(query.get("watch"))), _flag(query.get("sendInitialEvents"))
+    watch, initial = bool(flag(query.get("watch"))), flag(query.get("sendInitialEvents"))
     try:
         labels = parse_label_selector(query.get("labelSelector", ""))
         fields = parse_field_selector(query.get("fieldSelector", ""))
@@ -108,7 +108,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         match=match,
         watch=watch,
         timeout=timeout,
-        bookmarks=bool(_flag(query.get("allowWatchBookmarks"))),
+        bookmarks=bool(flag(query.get("allowWatchBookmarks"))),
         initial_events=initial,
     )
 
@@ -124,7 +124,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
             _member(preconditions, name, "string", "preconditions.")
     else:
         grace = _number(query.get("gracePeriodSeconds"))
-        policy, orphan, preconditions = query.get("propagationPolicy"), _flag(query.get("orphanDependents")), {}
+        policy, orphan, preconditions = query.get("propagationPolicy"), flag(query.get("orphanDependents")), {}
     errors = ErrorList()
     if policy is not None and orphan is not None:
         errors.invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
@@ -227,7 +227,7 @@ def _member(value: Plain, name: str, go_type: str, prefix: str = "") -> Any:
     return found
 
 
-def _flag(text: str | None) -> bool | None:
+def flag(text: str | None) -> bool | None:
     """Go's reading of a flag in a query: there and empty is true."""
     return None if text is None else text.lower() not in ("false", "0")
 

@@ -2,8 +2,10 @@
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
-from controlplane.apiserver.rest import Rest, Target, check_uid
+from controlplane.apiserver.preconditions import check_uid
+from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import bad_request, conflict
+from controlplane.apiserver.target import Target
 from resourceapi.objects import format_time
 
 _SCHEDULED = "PodScheduled"
