@@ -1,4 +1,4 @@
-"""The cluster that `nodeplug allocate` asks an API server for: claims and templates, classes, slices, taint rules and nodes."""
+"""The cluster of an API server, for `nodeplug allocate`: nodes, classes, slices, taint rules, claims and templates."""
 
 from collections.abc import Iterator
 from pathlib import Path
