@@ -75,3 +75,11 @@ def test_yaml_quotes_what_yaml_takes_for_a_truth_value(api: Http) -> None:
 def test_what_is_no_text_where_a_type_is_said(api: Http) -> None:
     answer = api.send("POST", CLASSES, {**device_class(), "kind": 3})
     assert "json: cannot unmarshal number into Go struct field .kind of type string" in answer.message
+
+
+def test_a_kubelet_lists_the_services_that_have_an_address(api: Http) -> None:
+    for name, address in (("one", "10.0.0.1"), ("headless", "None")):
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"clusterIP": address}}
+        api.ok("POST", f"{SPACES}/default/services", service)
+    listed = api.ok("GET", "/api/v1/services", fieldSelector="spec.clusterIP!=None")
+    assert [each["metadata"]["name"] for each in listed["items"]] == ["one"]
