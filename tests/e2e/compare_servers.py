@@ -226,9 +226,16 @@ def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str
     """Nothing checks, defaults or lists what these kinds hold; who manages it is told by free-form schemas."""
     if not _is_open(dressed.request.path):
         return False
+    if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
+        return True  # nobody can take back what was stored in one
     if ours.status == real.status:
         return all(_OF_OPEN_KINDS.search(text) for text in found) or _is_unknown_field(found)
     return ours.status < 300 or real.status in (409, 422, 500)
+
+
+def _is_within(dressed: Dressed) -> bool:
+    """Whether a request is about something in a namespace."""
+    return dressed.request.path.removesuffix("/status").count("/") > SPACES.everywhere.count("/") + 1
 
 
 def _is_unknown_field(found: list[str]) -> bool:
