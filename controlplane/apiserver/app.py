@@ -37,10 +37,11 @@ from controlplane.apiserver.negotiation import (
     written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
-from controlplane.apiserver.options import delete_options, list_options, write_options
+from controlplane.apiserver.options import delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from controlplane.apiserver.pods import bind, evict
-from controlplane.apiserver.rest import Outcome, Rest, Target
+from controlplane.apiserver.preconditions import NAMESPACES
+from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, subject_review, token_review
 from controlplane.apiserver.status import (
     ApiError,
@@ -50,8 +51,10 @@ from controlplane.apiserver.status import (
     method_not_allowed,
     no_such_resource,
     success,
+    telling,
     unsupported_media_type,
 )
+from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
 from resourceapi.manifests import read_yaml
@@ -88,14 +91,16 @@ class Application:
         except PlainNotFound:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
-            response = _refusal(request, error)
+            response = _warned(_refusal(request, error), error.warnings)
+            if error.is_before_the_verb:
+                request.state.deprecation = ""
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = _refusal(request, internal("Internal error occurred: see the log of the server"))
         await read_to_its_end(request)
         deprecation = getattr(request.state, "deprecation", "")
         if deprecation:
-            _warned(response, (deprecation,))
+            _warned(response, (deprecation,), is_first=True)
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
         await response(scope, receive, send)
 
@@ -197,16 +202,18 @@ class Application:
             case "GET":
                 return await self._list(request, target)
             case "POST" if not everywhere:
-                options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
                 form = self._form(request, target.kind)
+                options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
                 body = await self._body(request, target)
                 outcome = self._rest.create(target, body, options, self._manager(request))
                 return await self._written(form, request, target, outcome, 201)
-            case "DELETE" if not everywhere:
+            case "DELETE" if not everywhere and target.kind.id != NAMESPACES:
                 return await self._delete_collection(request, target)
         raise method_not_allowed()
 
     async def _object(self, request: Request, target: Target) -> Response:
+        if request.method == "PATCH":
+            _check_patch_type(request, target.kind)
         form = self._form(request, target.kind)
         match request.method:
             case "GET":
@@ -248,8 +255,8 @@ class Application:
             query["watch"] = "true"
         if target.name:
             query["fieldSelector"] = f"metadata.name={target.name}"
+        form = self._form(request, target.kind, is_list=True, is_watch=bool(flag(query.get("watch"))))
         options = list_options(query)
-        form = self._form(request, target.kind, is_list=True, is_watch=options.watch)
         include = request.query_params.get("includeObject", "")
         if form.view == "Table":
             tables.check_include(include)
@@ -265,12 +272,7 @@ class Application:
         return Response(written(value, form), media_type=form.media_type)
 
     async def _patch(self, form: Form, request: Request, target: Target) -> Response:
-        patch_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        known = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH]
-        if patch_type not in known:
-            raise ApiError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
-        if target.kind.from_definition and patch_type == STRATEGIC_MERGE_PATCH:
-            raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
+        patch_type = _patch_type(request)
         is_apply = patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
         data = await body_of(request)
@@ -298,9 +300,9 @@ class Application:
         return Response(written(success(details), form), code, media_type=form.media_type)
 
     async def _delete_collection(self, request: Request, target: Target) -> Response:
+        form = self._form(request, target.kind)
         listed = list_options(request.query_params)
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        form = self._form(request, target.kind, is_list=True)
         page = listing.list_page(self._store, target, listed)
         for obj in page.objects:
             metadata = obj["metadata"]
@@ -340,9 +342,11 @@ class Application:
         if form.view == "Table":
             include = request.query_params.get("includeObject", "")
             tables.check_include(include)
-            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            metadata = {name: text for name, text in obj["metadata"].items() if name == "resourceVersion"}
             value = tables.table(kind, [obj], metadata, include, form.view_version, target.version, self._rest.clock())
         elif form.view:
+            with telling(outcome.warnings):
+                tables.check_view(kind, form.view, is_list=False)
             value = tables.partial(obj, form.view_version)
         else:
             value = kind.rules.encode(obj, target.version)
@@ -354,6 +358,7 @@ class Application:
         if form.view == "Table":
             return tables.table(kind, objects, metadata, include, form.view_version, target.version, self._rest.clock())
         if form.view:
+            tables.check_view(kind, form.view, is_list=True)
             return tables.partial_list(objects, metadata, form.view_version)
         items = [kind.rules.encode(obj, target.version) for obj in objects]
         if not kind.from_definition:
@@ -399,8 +404,7 @@ class Application:
         return {"type": change.type, "object": shown}
 
     def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
-        views: tuple[str, ...] = ("Table", "PartialObjectMetadataList" if is_list else "PartialObjectMetadata")
-        return _form(request, VIEWS if is_watch else views, is_custom=kind.from_definition, is_watch=is_watch)
+        return _form(request, VIEWS, is_custom=kind.from_definition, is_list=is_list, is_watch=is_watch)
 
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
@@ -418,6 +422,18 @@ class Application:
         return await apart(len(data), read_delete_options, data, content_type) if data else None
 
 
+def _patch_type(request: Request) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _check_patch_type(request: Request, kind: Kind) -> None:
+    patch_type = _patch_type(request)
+    if patch_type not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH):
+        raise ApiError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+    if kind.from_definition and patch_type == STRATEGIC_MERGE_PATCH:
+        raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
+
+
 def _typed_first(obj: Plain) -> Plain:
     return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"]} | obj
 
@@ -426,20 +442,35 @@ def _dry_runs(request: Request) -> list[str]:
     return [text for text in request.query_params.getlist("dryRun") if text]
 
 
-def _warned(response: Response, texts: tuple[str, ...]) -> Response:
-    """The answer with a header for each warning; none for one with control characters, as the reference does."""
+def _warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
+    """The answer with a header for each warning; none for one with control characters, as the reference does.
+
+    `is_first`: before those that it has.
+    """
+    before = response.headers.getlist("Warning") if is_first else []
+    if before:
+        del response.headers["Warning"]
     for text in dict.fromkeys(texts):
         if any(unicodedata.category(character) == "Cc" for character in text):
             continue
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
+    for header in before:
+        response.headers.append("Warning", header)
     return response
 
 
-def _form(request: Request, views: tuple[str, ...] = (), *, is_custom: bool = False, is_watch: bool = False) -> Form:
+def _form(
+    request: Request,
+    views: tuple[str, ...] = (),
+    *,
+    is_custom: bool = False,
+    is_list: bool = False,
+    is_watch: bool = False,
+) -> Form:
     headers, pretty = request.headers, request.query_params.get("pretty")
     accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
-    return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_watch=is_watch)
+    return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_list=is_list, is_watch=is_watch)
 
 
 def _answered(request: Request, value: Plain, code: int = 200) -> Response:

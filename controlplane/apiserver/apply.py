@@ -91,6 +91,8 @@ def apply(
 
 
 def _merged(live: Any, config: Any, schema: Schema) -> Any:
+    if config is None and isinstance(live, dict | list) and not is_atomic(live, schema):
+        return live  # who names a map or list without a value takes nothing away from it
     if config is None or type(live) is not type(config) or is_atomic(config, schema):
         return config
     if isinstance(config, dict):

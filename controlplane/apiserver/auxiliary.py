@@ -27,6 +27,7 @@ class _Row(NamedTuple):
     short: tuple[str, ...] = ()
     in_all: bool = False  # of `kubectl get all`
     deletes: bool = False  # a delete answers with the object
+    selects: tuple[str, ...] = ()  # fields that a list can be selected by
 
 
 _ROWS = (
@@ -41,7 +42,16 @@ _ROWS = (
         short=("rc",),
         in_all=True,
     ),
-    _Row("", "Service", "An address for pods.", status=True, short=("svc",), in_all=True, deletes=True),
+    _Row(
+        "",
+        "Service",
+        "An address for pods.",
+        status=True,
+        short=("svc",),
+        in_all=True,
+        deletes=True,
+        selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
+    ),
     _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True),
     _Row("apps", "DaemonSet", "A pod on each node.", status=True, counts_generations=True, short=("ds",), in_all=True),
     _Row(
@@ -101,6 +111,7 @@ def auxiliary_kinds() -> Iterator[Kind]:
             status=row.status,
             counts_generations=row.counts_generations,
             deletes=row.deletes or row.group == "storage.k8s.io",
+            fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
         )
 

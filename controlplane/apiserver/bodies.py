@@ -9,11 +9,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.negotiation import MAX_BODY
-from controlplane.apiserver.rest import Target
-from controlplane.apiserver.status import bad_request, invalid, too_large
-from resourceapi.objects import ErrorList
+from controlplane.apiserver.status import bad_request, go_name, invalid, too_large
+from controlplane.apiserver.target import Target
+from resourceapi.objects import ErrorList, quoted_text
 
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
+_SHOWN = 30  # bytes of a body that a refusal repeats
 
 T = TypeVar("T")
 
@@ -40,11 +41,11 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
     """A body that says what it is, as the path says; raises ApiError 400."""
     kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
-    for text in (api_version, name):
+    for text, member in ((api_version, "apiVersion"), (name, "kind")):
         if text is not None and not isinstance(text, str):
-            raise bad_request(
-                f"the object provided is unrecognized (must be of type {kind.kind}): no text in apiVersion or kind"
-            )
+            why = f"json: cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"
+            why = f"couldn't get version/kind; json parse error: {why} ({_shown(data)})"
+            raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}")
     if kind.from_definition:
         shown = data.decode("utf-8", "replace")
         for text, member in ((name, "Kind"), (api_version, "apiVersion")):
@@ -63,15 +64,21 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
         metadata = value.get("metadata")
         raise invalid(kind.group, name, str(metadata.get("name") or "") if isinstance(metadata, dict) else "", errors)
     if (api_version, name) != (expected, kind.kind):
-        found = f'{name} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}'
+        found = f"{name} in version {quoted_text(api_version.rpartition('/')[2])} cannot be handled as a {kind.kind}"
         if registry.by_kind(api_version, name):
             short = api_version.rpartition("/")[2]
             group = (kind.group or "core").partition(".")[0]
             raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
-        where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+        where = f'for version {quoted_text(api_version)} in scheme "pkg/runtime/scheme.go:111"'
         raise bad_request(f'{found}: no kind "{name}" is registered {where}')
     value["apiVersion"], value["kind"] = api_version, name
     return value
+
+
+def _shown(data: bytes) -> str:
+    """The beginning of a body."""
+    text = data[:_SHOWN].decode("utf-8", "replace")
+    return f"{text} ..." if len(data) > _SHOWN else text
 
 
 async def read_to_its_end(request: Request) -> None:

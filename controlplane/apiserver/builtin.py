@@ -16,6 +16,7 @@ from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.pod_defaults import with_pod_defaults
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
 from resourceapi.objects.release import Release
@@ -231,7 +232,7 @@ def _namespace(obj: Plain) -> Plain:
 
 
 def _pod(obj: Plain) -> Plain:
-    spec = {"restartPolicy": "Always", "schedulerName": "default-scheduler"} | (obj.get("spec") or {})
+    spec = with_pod_defaults(obj.get("spec") or {})
     return {**obj, "spec": spec, "status": {"phase": "Pending"} | (obj.get("status") or {})}
 
 

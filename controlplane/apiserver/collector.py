@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import DeleteOptions
-from controlplane.apiserver.rest import FOREGROUND, NAMESPACES, ORPHAN, Rest, Target
+from controlplane.apiserver.preconditions import NAMESPACES
+from controlplane.apiserver.rest import FOREGROUND, ORPHAN, Rest
 from controlplane.apiserver.status import ApiError
+from controlplane.apiserver.target import Target
 
 
 class Collector:

@@ -190,7 +190,7 @@ POD = (
     Column("Readiness Gates", _or_none("status", "readiness"), priority=1),
 )
 CONFIG_MAP = (Column("Data", _data, "integer"), AGE)
-SECRET = (Column("Type", at("type")), Column("Data", _data, "integer"), AGE)
+SECRET = (Column("Type", at("type")), Column("Data", _data), AGE)
 EVENT = (
     Column("Last Seen", _last_seen),
     Column("Type", at("type")),

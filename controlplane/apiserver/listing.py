@@ -9,10 +9,10 @@ from typing import NamedTuple
 from controlplane.apiserver.history import Expired
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.options import ListOptions, uint
-from controlplane.apiserver.rest import Target
 from controlplane.apiserver.status import bad_request, expired, version_in_the_future
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.subscriptions import mark_of
+from controlplane.apiserver.target import Target
 
 _META = "meta.k8s.io/v1"
 _TOO_OLD = (
@@ -142,7 +142,7 @@ def _version(text: str) -> int:
 
 
 def _unknown_field(kind: Kind, api_version: str, field: str) -> str:
-    if kind.from_definition:
+    if kind.from_definition or (kind.fields and not kind.group):
         return f"field label not supported: {field}"
     if kind.fields:
         return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"

@@ -9,7 +9,7 @@ import yaml
 
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.protobuf import ProtobufError
+from controlplane.apiserver.protobuf import MessageError, ProtobufError
 from controlplane.apiserver.status import ApiError, bad_request, internal, not_acceptable, unsupported_media_type
 from resourceapi.manifests import read_yaml
 from resourceapi.objects import DecodeError, parse_json
@@ -27,6 +27,7 @@ _NO_MESSAGE = (
     "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot be encoded to a"
     " protobuf message"
 )
+_TRUTHS = ("y", "Y", "n", "N")
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
 
 
@@ -46,6 +47,7 @@ def wanted_form(
     views: tuple[str, ...] = VIEWS,
     *,
     is_custom: bool = False,
+    is_list: bool = False,
     is_watch: bool = False,
 ) -> Form:
     """The first form in an Accept header that can be served; raises ApiError 406.
@@ -72,10 +74,11 @@ def wanted_form(
             and not (media_type == PROTOBUF and view == "Table")
         ):
             return Form(media_type, view, parameters["v"], pretty)
-    if known:
+    if known or is_custom:
         accepted = _ACCEPTED_STREAMS if is_watch else ACCEPTED
         raise not_acceptable(f"only the following media types are accepted: {accepted}")
-    raise ApiError(406, f"406: Not Acceptable\n\nAvailable representations: {ACCEPTED}", "NotAcceptable", {})
+    available = f"{ACCEPTED}, {_ACCEPTED_STREAMS}" if is_list else ACCEPTED
+    raise ApiError(406, f"406: Not Acceptable\n\nAvailable representations: {available}", "NotAcceptable", {})
 
 
 def accepts(accept: str, media_type: str, **parameters: str) -> bool:
@@ -153,7 +156,8 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
     except ProtobufError as error:
         raise bad_request(str(error)) from None
     except ValueError as error:
-        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+        prefix = "yaml" if media_type == YAML else "couldn't get version/kind; json parse error"
+        raise bad_request(f"{prefix}: {error}") from None
     if not isinstance(value, dict):
         raise bad_request("couldn't get version/kind; json parse error: an object is needed")
     if value.get("kind") not in (None, "", _DELETE_OPTIONS):
@@ -167,6 +171,9 @@ def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool)
     try:
         value = protobuf.decode(data, api_version, kind)
         check_depth(value)
+    except MessageError as error:
+        version = error.api_version.rpartition("/")[2]
+        raise bad_request(f'{error.kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
     except (ProtobufError, ValueError, RecursionError) as error:
         shown = f"{data[:_SHOWN].hex()}{' ...' if len(data) > _SHOWN else ''}" if data else "<empty>"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({shown})") from None
@@ -197,6 +204,13 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         del data
         return True
+
+    def represent_text(self, data: str) -> yaml.Node:
+        """Text, quoted also where YAML 1.1 reads a truth value that PyYAML does not know."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, '"' if data in _TRUTHS else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -11,9 +11,9 @@ import msgspec
 
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
-from controlplane.apiserver.status import invalid
+from controlplane.apiserver.status import go_name, invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
-from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
 from resourceapi.objects.strict import problems
@@ -58,7 +58,15 @@ class OpenRules(Rules):
 
     def decode(self, value: Plain, version: str) -> Decoded:
         metadata = value.get("metadata")
-        record = from_dict(ObjectMeta, metadata if metadata is not None else {})
+        if not self._is_validated and metadata is not None and not isinstance(metadata, dict):
+            why = f"json: cannot unmarshal {go_name(metadata)} into Go struct field {self._kind}.metadata"
+            raise DecodeError(f"{why} of type v1.ObjectMeta")
+        try:
+            record = from_dict(ObjectMeta, metadata if metadata is not None else {})
+        except DecodeError as error:
+            if self._is_validated:
+                raise
+            raise DecodeError(error.reason.replace("field ObjectMeta.", "field ObjectMeta.metadata.", 1)) from None
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
         rest = {name: msgspec.to_builtins(item) for name, item in value.items() if name not in _TYPE}
         schema = self._schemas[version]
@@ -99,11 +107,13 @@ class OpenRules(Rules):
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        metadata = {**old["metadata"]}
-        for name in ("managedFields", "resourceVersion"):
+        # core's kinds take metadata with their status, too: network plugins annotate nodes so
+        is_whole = not self._group and not self._is_validated
+        metadata = {**(new if is_whole else old)["metadata"]}
+        for name, source in (("managedFields", new), ("resourceVersion", new), ("ownerReferences", old)):
             metadata.pop(name, None)
-            if name in new["metadata"]:
-                metadata[name] = new["metadata"][name]
+            if name in source["metadata"]:
+                metadata[name] = source["metadata"][name]
         result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
         result.pop("status", None)
         if "status" in new:

@@ -56,13 +56,15 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     resource_version: str = ""
     policy: str = ""
     orphan: bool | None = None
+    grace: int | None = None
+    """Seconds that a pod has to end; its own where nothing is said."""
 
 
 def write_options(query: Mapping[str, str], dry_runs: list[str], kind: str, *, is_apply: bool = False) -> WriteOptions:
     """The options of a create, update or patch; `kind` is the name under which they are refused."""
     errors = ErrorList()
     manager, validation = query.get("fieldManager", ""), query.get("fieldValidation", "")
-    force = _flag(query.get("force"))
+    force = flag(query.get("force"))
     if kind == "PatchOptions" and not is_apply and force is not None:
         errors.forbidden("force", "may not be specified for non-apply patch")
     if is_apply and not manager:
@@ -84,7 +86,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         query.get("resourceVersionMatch", ""),
         query.get("continue", ""),
     )
-    watch, initial = bool(_flag(query.get("watch"))), _flag(query.get("sendInitialEvents"))
+    watch, initial = bool(flag(query.get("watch"))), flag(query.get("sendInitialEvents"))
     try:
         labels = parse_label_selector(query.get("labelSelector", ""))
         fields = parse_field_selector(query.get("fieldSelector", ""))
@@ -106,7 +108,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         match=match,
         watch=watch,
         timeout=timeout,
-        bookmarks=bool(_flag(query.get("allowWatchBookmarks"))),
+        bookmarks=bool(flag(query.get("allowWatchBookmarks"))),
         initial_events=initial,
     )
 
@@ -116,13 +118,13 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
     if body:
         dry_runs = _member(body, "dryRun", "[]string") or []
         policy, orphan = _member(body, "propagationPolicy", "string"), _member(body, "orphanDependents", "bool")
-        _member(body, "gracePeriodSeconds", "int64")
+        grace = _member(body, "gracePeriodSeconds", "int64")
         preconditions = _member(body, "preconditions", "v1.Preconditions") or {}
         for name in ("uid", "resourceVersion"):
             _member(preconditions, name, "string", "preconditions.")
     else:
-        _number(query.get("gracePeriodSeconds"))
-        policy, orphan, preconditions = query.get("propagationPolicy"), _flag(query.get("orphanDependents")), {}
+        grace = _number(query.get("gracePeriodSeconds"))
+        policy, orphan, preconditions = query.get("propagationPolicy"), flag(query.get("orphanDependents")), {}
     errors = ErrorList()
     if policy is not None and orphan is not None:
         errors.invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
@@ -137,6 +139,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
         resource_version=preconditions.get("resourceVersion") or "",
         policy=policy or "",
         orphan=orphan,
+        grace=grace,
     )
 
 
@@ -224,7 +227,7 @@ def _member(value: Plain, name: str, go_type: str, prefix: str = "") -> Any:
     return found
 
 
-def _flag(text: str | None) -> bool | None:
+def flag(text: str | None) -> bool | None:
     """Go's reading of a flag in a query: there and empty is true."""
     return None if text is None else text.lower() not in ("false", "0")
 

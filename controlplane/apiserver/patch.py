@@ -28,6 +28,11 @@ def json_patch(obj: Plain, operations: Any) -> Plain:
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
         )
+    for operation in operations:
+        named = operation.get("op") if isinstance(operation, dict) else None
+        if named is not None and not isinstance(named, str):
+            why = f"json: cannot unmarshal {go_name(named)} into Go struct field jsonPatchOp.op of type string"
+            raise bad_request(f"error decoding patch: {why}")
     if len(operations) > MAX_OPERATIONS:
         count = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}")

@@ -2,8 +2,10 @@
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
-from controlplane.apiserver.rest import Rest, Target, check_uid
+from controlplane.apiserver.preconditions import check_uid
+from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import bad_request, conflict
+from controlplane.apiserver.target import Target
 from resourceapi.objects import format_time
 
 _SCHEDULED = "PodScheduled"
@@ -57,7 +59,8 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     if not pod["metadata"].get("deletionTimestamp"):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
-    rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"]))
+    grace = asked.get("gracePeriodSeconds") if isinstance(asked, dict) else None
+    rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=grace if type(grace) is int else None))
 
 
 def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:

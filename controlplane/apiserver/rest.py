@@ -7,7 +7,7 @@ go out in the stored version; every refusal is an ApiError.
 import secrets
 import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.identity import SERVER, Caller
+from controlplane.apiserver.grace import seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
@@ -28,19 +28,28 @@ from controlplane.apiserver.patch import (
     json_patch,
     merge_patch,
 )
+from controlplane.apiserver.preconditions import (
+    NAMESPACES,
+    check_name,
+    check_namespace,
+    check_preconditions,
+    check_uid,
+    check_version,
+)
 from controlplane.apiserver.status import (
     ApiError,
     already_exists,
     bad_request,
     conflict,
-    forbidden,
     internal,
     invalid,
     not_found,
+    telling,
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.strategic import go_text, strategic_merge
+from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
@@ -48,30 +57,8 @@ from resourceapi.objects.release import Release
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
-NAMESPACES = "namespaces"
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
-
-
-class Target(NamedTuple):
-    """What a request is about."""
-
-    kind: Kind
-    version: str
-    namespace: str
-    name: str = ""
-    subresource: str = ""
-    caller: Caller = SERVER
-
-    @property
-    def key(self) -> Key:
-        """Where the store has the object."""
-        return (self.namespace, self.name)
-
-    @property
-    def api_version(self) -> str:
-        """Group and version of the request."""
-        return self.kind.api_version(self.version)
 
 
 class Outcome(NamedTuple):
@@ -117,17 +104,19 @@ class Rest:
     def create(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A new object."""
         decoded = self._decode(target, value, options)
-        obj = _in_namespace(target, decoded.object)
-        self._check_namespace(target)
-        obj = self._tracked(target, obj, None, manager)
-        return self._create(target, obj, options, decoded.problems)
+        with telling(decoded.problems):
+            obj = _in_namespace(target, decoded.object)
+            check_namespace(self.store, target, _asked_name(obj))
+            obj = self._tracked(target, obj, None, manager)
+            return self._create(target, obj, options, decoded.problems)
 
     def update(self, target: Target, value: Plain, options: WriteOptions, manager: str) -> Outcome:
         """A replaced object, or its status."""
         decoded = self._decode(target, value, options)
-        self._check_name(target, decoded.object)
-        new = _in_namespace(target, decoded.object)
-        return self._update(target, new, options, manager, decoded.problems, is_put=True)
+        with telling(decoded.problems):
+            check_name(target, decoded.object)
+            new = _in_namespace(target, decoded.object)
+            return self._update(target, new, options, manager, decoded.problems, is_put=True)
 
     def patch(self, target: Target, patch_type: str, patch: Any, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
@@ -148,24 +137,28 @@ class Rest:
             value = merge_patch(served, checked_merge_patch(patch))
             shown = _text(value)
         decoded = self._decode_patched(target, value, options, shown)
-        self._check_name(target, decoded.object)
-        return self._update(target, decoded.object, options, manager, decoded.problems)
+        with telling(decoded.problems):
+            check_name(target, decoded.object)
+            return self._update(target, decoded.object, options, manager, decoded.problems)
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it if finalizers hold it."""
         old = self.get(target)
-        self._check_preconditions(target, old, options)
+        check_preconditions(target, old, options)
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         finalizers = _finalizers_for(old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
-        if not finalizers and not is_namespace:
+        grace = seconds_to_end(self.store, target.kind, old, options)
+        if not finalizers and not is_namespace and not grace:
             if options.dry_run:
                 return Outcome(old, told)
             return Outcome(self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
-        if not metadata.get("deletionTimestamp"):
-            metadata["deletionTimestamp"] = format_time(self.clock())
-            metadata["deletionGracePeriodSeconds"] = 0
+        before = metadata.get("deletionGracePeriodSeconds")
+        if not metadata.get("deletionTimestamp") or (before is not None and grace < before):  # never later than it was
+            metadata["deletionTimestamp"] = format_time(self.clock() + timedelta(seconds=grace))
+            if not is_namespace:
+                metadata["deletionGracePeriodSeconds"] = grace
             if metadata.get("generation"):
                 metadata["generation"] += 1
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
@@ -178,19 +171,20 @@ class Rest:
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
         if not isinstance(config, dict):
             raise bad_request("error decoding YAML: an object is needed")
-        api_version, kind = (str(config.get(name) or "") for name in ("apiVersion", "kind"))
+        old = self.store.get(target.kind.table, target.key)
+        if old is None and target.subresource:
+            raise not_found(target.kind.group, target.kind.plural, target.name)
+        api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
         if (api_version, kind) != (target.api_version, target.kind.kind):
             group, _, version = api_version.rpartition("/")
             raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
         metadata = config.get("metadata") or {}
         if not isinstance(metadata, dict):
-            raise bad_request("error decoding YAML: metadata must be an object")
-        self._check_name(target, config)
+            found = f"expected map, got &{{{go_text(metadata)}}}"
+            raise internal(f"failed to create typed patch object (/; {api_version}, Kind={kind}): .metadata: {found}")
+        check_name(target, config)
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
-        old = self.store.get(target.kind.table, target.key)
-        if old is None and target.subresource:
-            raise not_found(target.kind.group, target.kind.plural, target.name)
         rules = target.kind.rules
         empty = rules.empty(target.version)
         empty.setdefault("metadata", {})
@@ -217,7 +211,7 @@ class Rest:
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(target.kind.group, target.kind.plural, target.name, why)
-        self._check_namespace(target)
+        check_namespace(self.store, target, target.name)
         obj["metadata"].pop("resourceVersion", None)
         return self._create(target, obj, options, decoded.problems)
 
@@ -235,8 +229,9 @@ class Rest:
             raise internal("resourceVersion should not be set on objects to be created")
         key = (target.namespace, name)
         told = (*problems, *kind.rules.warnings(new), *self._admit(target, new, None, is_dry_run=options.dry_run))
-        if self.store.get(kind.table, key) is not None:
-            raise already_exists(kind.group, kind.plural, name)
+        there = self.store.get(kind.table, key)
+        if there is not None:
+            raise already_exists(kind.group, kind.plural, name, deleting="deletionTimestamp" in there["metadata"])
         if options.dry_run:
             return Outcome(new, told, is_new=True)
         return Outcome(self._put(kind, key, new), told, is_new=True)
@@ -261,7 +256,7 @@ class Rest:
         self, target: Target, new: Plain, old: Plain, options: WriteOptions, problems: tuple[str, ...]
     ) -> Outcome:
         kind, current = target.kind, old["metadata"]["resourceVersion"]
-        self._check_version(target, new["metadata"].get("resourceVersion") or "", current)
+        check_version(target, new["metadata"].get("resourceVersion") or "", current)
         new = _carry_over(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
         saved = change(new, old, self._context(target))
@@ -360,52 +355,6 @@ class Rest:
         assert served is not None, "the path was found by it"
         return served.schema
 
-    def _check_name(self, target: Target, obj: Plain) -> None:
-        name = (obj.get("metadata") or {}).get("name")
-        if not name:
-            raise bad_request(
-                f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-            )
-        if name != target.name:
-            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
-
-    def _check_namespace(self, target: Target) -> None:
-        """That the namespace is there and takes new objects."""
-        if not target.kind.namespaced:
-            return
-        namespace = self.store.get(NAMESPACES, ("", target.namespace))
-        if namespace is None:
-            raise not_found("", "namespaces", target.namespace)
-        if namespace["metadata"].get("deletionTimestamp"):
-            why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
-            raise forbidden(target.kind.group, target.kind.plural, target.name, why)
-
-    def _check_version(self, target: Target, wanted: str, current: str) -> None:
-        kind = target.kind
-        try:
-            number = uint(wanted) if wanted else 0
-        except ValueError as error:
-            raise internal(str(error)) from None
-        if not number:
-            served = kind.served(target.version)
-            if kind.from_definition or (served is not None and served.must_be_current):
-                errors = ErrorList()
-                errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-                raise invalid(kind.group, kind.plural, target.name, errors)
-        elif str(number) != current:
-            raise conflict(kind.group, kind.plural, target.name)
-
-    def _check_preconditions(self, target: Target, obj: Plain, options: DeleteOptions) -> None:
-        kind, metadata = target.kind, obj["metadata"]
-        if options.uid and options.uid != metadata["uid"]:
-            text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
-            why = f"{text} The object might have been deleted and then recreated"
-            raise conflict(kind.group, kind.kind, target.name, why)
-        wanted, found = options.resource_version, metadata["resourceVersion"]
-        if wanted and wanted != found:
-            text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record"
-            raise conflict(kind.group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
-
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):
             name = prefix[:_MAX_PREFIX] + "".join(secrets.choice(_ALPHABET) for _ in range(5))
@@ -414,20 +363,17 @@ class Rest:
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 
 
-def check_uid(target: Target, obj: Plain, uid: str) -> None:
-    """That an object is the one that the writer means; raises ApiError 409."""
-    found = obj["metadata"]["uid"]
-    if uid != found:
-        path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
-        text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
-        text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        raise conflict(target.kind.group, target.kind.plural, target.name, text)
+def _asked_name(obj: Plain) -> str:
+    """The name of a new object, or what the server is to make one from."""
+    metadata = obj["metadata"]
+    return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
 def is_finished(obj: Plain) -> bool:
-    """Whether an object is to be deleted and nobody holds it any more."""
+    """Whether an object is to be deleted and nobody holds it any more, neither finalizers nor a kubelet."""
     metadata = obj["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+    is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(metadata.get("deletionTimestamp")) and not is_held
 
 
 def _in_namespace(target: Target, obj: Plain) -> Plain:
@@ -492,8 +438,13 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
 def _ignored(target: Target) -> tuple[str, ...]:
     """The top-level fields that a write cannot change."""
     if target.subresource:
-        return ("metadata", "spec")
+        return ("spec",) if not target.kind.group else ("metadata", "spec")
     return ("status",) if target.kind.status else ()
+
+
+def _text_of(value: Any) -> str:
+    """A text; what is none counts as no text."""
+    return value if isinstance(value, str) else ""
 
 
 def _text(value: Any) -> str:

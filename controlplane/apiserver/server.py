@@ -21,9 +21,11 @@ from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.rest import NAMESPACES, Rest, Target
+from controlplane.apiserver.preconditions import NAMESPACES
+from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.target import Target
 from controlplane.apiserver.tls import Certificate, TlsError, make_certificate
 from controlplane.apiserver.tokens import Tokens
 from resourceapi.objects import v1

@@ -3,17 +3,27 @@
 Every refusal is an `ApiError`; only `app` turns it into a response.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from resourceapi.objects import ErrorList, quoted_text
 
+_NO_RESOURCE = "the server could not find the requested resource"
+_NO_METHOD = "the server does not allow this method on the requested resource"
+_NO_ROUTE = (_NO_RESOURCE, _NO_METHOD, "406:", "415:")
+
 
 class ApiError(Exception):
-    """A request that is refused. `body` is the Status object, `code` the HTTP status."""
+    """A request that is refused. `body` is the Status object, `code` the HTTP status.
+
+    `warnings` is what is told besides.
+    """
 
     def __init__(self, code: int, message: str, reason: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.warnings: tuple[str, ...] = ()
         self.body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -28,10 +38,25 @@ class ApiError(Exception):
         self.body["code"] = code
 
     @property
+    def is_before_the_verb(self) -> bool:
+        """Whether no verb was found for the request: nothing is said of the version that it names."""
+        return str(self.body["message"]).startswith(_NO_ROUTE)
+
+    @property
     def retry_after(self) -> int | None:
         """Seconds after which the client may try again."""
         seconds: int | None = self.body.get("details", {}).get("retryAfterSeconds")
         return seconds
+
+
+@contextmanager
+def telling(warnings: tuple[str, ...]) -> Iterator[None]:
+    """Have a refusal warn of what was found before it."""
+    try:
+        yield
+    except ApiError as error:
+        error.warnings = (*warnings, *error.warnings)
+        raise
 
 
 class PlainNotFound(Exception):
@@ -77,13 +102,12 @@ def not_found(group: str, resource: str, name: str) -> ApiError:
 
 def no_such_resource() -> ApiError:
     """404 of a path in a served group."""
-    return ApiError(404, "the server could not find the requested resource", "NotFound", {})
+    return ApiError(404, _NO_RESOURCE, "NotFound", {})
 
 
 def method_not_allowed() -> ApiError:
     """405."""
-    text = "the server does not allow this method on the requested resource"
-    return ApiError(405, text, "MethodNotAllowed", {})
+    return ApiError(405, _NO_METHOD, "MethodNotAllowed", {})
 
 
 def not_acceptable(message: str) -> ApiError:
@@ -91,9 +115,11 @@ def not_acceptable(message: str) -> ApiError:
     return ApiError(406, message, "NotAcceptable")
 
 
-def already_exists(group: str, resource: str, name: str) -> ApiError:
-    """409 of a create."""
+def already_exists(group: str, resource: str, name: str, *, deleting: bool = False) -> ApiError:
+    """409 of a create; `deleting`: finalizers hold the one that is there."""
     message = f"{qualified(resource, group)} {quoted_text(name)} already exists"
+    if deleting:
+        message = f"object is being deleted: {message}"
     return ApiError(409, message, "AlreadyExists", _details(name, group, resource))
 
 

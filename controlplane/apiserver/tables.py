@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.apiserver.columns import Since, age_since
 from controlplane.apiserver.kinds import Kind, Plain
-from controlplane.apiserver.status import bad_request
+from controlplane.apiserver.status import bad_request, internal, not_acceptable
 from resourceapi.objects import ObjectMeta, from_dict, quoted_text, to_dict
 
 _INCLUDES = ("", "Metadata", "Object", "None")
@@ -21,6 +21,18 @@ def check_include(include: str) -> None:
     if include not in _INCLUDES:
         text = f"includeObject: Invalid value: {quoted_text(include)}: must be 'Metadata', 'Object', 'None', or empty"
         raise bad_request(f"Unable to convert to Table as requested: {text}")
+
+
+def check_view(kind: Kind, view: str, *, is_list: bool) -> None:
+    """Refuse a view of one object for a list, and the other way round."""
+    package = "unstructured" if kind.from_definition else kind.group.partition(".")[0] or "core"
+    name = "Unstructured" if kind.from_definition else kind.kind
+    if view == "PartialObjectMetadata" and is_list:
+        raise not_acceptable(f"you requested {view}, but the requested object is a list (*{package}.{name}List)")
+    if view == "PartialObjectMetadataList" and not is_list:
+        if kind.from_definition:
+            raise internal("content is not a list")
+        raise not_acceptable(f"you requested {view}, but the requested object is not a list (*{package}.{name})")
 
 
 def table(

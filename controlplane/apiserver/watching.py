@@ -9,9 +9,9 @@ from controlplane.apiserver.history import Event, Expired
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.listing import Selection
 from controlplane.apiserver.options import ListOptions, uint
-from controlplane.apiserver.rest import Target
 from controlplane.apiserver.status import expired, internal, version_in_the_future
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.target import Target
 
 BOOKMARK_INTERVAL = 60.0
 _SHORTEST, _LONGEST = 30 * 60, 60 * 60

@@ -1,4 +1,4 @@
-"""The cluster that `nodeplug allocate` asks an API server for: claims, classes, slices, taint rules and nodes."""
+"""The cluster of an API server, for `nodeplug allocate`: nodes, classes, slices, taint rules, claims and templates."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from nodeplug.commands.allocate_input import Cluster, InputError, with_objects
 from resourceapi.client import Client, ClientError, Refused, from_kubeconfig
 from resourceapi.objects import KubernetesObject
 from resourceapi.objects.core import Node
-from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
 _GROUP = "/apis/resource.k8s.io"
 _VERSIONS = ("v1", "v1beta2", "v1beta1")  # what we read, the best first
@@ -33,7 +33,7 @@ def _objects(client: Client) -> Iterator[KubernetesObject]:
             f"the server has {', '.join(sorted(served))} of resource.k8s.io; we read {', '.join(_VERSIONS)}"
         )
     yield from client.resource(Node).list().items
-    for kind in (DeviceClass, ResourceClaim, ResourceSlice):
+    for kind in (DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice):
         yield from client.resource(kind, version).list().items
     try:
         yield from client.resource(DeviceTaintRule).list().items

@@ -129,6 +129,9 @@ class ClusterNode:
                 self._has_taken_in.set()
                 for uid in list(self._admitted):
                     await self._look_after(uid)
+                for uid, pod in list(self._bound.items()):
+                    if uid not in self._admitted and _is_deleted(pod):  # it never ran here
+                        await self._delete(pod)
                 while self._untold:
                     await self._record(*self._untold.popleft())
         except ClientError as error:

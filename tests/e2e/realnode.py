@@ -89,6 +89,22 @@ class RealNode:
                 back()
 
     @contextlib.contextmanager
+    def with_kubelet_of(self, kubeconfig: Path) -> Iterator[None]:
+        """Have the kubelet work for another API server; the node's own must have no pods there."""
+        healthy = 'waitfor 60 kubelet curl -fs "http://127.0.0.1:$P_KUBELETHZ/healthz"'
+        other = (
+            f'daemon kubelet "$BIN/kubelet" --kubeconfig={shlex.quote(str(kubeconfig))}'
+            ' --config="$RUN/conf/kubelet.yaml"'
+            ' --hostname-override=$NODE --cert-dir="$RUN/kubelet-pki" --v=2'
+        )
+        self._shell(f"stopone kubelet 10; {other}; {healthy}")
+        try:
+            yield
+        finally:
+            self._shell(f"stopone kubelet 10; start_kubelet; {healthy}")
+            self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
+
+    @contextlib.contextmanager
     def without_cdi(self) -> Iterator[None]:
         """Have a container runtime that ignores CDI names, as containerd 1.7 is shipped; pods go on running."""
         config = HOME / "run" / "conf" / "containerd.toml"

@@ -86,8 +86,13 @@ class RealServer:
 
     def client(self, token: str = "admin", **options: Any) -> Client:
         """A client; options are those of Client, and `server` is another address."""
-        address, ca = options.pop("server", self.url), self._certificates / "apiserver.crt"
-        return Client(lambda: Credentials(server=address, token=token, ca=ca.read_text()), **options)
+        address = options.pop("server", self.url)
+        return Client(lambda: Credentials(server=address, token=token, ca=self.ca), **options)
+
+    @property
+    def ca(self) -> str:
+        """The certificate to trust; raises OSError before there is one."""
+        return (self._certificates / "apiserver.crt").read_text()
 
     def compact(self, version: str) -> None:
         """Let etcd forget all that was before a resourceVersion."""

@@ -13,6 +13,14 @@ _TYPE_META, _RAW, _CONTENT_ENCODING, _CONTENT_TYPE = (tag(number, LENGTH) for nu
 _API_VERSION, _KIND = _TYPE_META, _RAW
 
 
+class MessageError(ProtobufError):
+    """A message that cannot be read, of an object whose type could be."""
+
+    def __init__(self, message: str, api_version: str, kind: str) -> None:
+        super().__init__(message)
+        self.api_version, self.kind = api_version, kind
+
+
 def encode(value: dict[str, Any]) -> bytes:
     """A value with its kind as a real server sends it; raises DecodeError for what its message cannot say.
 
@@ -48,7 +56,10 @@ def decode(data: bytes, api_version: str, kind: str) -> dict[str, Any]:
     names = {number: text_of(item) for number, _, item in fields(parts[1]) if isinstance(item, bytes)}
     api_version, kind = names.get(1) or api_version, names.get(2) or kind
     message = message_of(api_version, kind)
-    return {"kind": kind, "apiVersion": api_version} | (decode_message(message, parts[2]) if message else {})
+    try:
+        return {"kind": kind, "apiVersion": api_version} | (decode_message(message, parts[2]) if message else {})
+    except ProtobufError as error:
+        raise MessageError(str(error), api_version, kind) from None
 
 
 def watch_frame(event: dict[str, Any]) -> bytes:

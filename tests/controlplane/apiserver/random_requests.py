@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -52,6 +52,13 @@ SPACES = Collection("", ("v1",), "namespaces")
 KINDS = Collection("apiextensions.k8s.io", ("v1",), "customresourcedefinitions", has_status=True)
 DRIVERS = Collection("example.com", ("v1alpha1",), "drivers", is_namespaced=True, has_status=True)
 POOLS = Collection("devmgmtproto.k8s.io", ("v1alpha1",), "devicepools", has_status=True)
+NODES = Collection("", ("v1",), "nodes", has_status=True)
+SECRETS = Collection("", ("v1",), "secrets", is_namespaced=True)
+ACCOUNTS = Collection("", ("v1",), "serviceaccounts", is_namespaced=True)
+LEASES = Collection("coordination.k8s.io", ("v1",), "leases", is_namespaced=True)
+ROLES = Collection("rbac.authorization.k8s.io", ("v1",), "clusterroles")
+STORAGE = Collection("storage.k8s.io", ("v1",), "storageclasses")
+DAEMONS = Collection("apps", ("v1",), "daemonsets", is_namespaced=True, has_status=True)
 LASTING = (CLASSES, CLAIMS, TEMPLATES, SLICES, MAPS, PODS, SPACES, KINDS, POOLS)
 """The kinds that are always served."""
 _OFTEN = (CLASSES, CLAIMS, SLICES, DRIVERS) * 3 + (*LASTING, DRIVERS)
@@ -70,8 +77,8 @@ class Request(NamedTuple):
 class Requests:
     """Makes requests; `saw` tells it what is there, which it then changes, owns and deletes."""
 
-    def __init__(self, seed: int) -> None:
-        self._choose = random.Random(seed)
+    def __init__(self, seed: int, often: Sequence[Collection] = _OFTEN) -> None:
+        self._choose, self._often = random.Random(seed), often
         self._seen: list[Plain] = []
 
     def saw(self, value: Any) -> None:
@@ -83,7 +90,7 @@ class Requests:
     def next(self) -> Request:
         """Another request."""
         choose = self._choose
-        collection = choose.choice(_OFTEN)
+        collection = choose.choice(self._often)
         version = choose.choice(collection.versions)
         namespace = choose.choice(NAMESPACES) if collection.is_namespaced else ""
         path = collection.path(version, namespace)
@@ -162,6 +169,13 @@ class Requests:
             "customresourcedefinitions": definition(),
             "drivers": driver("a", {"type": choose.choice(_TEXTS), "n": choose.randrange(3)}),
             "devicepools": {"kind": "DevicePool", "spec": {"driver": "d", "devices": [{"name": "a"}]}},
+            "nodes": {"kind": "Node", "spec": {"unschedulable": True}},
+            "secrets": {"kind": "Secret", "data": {"a": "eA=="}, "type": "Opaque"},
+            "serviceaccounts": {"kind": "ServiceAccount", "automountServiceAccountToken": False},
+            "leases": {"kind": "Lease", "spec": {"holderIdentity": choose.choice(NAMES), "leaseDurationSeconds": 40}},
+            "clusterroles": {"kind": "ClusterRole", "rules": [{"apiGroups": [""], "resources": ["x"], "verbs": ["*"]}]},
+            "storageclasses": {"kind": "StorageClass", "provisioner": "d.example.com"},
+            "daemonsets": {"kind": "DaemonSet", "spec": _daemon_set()},
         }
         obj = copy.deepcopy(made[collection.plural])
         if version == "v1beta1" and collection.plural.startswith("resourceclaim"):
@@ -270,6 +284,11 @@ def _is_of(obj: Plain, collection: Collection, version: str) -> bool:
 
 def _singular(plural: str) -> str:
     return plural.removesuffix("es") if plural.endswith("sses") else plural.removesuffix("s")
+
+
+def _daemon_set() -> Plain:
+    pod = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {"selector": {"matchLabels": {"app": "a"}}, "template": pod}
 
 
 def _slice(pool: str) -> Plain:

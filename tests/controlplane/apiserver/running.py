@@ -19,8 +19,8 @@ from controlplane.apiserver import Server, protobuf, write_kubeconfig
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.protobuf import wire
-from controlplane.apiserver.rest import Target
 from controlplane.apiserver.server import FIRST_NAMESPACES
+from controlplane.apiserver.target import Target
 from controlplane.k8srm.definitions import definitions
 
 Plain = dict[str, Any]

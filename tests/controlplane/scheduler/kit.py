@@ -140,6 +140,12 @@ class Stand:
         namespace = "default" if _PLURALS[kind][2] else ""
         await asyncio.to_thread(self._resource(kind).delete, name, namespace)
 
+    async def end_pod_by_force(self, name: str) -> None:
+        """Delete a pod without waiting for its kubelet."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        path = self._resource("Pod").path("default", name)
+        await asyncio.to_thread(self.client.request, "DELETE", path, options)
+
     async def until(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What `ask` answers as soon as that is true, asking after each change of the server's objects."""
         async with asyncio.timeout(SECONDS):

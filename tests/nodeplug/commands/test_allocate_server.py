@@ -8,6 +8,7 @@ from nodeplug.commands.allocate import allocate
 from tests.controlplane.apiserver.running import CLAIMS, CLASSES, Running
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 NODES = "/api/v1/nodes"
 
 
@@ -36,6 +37,18 @@ def test_claims_are_allocated_from_what_the_server_has(tmp_path: Path) -> None:
         )
         assert without.exit_code == 1
         assert "needs 2" in without.output
+
+
+def test_templates_of_the_server_stand_for_claims_where_there_are_none(tmp_path: Path) -> None:
+    with Running() as server:
+        filled(server)
+        made = {"metadata": {"name": "t"}}
+        with server.http() as requests:
+            claim = requests.ok("GET", f"{CLAIMS}/want")
+            requests.ok("DELETE", f"{CLAIMS}/want")
+            requests.ok("POST", TEMPLATES, made | {"spec": {"spec": claim["spec"]}})
+        done = CliRunner().invoke(allocate, ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))])
+        assert (done.exit_code, "gpu.example.com/n1/g1" in done.output) == (0, True), done.output
 
 
 def test_a_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:

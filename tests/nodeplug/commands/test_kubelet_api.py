@@ -62,7 +62,7 @@ async def test_a_pod_that_is_gone_is_unprepared(socket_dir: Path) -> None:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
         await stand.until_phase("p", "Running")
-        await stand.delete("Pod", "p")
+        await stand.end_pod_by_force("p")
         assert await stand.get("Pod", "p") == {}, "nobody waits for the kubelet"
         await driver.until(lambda: driver.claims("NodeUnprepareResources") == [["c"]], SECONDS)
         await stand.until_free("c")
@@ -119,7 +119,7 @@ async def test_a_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Pa
         await stand.until_phase("p", "Running")
         old = (await stand.get("ResourceClaim", "c"))["metadata"]["uid"]
         driver.behaviours["NodeUnprepareResources"] = failing("not yet")
-        await stand.delete("Pod", "p")
+        await stand.end_pod_by_force("p")
         await driver.until(lambda: len(driver.called("NodeUnprepareResources")) > 0, SECONDS)
         await stand.delete("ResourceClaim", "c")
         await stand.until_gone("ResourceClaim", "c")

@@ -1,0 +1,87 @@
+"""What a pod's spec says where its author did not: a kubelet takes it for granted.
+
+Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the fields' defaults.
+"""
+
+from typing import Any
+
+from controlplane.apiserver.kinds import Plain
+
+_SPEC: Plain = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+}
+_CONTAINER: Plain = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE: Plain = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_MODE = 0o644  # of files in volumes
+_SOURCES = ("configMap", "secret", "downwardAPI", "projected")
+
+
+def with_pod_defaults(spec: Plain) -> Plain:
+    """A pod's spec with its defaults."""
+    filled = {**_SPEC, **{name: item for name, item in spec.items() if item is not None}}
+    for name in ("containers", "initContainers"):
+        if isinstance(filled.get(name), list):
+            filled[name] = [_container(each) if isinstance(each, dict) else each for each in filled[name]]
+    if isinstance(filled.get("volumes"), list):
+        filled["volumes"] = [_volume(each) if isinstance(each, dict) else each for each in filled["volumes"]]
+    return filled
+
+
+def _container(container: Plain) -> Plain:
+    image = str(container.get("image") or "")
+    filled = {**_CONTAINER, "imagePullPolicy": _pull_policy(image)}
+    filled |= {name: item for name, item in container.items() if item not in (None, "")}
+    resources = filled["resources"]
+    if isinstance(resources, dict) and isinstance(resources.get("limits"), dict):
+        filled["resources"] = {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}
+    for name in _PROBES:
+        if isinstance(filled.get(name), dict):
+            filled[name] = _probe(filled[name])
+    if isinstance(filled.get("ports"), list):
+        filled["ports"] = [{"protocol": "TCP", **each} if isinstance(each, dict) else each for each in filled["ports"]]
+    if isinstance(filled.get("env"), list):
+        filled["env"] = [_variable(each) for each in filled["env"]]
+    return filled
+
+
+def _pull_policy(image: str) -> str:
+    """Images without a tag, or of the tag `latest`, are pulled anew."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag in ("", "latest") and not digest else "IfNotPresent"
+
+
+def _probe(probe: Plain) -> Plain:
+    filled = {**_PROBE, **probe}
+    if isinstance(filled.get("httpGet"), dict):
+        filled["httpGet"] = {"path": "/", "scheme": "HTTP", **filled["httpGet"]}
+    return filled
+
+
+def _variable(variable: Any) -> Any:
+    source = variable.get("valueFrom") if isinstance(variable, dict) else None
+    if not isinstance(source, dict) or not isinstance(source.get("fieldRef"), dict):
+        return variable
+    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
+
+
+def _volume(volume: Plain) -> Plain:
+    if not any(item is not None for name, item in volume.items() if name != "name"):
+        return {**volume, "emptyDir": {}}
+    filled = {**volume}
+    for name in _SOURCES:
+        if isinstance(filled.get(name), dict):
+            filled[name] = {"defaultMode": _MODE, **filled[name]}
+    if isinstance(filled.get("hostPath"), dict):
+        filled["hostPath"] = {"type": "", **filled["hostPath"]}
+    return filled

@@ -1,0 +1,80 @@
+"""What must hold before an object is written: its name, its namespace, the version and the uid that the writer means.
+
+Each raises ApiError where it does not.
+"""
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.options import DeleteOptions, uint
+from controlplane.apiserver.status import bad_request, conflict, forbidden, internal, invalid, not_found
+from controlplane.apiserver.store import Store
+from controlplane.apiserver.target import Target
+from resourceapi.objects import ErrorList
+
+NAMESPACES = "namespaces"
+
+
+def check_name(target: Target, obj: Plain) -> None:
+    """That a body names the object of the path."""
+    name = (obj.get("metadata") or {}).get("name")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != target.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def check_namespace(store: Store, target: Target, name: str) -> None:
+    """That the namespace is there and takes new objects; `name` is the new one's, or what it is made from."""
+    if not target.kind.namespaced:
+        return
+    namespace = store.get(NAMESPACES, ("", target.namespace))
+    if namespace is None:
+        raise not_found("", "namespaces", target.namespace)
+    if namespace["metadata"].get("deletionTimestamp"):
+        why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+        refusal = forbidden(target.kind.group, target.kind.plural, name, why)
+        told = f"namespace {target.namespace} is being terminated"
+        cause = {"reason": "NamespaceTerminating", "message": told, "field": "metadata.namespace"}
+        refusal.body["details"]["causes"] = [cause]
+        raise refusal
+
+
+def check_version(target: Target, wanted: str, current: str) -> None:
+    """That an update means the `current` version, as far as it says which one it `wanted`."""
+    kind = target.kind
+    try:
+        number = uint(wanted) if wanted else 0
+    except ValueError as error:
+        raise internal(str(error)) from None
+    if not number:
+        served = kind.served(target.version)
+        if kind.from_definition or (served is not None and served.must_be_current):
+            errors = ErrorList()
+            errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(kind.group, kind.plural, target.name, errors)
+    elif str(number) != current:
+        raise conflict(kind.group, kind.plural, target.name)
+
+
+def check_preconditions(target: Target, obj: Plain, options: DeleteOptions) -> None:
+    """That a delete means this object."""
+    kind, metadata = target.kind, obj["metadata"]
+    if options.uid and options.uid != metadata["uid"]:
+        text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
+        why = f"{text} The object might have been deleted and then recreated"
+        raise conflict(kind.group, kind.kind, target.name, why)
+    wanted, found = options.resource_version, metadata["resourceVersion"]
+    if wanted and wanted != found:
+        text = f"the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record"
+        raise conflict(kind.group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
+
+
+def check_uid(target: Target, obj: Plain, uid: str) -> None:
+    """That an object is the one that the writer means; raises ApiError 409."""
+    found = obj["metadata"]["uid"]
+    if uid != found:
+        path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
+        text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
+        text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        raise conflict(target.kind.group, target.kind.plural, target.name, text)

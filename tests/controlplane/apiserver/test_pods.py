@@ -1,0 +1,83 @@
+"""Pods: the defaults that a kubelet takes for granted, and the time that it has to end them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Http]:
+    with Running() as running, running.http() as http:
+        for name, status in (("ready", "True"), ("lost", "Unknown")):
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            http.ok("POST", "/api/v1/nodes", node | {"status": {"conditions": [{"type": "Ready", "status": status}]}})
+        yield http
+
+
+def _pod(name: str, **spec: object) -> Plain:
+    container = {"name": "c", "image": "i"}
+    spec = {"containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _is_there(api: Http, name: str) -> bool:
+    return api.send("GET", f"{PODS}/{name}").status == 200
+
+
+def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
+    """It is marked, takes its status meanwhile, and goes once no time is left."""
+    api.ok("POST", PODS, _pod("p", nodeName="ready", terminationGracePeriodSeconds=20))
+    marked = api.ok("DELETE", f"{PODS}/p")["metadata"]
+    assert marked["deletionGracePeriodSeconds"] == 20
+    assert marked["deletionTimestamp"]
+    told = {"status": {"phase": "Running"}}
+    assert api.ok("PATCH", f"{PODS}/p/status", told, content=MERGE)["status"]["phase"] == "Running"
+    assert api.ok("DELETE", f"{PODS}/p")["metadata"] | {"resourceVersion": ""} == marked | {
+        "resourceVersion": "",
+        "managedFields": api.ok("GET", f"{PODS}/p")["metadata"]["managedFields"],
+    }
+    shorter = api.ok("DELETE", f"{PODS}/p", gracePeriodSeconds="5")["metadata"]
+    assert shorter["deletionGracePeriodSeconds"] == 5
+    assert shorter["deletionTimestamp"] < marked["deletionTimestamp"]
+    api.ok("DELETE", f"{PODS}/p", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    assert not _is_there(api, "p")
+
+
+@pytest.mark.parametrize(("name", "spec"), [("a", {}), ("b", {"nodeName": "lost"}), ("c", {"nodeName": "nowhere"})])
+def test_one_that_no_kubelet_runs_goes_at_once(api: Http, name: str, spec: Plain) -> None:
+    """Nobody would end it."""
+    api.ok("POST", PODS, _pod(name, **spec))
+    api.ok("DELETE", f"{PODS}/{name}")
+    assert not _is_there(api, name)
+
+
+def test_one_that_has_ended_goes_at_once(api: Http) -> None:
+    api.ok("POST", PODS, _pod("e", nodeName="ready"))
+    api.ok("PATCH", f"{PODS}/e/status", {"status": {"phase": "Succeeded"}}, content=MERGE)
+    api.ok("DELETE", f"{PODS}/e")
+    assert not _is_there(api, "e")
+
+
+def test_defaults(api: Http) -> None:
+    """What the kubelet refuses to start without, and what a container asks for if it says its limits alone."""
+    pod = _pod("d", volumes=[{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}])
+    (container,) = pod["spec"]["containers"]
+    container |= {"resources": {"limits": {"example.com/gpu": "1"}}, "livenessProbe": {"httpGet": {"port": 80}}}
+    container |= {"env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}
+    spec = api.ok("POST", PODS, pod, dryRun="All")["spec"]
+    assert spec["enableServiceLinks"] is True
+    assert spec["dnsPolicy"] == "ClusterFirst"
+    assert spec["terminationGracePeriodSeconds"] == 30
+    (container,) = spec["containers"]
+    assert container["imagePullPolicy"] == "Always"
+    assert container["resources"]["requests"] == {"example.com/gpu": "1"}
+    assert container["livenessProbe"]["periodSeconds"] == 10
+    assert container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] == "v1"
+    assert spec["volumes"] == [
+        {"name": "v", "emptyDir": {}},
+        {"name": "s", "secret": {"secretName": "x", "defaultMode": 0o644}},
+    ]

@@ -1,0 +1,85 @@
+"""What random requests to a real API server showed: one test for each thing that was said otherwise."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, Running, device_class
+
+VIEW = "application/json;g=meta.k8s.io;v=v1;as="
+SPACES = "/api/v1/namespaces"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Http]:
+    with Running(collect_after=None) as running, running.http() as http:
+        yield http
+
+
+def test_views_are_refused_after_the_work(api: Http) -> None:
+    """What is not there is not found first; the refusal names the Go type."""
+    one, many = f"{VIEW}PartialObjectMetadata", f"{VIEW}PartialObjectMetadataList"
+    assert api.send("GET", f"{CLASSES}/none", accept=many).status == 404
+    answer = api.send("GET", CLASSES, accept=one)
+    assert (answer.status, answer.message) == (
+        406,
+        "you requested PartialObjectMetadata, but the requested object is a list (*resource.DeviceClassList)",
+    )
+    answer = api.send("GET", f"{SPACES}/default", accept=many)
+    assert answer.message.endswith("but the requested object is not a list (*core.Namespace)")
+
+
+def test_a_namespace_that_ends_says_of_what_it_takes_none(api: Http) -> None:
+    api.ok("POST", SPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}})
+    marked = api.ok("DELETE", f"{SPACES}/ending")
+    assert "deletionGracePeriodSeconds" not in marked["metadata"]
+    answer = api.send("POST", f"{SPACES}/ending/configmaps", {"metadata": {"name": "m"}})
+    assert answer.message.startswith('configmaps "m" is forbidden: unable to create new content in namespace ending')
+    assert answer.body["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    again = api.send("POST", SPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}})
+    assert again.message == 'object is being deleted: namespaces "ending" already exists'
+    assert api.send("DELETE", SPACES).status == 405
+
+
+def test_warnings_come_with_refusals_too(api: Http) -> None:
+    """The version's own first; none where there is no such route."""
+    beta = CLASSES.replace("/v1/", "/v1beta1/")
+    wrong = device_class("Bad_Name") | {"apiVersion": "resource.k8s.io/v1beta1", "extra": 1}
+    answer = api.send("POST", beta, wrong)
+    assert answer.status == 422
+    assert ["deprecated" in text for text in answer.warnings] == [True, False]
+    assert answer.warnings[1] == '299 - "unknown field \\"extra\\""'
+    assert api.send("DELETE", f"{beta}/x/status").warnings == []
+
+
+def test_a_map_without_value_takes_nothing_away(api: Http) -> None:
+    """Server-side apply of `labels: null` neither conflicts with the owner of labels nor removes them."""
+    labelled = device_class("g", labels={"x": "1"})
+    api.ok("PATCH", f"{CLASSES}/g", labelled, content=APPLY, fieldManager="m")
+    mine = device_class("g", labels=None)
+    assert api.ok("PATCH", f"{CLASSES}/g", mine, content=APPLY, fieldManager="n")["metadata"]["labels"] == {"x": "1"}
+
+
+def test_metadata_of_core_kinds_changes_with_their_status(api: Http) -> None:
+    """Network plugins annotate nodes so."""
+    node = api.ok("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    node["metadata"]["annotations"] = {"a": "b"}
+    assert api.ok("PUT", "/api/v1/nodes/n/status", node)["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_yaml_quotes_what_yaml_takes_for_a_truth_value(api: Http) -> None:
+    api.ok("POST", CLASSES, device_class("y", labels={"x": "n"}))
+    assert b'x: "n"' in api.send("GET", f"{CLASSES}/y", accept="application/yaml").data
+
+
+def test_what_is_no_text_where_a_type_is_said(api: Http) -> None:
+    answer = api.send("POST", CLASSES, {**device_class(), "kind": 3})
+    assert "json: cannot unmarshal number into Go struct field .kind of type string" in answer.message
+
+
+def test_a_kubelet_lists_the_services_that_have_an_address(api: Http) -> None:
+    for name, address in (("one", "10.0.0.1"), ("headless", "None")):
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"clusterIP": address}}
+        api.ok("POST", f"{SPACES}/default/services", service)
+    listed = api.ok("GET", "/api/v1/services", fieldSelector="spec.clusterIP!=None")
+    assert [each["metadata"]["name"] for each in listed["items"]] == ["one"]

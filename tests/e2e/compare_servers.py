@@ -1,0 +1,281 @@
+"""Random requests to the stand-in API server and to a real one: codes and bodies agree, but for a list of reasons.
+
+    python -m tests.e2e.compare_servers COUNT [--seed N] [--show N]
+
+$K8S says which real server, and which release the stand-in answers as. After a request that they do not agree on, the
+objects that it was about are removed from both, so that each difference counts once. No controllers run on either side.
+"""
+
+import argparse
+import random
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from controlplane.apiserver import protobuf
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.random_requests import (
+    ACCOUNTS,
+    CLAIMS,
+    CLASSES,
+    DAEMONS,
+    DRIVERS,
+    LEASES,
+    MAPS,
+    NODES,
+    PODS,
+    ROLES,
+    SECRETS,
+    SLICES,
+    SPACES,
+    STORAGE,
+    STRATEGIC,
+    TEMPLATES,
+    Request,
+    Requests,
+)
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Running
+from tests.controlplane.apiserver.test_definitions import definition
+from tests.e2e.realnode import KUBERNETES
+from tests.e2e.realserver import RealServer
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences, is_object, objects
+
+TYPED = (CLASSES, CLAIMS, TEMPLATES, SLICES)
+OPEN = (MAPS, PODS, SPACES, NODES, SECRETS, ACCOUNTS, LEASES, ROLES, STORAGE, DAEMONS)
+OFTEN = (*TYPED * 4, DRIVERS, DRIVERS, *OPEN)
+_SENDER = {"User-Agent": "compare/1"}
+_AS = ";g=meta.k8s.io;v=v1;as="
+_ACCEPTS = (
+    *[JSON] * 8,
+    *[PROTOBUF] * 6,
+    YAML,
+    f"{PROTOBUF},{JSON}",
+    f"{JSON}{_AS}Table,{JSON}",
+    f"{JSON}{_AS}PartialObjectMetadata",
+    f"{PROTOBUF}{_AS}PartialObjectMetadata",
+    f"{PROTOBUF}{_AS}PartialObjectMetadataList",
+    "text/html",
+    "*/*",
+)
+_FLAGS = (
+    "--runtime-config=api/all=true",
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority,StorageObjectInUseProtection",
+)
+
+
+class Compared(NamedTuple):
+    """A request and what is different in its answers."""
+
+    dressed: Dressed
+    ours: Shown
+    real: Shown
+    found: list[str]
+    reason: str
+
+
+def main() -> None:
+    """Run the command; exits with 1 if there are differences without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_servers", description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
+    parsed = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
+        for each in compared(ours, real, parsed.count, parsed.seed):
+            counts[each.reason if each.found else "equal"] += 1
+            if each.found and not each.reason and counts[""] <= parsed.show:
+                _print(each)
+    for reason, count in counts.most_common():
+        print(f"{count:6} {reason or 'DIFFER without a known reason'}")
+    sys.exit(1 if counts[""] else 0)
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
+    """Clients of both servers, with one definition and the namespaces of the requests."""
+    release = RELEASES[KUBERNETES]
+    with (
+        RealServer(folder, *_FLAGS) as real_server,
+        Running(definitions=(), collect_after=None, release=release) as server,
+        server.http(sender=_SENDER) as ours,
+        Http(real_server.url, "admin", real_server.ca, _SENDER) as real,
+    ):
+        for api in (ours, real):
+            api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
+            while api.send("GET", DRIVERS.everywhere).status != 200:
+                pass  # a definition is established some time after its creation
+            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}}
+            api.ok("POST", SPACES.everywhere, space)
+        yield ours, real
+
+
+def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
+    """So many requests, one after the other."""
+    pair, requests, dress = Pair(ours, real), Requests(seed, OFTEN), _Dresser(seed)
+    for _ in range(count):
+        dressed = dress(requests.next(), pair)
+        answers = pair.ask(dressed)
+        mine, theirs, seen = answers
+        if _is_open(dressed.request.path):
+            theirs = theirs._replace(body=_what_ours_has(mine.body, theirs.body))
+        found = differences(mine._asdict(), theirs._asdict())
+        reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
+        yield Compared(dressed, mine, theirs, found, reason)
+        if found:
+            _remove_what_differs(ours, real, dressed.request)
+        elif mine.status < 300 and is_object(seen):
+            times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
+            metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
+            requests.saw({**seen, "metadata": metadata})
+
+
+class _Dresser:
+    """Puts requests into forms: protobuf, kinds of answers, damage; goes on where a list ended."""
+
+    def __init__(self, seed: int) -> None:
+        self._choose = random.Random(seed)
+        self._next: Request | None = None
+
+    def __call__(self, request: Request, pair: Pair) -> Dressed:
+        choose = self._choose
+        if self._next is not None and "continue" in pair.last and choose.random() < 0.7:
+            query = {name: text for name, text in self._next.query.items() if not name.startswith("resourceVersion")}
+            request = self._next._replace(query=query | {"continue": pair.last["continue"]})
+        pair.last.pop("continue", None)
+        self._next = request if request.method == "GET" and "limit" in request.query else None
+        request = self._tame(request)
+        dressed = Dressed(request, choose.choice(_ACCEPTS))
+        can = isinstance(request.body, dict) and request.content == JSON and "customres" not in request.path
+        if can and "/apis/example.com/" not in request.path and choose.random() < 0.5:
+            body = self._typed(request)
+            if body is not None:
+                at = choose.randrange(200) if choose.random() < 0.05 else -1
+                dressed = dressed._replace(request=request._replace(body=body, content=PROTOBUF), spoil_at=at)
+        return dressed
+
+    def _tame(self, request: Request) -> Request:
+        """Nothing that nobody would end: no namespace is deleted; names that servers make up are not kept."""
+        body = request.body
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        is_generated = isinstance(metadata, dict) and "generateName" in metadata
+        if request.method == "DELETE" and request.path.startswith(SPACES.everywhere) and request.path.count("/") < 5:
+            return request._replace(query={**request.query, "dryRun": "All"}, body=None)
+        if is_generated or (request.method != "GET" and "/customresourcedefinitions" in request.path):
+            return request._replace(query={**request.query, "dryRun": "All"})
+        return request
+
+    def _typed(self, request: Request) -> Any:
+        """The body, if protobuf can say it."""
+        try:
+            protobuf.encode(request.body)
+        except Exception:  # of a kind or with values that have no message
+            return None
+        return request.body
+
+
+def _is_open(path: str) -> bool:
+    return not path.startswith(("/apis/resource.k8s.io", "/apis/example.com", "/apis/apiextensions"))
+
+
+def _what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
+    """What a real server says of the members that ours has: the rest are defaults of kinds that are free-form here."""
+    if isinstance(ours, dict) and isinstance(real, dict):
+        if key == "metadata":
+            return {name: item for name, item in real.items() if name != "managedFields" or name in ours}
+        return {name: _what_ours_has(ours[name], item, name) for name, item in real.items() if name in ours}
+    if isinstance(ours, list) and isinstance(real, list) and len(ours) == len(real) and key != "managedFields":
+        return [_what_ours_has(*each) for each in zip(ours, real, strict=True)]
+    return real
+
+
+def _remove_what_differs(ours: Http, real: Http, request: Request) -> None:
+    """Have neither server keep what a request was about."""
+    path = request.path.removesuffix("/status")
+    parts = path.split("/")
+    depth = (6 if "namespaces" in parts[:-1] else 4) + (path.startswith("/apis/"))
+    collection, name = "/".join(parts[:depth]), "/".join(parts[depth:])
+    if collection == SPACES.everywhere:
+        return
+    for api in (ours, real):
+        listed = api.send("GET", collection)
+        for item in objects(listed.body if listed.status == 200 else None):
+            found = item["metadata"]["name"]
+            if name in ("", found):
+                where = f"{collection}/{found}"
+                if "namespaces" not in parts and item["metadata"].get("namespace"):
+                    continue
+                api.send("PATCH", where, {"metadata": {"finalizers": None}}, content=MERGE)
+                api.send("DELETE", where, gracePeriodSeconds="0")
+
+
+def _print(each: Compared) -> None:
+    request = each.dressed.request
+    print(f"{request.method} {request.path} {dict(request.query)} {request.content} -> {each.dressed.accept}")
+    print(f"  body {str(request.body)[:600]}")
+    for text in each.found[:8]:
+        print(f"  {text[:700]}")
+
+
+def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    """Nothing checks, defaults or lists what these kinds hold; who manages it is told by free-form schemas."""
+    if not _is_open(dressed.request.path):
+        return False
+    if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
+        return True  # nobody can take back what was stored in one
+    if ours.status == real.status:
+        return all(_OF_OPEN_KINDS.search(text) for text in found) or _is_unknown_field(found)
+    return ours.status < 300 or real.status in (409, 422, 500)
+
+
+def _is_within(dressed: Dressed) -> bool:
+    """Whether a request is about something in a namespace."""
+    return dressed.request.path.removesuffix("/status").count("/") > SPACES.everywhere.count("/") + 1
+
+
+def _is_unknown_field(found: list[str]) -> bool:
+    return all(text.startswith(".warnings") or "strict decoding error" in text for text in found)
+
+
+def _goes_on(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    is_only = all(text.startswith(".body.metadata.continue: only real") for text in found)
+    return is_only and "labelSelector" in dressed.request.query
+
+
+def _breaks_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    """A patch whose result has another type somewhere, or a directive of strategic patches that is none."""
+    request, word = dressed.request, str((real.body or {}).get("message")) if isinstance(real.body, dict) else ""
+    if request.content == STRATEGIC and ("cannot restore" in word or "$" in str(request.body)):
+        return real.status in (422, 500)
+    return request.content == APPLY and real.status == 500 and ours.status == 400
+
+
+def _is_table_of_status(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    return dressed.request.path.endswith("/status") and "as=Table" in dressed.accept
+
+
+_OF_OPEN_KINDS = re.compile(
+    r"^[^:]*(\.managedFields|\.annotations|\.generation|\.columnDefinitions|\.cells|\.uid: only ours)|^\.body\.rows"
+)
+_Holds = Callable[[Dressed, Shown, Shown, list[str]], bool]
+REASONS: tuple[tuple[str, _Holds], ...] = (
+    ("a kind that is free-form here", _is_of_open_kind),
+    ("a damaged protobuf body: the words of its refusal", lambda dressed, *_: dressed.spoil_at >= 0),
+    ("a patch that breaks a type: the words, or that it is refused", _breaks_a_type),
+    (
+        "a kind that is made by PUT",
+        lambda dressed, ours, real, _: dressed.request.method == "PUT" and ours.status == 404,
+    ),
+    ("a table of a status, which some kinds lack", _is_table_of_status),
+    ("a page of a list with a selector: whether another one follows", _goes_on),
+)
+"""Differences that are meant, or that no client can go by; docs/apiserver.md says why."""
+
+
+if __name__ == "__main__":
+    main()
