@@ -9,8 +9,8 @@ import pytest
 
 from controlplane.apiserver import Server
 from controlplane.apiserver.options import list_options
-from controlplane.apiserver.rest import Target
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.target import Target
 from controlplane.apiserver.watching import Change, watch
 
 KIND = next(kind for kind in Server().registry if kind.kind == "ResourceSlice")
