@@ -15,5 +15,5 @@ def test_they_answer_alike(tmp_path: Path) -> None:
     with servers(tmp_path) as (ours, real):
         differing = [each for each in compared(ours, real, 600, seed=1) if each.found]
     unexplained = [(each.dressed.request, each.found) for each in differing if not each.reason]
-    assert len(unexplained) <= 600 * 0.05, unexplained  # of 10 000 it was one in 32
-    assert len(differing) <= 600 * 0.1
+    assert len(unexplained) <= 600 * 0.03, unexplained  # of 10 000 it was one in 32
+    assert len(differing) <= 600 * 0.15
