@@ -15,9 +15,18 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 NAVIGATION = {
     "Start here": ["start-laptop", "start-edge-box", "start-cluster", "testing-a-plugin"],
-    "Guides": ["recipes", "install", "network-functions", "claims", "operating", "troubleshooting", "migration"],
+    "Guides": [
+        "recipes",
+        "install",
+        "network-functions",
+        "virtual-machines",
+        "claims",
+        "operating",
+        "troubleshooting",
+        "migration",
+    ],
     "How it works": ["concepts", "architecture", "transport", "threat-model"],
-    "Reference": ["configuration", "device-classes", "commands", "support", "benchmarks"],
+    "Reference": ["configuration", "device-classes", "commands", "support", "benchmarks", "promises"],
     "Without a cluster": ["kubectl-walkthrough", "apiserver", "k8srm"],
     "The project": ["release-notes", "contributing", "add-a-device-class", "security"],
 }
@@ -52,7 +61,10 @@ def navigation(pages: set[str]) -> dict[str, list[str]]:
 
 
 def _read(_app: "Sphinx", name: str, source: list[str]) -> None:
-    """Give the first page the table of contents, included pages their text, links out of docs/ their words alone."""
+    """Give the first page the table of contents, included pages their text, links out of docs/ their words alone.
+
+    A link whose words are a file's name says the page's title.
+    """
     if name == root_doc:
         pages = {path.stem for path in HERE.glob("*.md")}
         for caption, names in navigation(pages).items():
@@ -62,6 +74,7 @@ def _read(_app: "Sphinx", name: str, source: list[str]) -> None:
         source[0] = re.sub(r"\]\(docs/", "](", source[0])
     source[0] = re.sub(r"\[([^\]\n]+)\]\(\.\./([^)\n]+)\)", _above, source[0])
     source[0] = re.sub(r"\[([^\]\n]+)\]\(([A-Z]+\.md)\)", _above, source[0])
+    source[0] = re.sub(r"\[(?:docs/)?([a-z0-9-]+)\.md\]\(", _titled, source[0])
 
 
 def _above(link: re.Match[str]) -> str:
@@ -69,6 +82,11 @@ def _above(link: re.Match[str]) -> str:
     words, path = link[1], link[2]
     page = next((page for page, file in INCLUDED.items() if file == path), None)
     return f"[{words}]({page}.md)" if page else words
+
+
+def _titled(link: re.Match[str]) -> str:
+    title = (HERE / f"{link[1]}.md").read_text().partition("\n")[0].removeprefix("# ")
+    return f"[{title}]("
 
 
 def setup(app: "Sphinx") -> None:
