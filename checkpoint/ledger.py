@@ -74,6 +74,7 @@ class Ledger:
         self._quick = quick
         self._quick_in_a_row = _QUICK_AGAIN
         self._book = Book()
+        self.problem = ""  # why leases could not be written when that was tried last; empty once some were
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last answered with, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -401,6 +402,7 @@ class Ledger:
             _answer(batch, outcomes)
             return
         self._quick_in_a_row = self._quick_in_a_row + 1 if seconds <= self._quick else 0
+        self.problem = str(refusal) if refusal is not None else ""
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)

@@ -105,7 +105,10 @@ class DraView(Struct, frozen=True, rename="camel"):
 
 
 class LedgerView(Struct, frozen=True, rename="camel"):
-    """The leases' database: whether nothing that pods have is missing in it, and files that were set aside."""
+    """The leases' database: whether nothing that pods have is missing in it, and files that were set aside.
+
+    `problem` says what is missing, or why nothing could be written when that was tried last.
+    """
 
     is_complete: bool
     problem: str
@@ -138,7 +141,7 @@ async def answer(running: Running, question: Question) -> Answer:
     configuration = _configuration(running)
     ledger = LedgerView(
         running.ledger.is_complete,
-        "" if running.ledger.is_complete else running.reconciler.problem,
+        running.ledger.problem if running.ledger.is_complete else running.reconciler.problem,
         running.ledger.commits,
         tuple(f"{x.path}: {x.reason}" for x in running.ledger.set_aside),
     )
@@ -180,6 +183,8 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     yield from running.not_ready()
     if not ledger.is_complete:
         yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
+    elif ledger.problem:
+        yield f"leases could not be written when that was tried last: {ledger.problem}"
     scan = running.scan()
     if scan is not None and scan.stuck_reads:
         yield f"{scan.stuck_reads} reads of /sys do not come back"

@@ -1,0 +1,163 @@
+"""A day of a node: at every step the kubelet's own view and `nodeplug status` say the same."""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpcunix import Client
+from kubelet.rpc import connect
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from nodeplug.control import client
+from nodeplug.control.client import NotRunning
+from nodeplug.control.protocol import Refusal
+from nodeplug.control.reload import Question as Reload
+from nodeplug.control.status import Answer, Question
+from tests.controlplane.scheduler.kit import Json, claim, pod, request
+from tests.nodeplug.cluster import using
+from tests.nodeplug.machine import Machine
+from tests.small_disk import mounted
+
+FUSE, KVM = "example.com/fuse", "example.com/kvm"
+RESOURCES: list[Json] = [
+    {"name": FUSE, "select": "fuse", "shares": 2},
+    {"name": KVM, "select": "kvm", "api": "dra"},
+]
+_LISTER = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
+View = dict[str, object]
+
+
+class Day:
+    """A machine with its daemon of now, seen from both sides."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._node = machine.stand.node
+
+    async def status(self) -> Answer:
+        return await asyncio.to_thread(client.ask, self._machine.state, Question(), Answer)
+
+    async def of_the_kubelet(self) -> View:
+        """What the kubelet says: how many units it has and may give, and what pods have, from pod-resources."""
+        async with connect(self._node.pod_resources_socket) as channel:
+            listed = await Client(channel, _LISTER).call("List", podresources.ListPodResourcesRequest(), timeout=10)
+        containers = [container for each in listed.pod_resources for container in each.containers]
+        units = {(x.resource_name, unit) for c in containers for x in c.devices for unit in x.device_ids}
+        claims = {
+            (x.claim_name, y.device_name) for c in containers for x in c.dynamic_resources for y in x.claim_resources
+        }
+        return {
+            "units": self._node.capacity().get(FUSE),
+            "healthy": self._node.allocatable().get(FUSE),
+            "of claims": set(await self._machine.published()),
+            "leases": units | claims,
+        }
+
+    async def of_the_daemon(self) -> View:
+        """The same, as `nodeplug status` has it."""
+        found = await self.status()
+        fuse = next((x for x in found.resources if x.api == "device-plugin"), None)
+        units = {(x.resource, x.unit) for x in found.leases if x.api == "device-plugin"}
+        claims = {(x.claim, x.unit) for x in found.leases if x.api == "dra"}
+        of_claims = {x.id for x in found.devices if x.api == "dra"}
+        return {
+            "units": fuse and fuse.units,
+            "healthy": fuse and fuse.healthy,
+            "of claims": of_claims,
+            "leases": units | claims,
+        }
+
+    async def until_agreed(self, *, units: int = 2, healthy: int = 2, leases: int = 2) -> Answer:
+        """Let the kubelet's time pass until both say the same, and what is expected here."""
+        expected = {"units": units, "healthy": healthy, "leases": leases}
+        kubelet: View = {}
+        daemon: View = {}
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    kubelet = await self.of_the_kubelet()
+                    with contextlib.suppress(NotRunning):  # yet, or the next one is about to
+                        daemon = await self.of_the_daemon()
+                    counted = {**kubelet, "leases": len(kubelet["leases"])}  # type: ignore[arg-type]  # it is a set
+                    if kubelet == daemon and expected.items() <= counted.items():
+                        return await self.status()
+                    await self._machine.stand.clock.advance(0.5)
+                    await asyncio.sleep(0.01)  # the daemon is another process
+        except TimeoutError:
+            raise AssertionError(f"the kubelet: {kubelet}; nodeplug status: {daemon}; expected {expected}") from None
+
+    async def change(self, path: Path, edit: Callable[[list[Json]], object]) -> None:
+        """Edit the configuration's resources and have it read."""
+        content = json.loads(path.read_text())
+        edit(content["resources"])
+        path.write_text(json.dumps(content))
+        await asyncio.to_thread(client.ask, self._machine.state, Reload(), dict)
+
+
+async def test_the_kubelet_and_status_agree_all_day(machine: Machine, tmp_path: Path) -> None:
+    day, stand = Day(machine), machine.stand
+    await machine.classes()
+    first = await machine.start({"POD_UID": "one"}, RESOURCES, rescanSeconds=1)
+    path = tmp_path / "config0.yaml"
+    await day.until_agreed(leases=0)
+
+    await stand.create(pod("a", limits=[{FUSE: "1"}]))
+    await stand.create(
+        claim("c", request(deviceClassName="kvm.example.com")), using("b", ["mine"], claims={"mine": "c"})
+    )
+    for name in ("a", "b"):
+        await stand.until_phase(name, "Running")
+    await day.until_agreed()
+
+    machine.host.remove_node("fuse")  # hotplug
+    await day.until_agreed(units=1, healthy=0)  # the pod has it; of the other share nobody says that it is there
+    machine.host.renumber("fuse", 0)
+    await day.until_agreed()
+
+    await day.change(path, lambda resources: resources[0].update(shares=3))  # reload: half of it is given
+    await day.until_agreed(units=3, healthy=0)
+    await stand.node.restart(kill=True)  # the kubelet
+    await day.until_agreed(units=3, healthy=0)
+
+    await machine.start({"POD_UID": "two"}, [{**RESOURCES[0], "shares": 3}, RESOURCES[1]], rescanSeconds=1)  # update
+    await machine.until(lambda: len(list(stand.node.plugins_registry.glob("*.sock"))) == 2)
+    first.send_signal(signal.SIGTERM)
+    assert await first.wait() == 0
+    await day.until_agreed(units=3, healthy=0)
+
+    path = tmp_path / "config1.yaml"
+    good = path.read_text()
+    path.write_text("resources: 3")  # a bad file
+    with pytest.raises(Refusal):
+        await asyncio.to_thread(client.ask, machine.state, Reload(), dict)
+    assert not (await day.until_agreed(units=3, healthy=0)).configuration.is_current
+    path.write_text(good)
+
+    for name in ("a", "b"):
+        await stand.delete("Pod", name)
+    await stand.delete("ResourceClaim", "c")
+    await day.until_agreed(units=3, healthy=3, leases=0)
+
+
+async def test_they_agree_on_a_disk_that_is_full(machine: Machine, tmp_path: Path) -> None:
+    day, stand = Day(machine), machine.stand
+    machine.state.mkdir()
+    with mounted(machine.state, "size=4m") as disk:
+        await machine.start(None, RESOURCES, rescanSeconds=1)
+        await day.until_agreed(leases=0)
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        await stand.create(pod("a", limits=[{FUSE: "1"}]))
+        await stand.until_phase("a", "Failed")
+        found = await day.until_agreed(leases=0)
+        assert [x for x in found.problems if "the disk is full, free some space" in x], found.problems
+        (disk / "filler").unlink()
+        await stand.create(pod("b", limits=[{FUSE: "1"}]))
+        await stand.until_phase("b", "Running")
+        assert (await day.until_agreed(leases=1)).problems == ()
+        await machine.end()
