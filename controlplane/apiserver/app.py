@@ -223,7 +223,7 @@ class Application:
                 options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
                 body = await self._body(request, target)
                 outcome = self._rest.update(target, body, options, self._manager(request))
-                return await self._written(form, request, target, outcome, 200)
+                return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
                 return await self._patch(form, request, target)
             case "DELETE":
@@ -360,6 +360,8 @@ class Application:
         if form.view:
             tables.check_view(kind, form.view, is_list=True)
             return tables.partial_list(objects, metadata, form.view_version)
+        if kind.from_definition:
+            metadata = {"continue": "", **metadata}
         items = [kind.rules.encode(obj, target.version) for obj in objects]
         if not kind.from_definition:
             items = [

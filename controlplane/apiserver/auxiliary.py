@@ -6,15 +6,18 @@ count where the server is asked to (`authorization`), policies always (`admissio
 components, k8s.io/api.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.admission import GROUP
-from controlplane.apiserver.kinds import Kind
+from controlplane.apiserver.fieldsets import OPEN
+from controlplane.apiserver.kinds import Kind, Plain, Schema
 from controlplane.apiserver.open_kinds import open_kind, open_schema
 from controlplane.apiserver.policies import check_policy
 from resourceapi.objects.names import path_segment
+from resourceapi.objects.schemas import ATOMIC_MAP
 
 
 class _Row(NamedTuple):
@@ -28,6 +31,11 @@ class _Row(NamedTuple):
     in_all: bool = False  # of `kubectl get all`
     deletes: bool = False  # a delete answers with the object
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
+    has_spec: bool = True  # even if it is empty
+    atomic: tuple[str, ...] = ()  # members of the spec, or of the object if it has none, that have one owner
+    creates_on_update: bool = False  # a PUT of what is not there creates it
+    must_be_current: bool = False  # an update says which version of the object it is about
+    defaults: Mapping[str, str] = MappingProxyType({})
 
 
 _ROWS = (
@@ -41,6 +49,7 @@ _ROWS = (
         counts_generations=True,
         short=("rc",),
         in_all=True,
+        atomic=("selector",),
     ),
     _Row(
         "",
@@ -50,10 +59,21 @@ _ROWS = (
         short=("svc",),
         in_all=True,
         deletes=True,
+        atomic=("selector",),
+        creates_on_update=True,
         selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
     ),
-    _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True),
-    _Row("apps", "DaemonSet", "A pod on each node.", status=True, counts_generations=True, short=("ds",), in_all=True),
+    _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True, has_spec=False),
+    _Row(
+        "apps",
+        "DaemonSet",
+        "A pod on each node.",
+        status=True,
+        counts_generations=True,
+        short=("ds",),
+        in_all=True,
+        atomic=("selector",),
+    ),
     _Row(
         "apps",
         "Deployment",
@@ -62,8 +82,18 @@ _ROWS = (
         counts_generations=True,
         short=("deploy",),
         in_all=True,
+        atomic=("selector",),
     ),
-    _Row("apps", "ReplicaSet", "Copies of a pod.", status=True, counts_generations=True, short=("rs",), in_all=True),
+    _Row(
+        "apps",
+        "ReplicaSet",
+        "Copies of a pod.",
+        status=True,
+        counts_generations=True,
+        short=("rs",),
+        in_all=True,
+        atomic=("selector",),
+    ),
     _Row(
         "apps",
         "StatefulSet",
@@ -72,9 +102,18 @@ _ROWS = (
         counts_generations=True,
         short=("sts",),
         in_all=True,
+        atomic=("selector",),
     ),
-    _Row("coordination.k8s.io", "Lease", "Who leads, or is alive."),
-    _Row("node.k8s.io", "RuntimeClass", "How containers are run.", namespaced=False),
+    _Row("coordination.k8s.io", "Lease", "Who leads, or is alive.", creates_on_update=True, must_be_current=True),
+    _Row(
+        "node.k8s.io",
+        "RuntimeClass",
+        "How containers are run.",
+        namespaced=False,
+        has_spec=False,
+        creates_on_update=True,
+        must_be_current=True,
+    ),
     _Row(
         "policy",
         "PodDisruptionBudget",
@@ -82,16 +121,59 @@ _ROWS = (
         status=True,
         counts_generations=True,
         short=("pdb",),
+        atomic=("selector",),
+        must_be_current=True,
     ),
-    _Row("rbac.authorization.k8s.io", "ClusterRole", "What may be done.", namespaced=False),
-    _Row("rbac.authorization.k8s.io", "ClusterRoleBinding", "Who may do it.", namespaced=False),
-    _Row("rbac.authorization.k8s.io", "Role", "What may be done in a namespace."),
-    _Row("rbac.authorization.k8s.io", "RoleBinding", "Who may do it in a namespace."),
-    _Row("scheduling.k8s.io", "PriorityClass", "Which pods go first.", namespaced=False, short=("pc",)),
+    _Row(
+        "rbac.authorization.k8s.io",
+        "ClusterRole",
+        "What may be done.",
+        namespaced=False,
+        has_spec=False,
+        creates_on_update=True,
+    ),
+    _Row(
+        "rbac.authorization.k8s.io",
+        "ClusterRoleBinding",
+        "Who may do it.",
+        namespaced=False,
+        has_spec=False,
+        atomic=("roleRef",),
+        creates_on_update=True,
+    ),
+    _Row(
+        "rbac.authorization.k8s.io", "Role", "What may be done in a namespace.", has_spec=False, creates_on_update=True
+    ),
+    _Row(
+        "rbac.authorization.k8s.io",
+        "RoleBinding",
+        "Who may do it in a namespace.",
+        has_spec=False,
+        atomic=("roleRef",),
+        creates_on_update=True,
+    ),
+    _Row(
+        "scheduling.k8s.io",
+        "PriorityClass",
+        "Which pods go first.",
+        namespaced=False,
+        short=("pc",),
+        has_spec=False,
+        counts_generations=True,
+        defaults={"preemptionPolicy": "PreemptLowerPriority"},
+    ),
     _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False),
     _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False),
-    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left."),
-    _Row("storage.k8s.io", "StorageClass", "A kind of storage.", namespaced=False, short=("sc",)),
+    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left.", has_spec=False),
+    _Row(
+        "storage.k8s.io",
+        "StorageClass",
+        "A kind of storage.",
+        namespaced=False,
+        short=("sc",),
+        has_spec=False,
+        defaults={"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+    ),
     _Row("storage.k8s.io", "VolumeAttachment", "A volume on a node.", namespaced=False, status=True),
 )
 
@@ -102,9 +184,13 @@ def auxiliary_kinds() -> Iterator[Kind]:
         yield open_kind(
             row.kind,
             _plural(row.kind),
-            open_schema(row.description),
+            _schema(row),
             columns.ONLY_AGE,
             group=row.group,
+            blank={"spec": {}} if row.has_spec else None,
+            fill=_filled(row),
+            creates_on_update=row.creates_on_update,
+            must_be_current=row.must_be_current,
             short=row.short,
             categories=("all",) if row.in_all else (),
             namespaced=row.namespaced,
@@ -114,6 +200,18 @@ def auxiliary_kinds() -> Iterator[Kind]:
             fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
         )
+
+
+def _schema(row: _Row) -> Schema:
+    members: Schema = {name: {"type": "object", **OPEN, **ATOMIC_MAP} for name in row.atomic}
+    return open_schema(
+        row.description, **({"spec": {"type": "object", **OPEN, "properties": members}} if row.has_spec else members)
+    )
+
+
+def _filled(row: _Row) -> Callable[[Plain], Plain]:
+    defaults: Plain = {**row.defaults, **({"spec": {}} if row.has_spec else {})}
+    return lambda obj: {**obj, **{name: value for name, value in defaults.items() if obj.get(name) in (None, "")}}
 
 
 def policy_kinds() -> Iterator[Kind]:

@@ -217,6 +217,7 @@ def _core() -> list[Kind]:
             short=("ev",),
             fields=event_fields,
             hides_name=True,
+            creates_on_update=True,
         ),
         events_kind(columns.EVENT),
     ]

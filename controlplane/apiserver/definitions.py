@@ -83,7 +83,7 @@ def definition_kind() -> Kind:
         plural=PLURAL,
         kind=KIND,
         namespaced=False,
-        versions=(Served("v1", _SCHEMA),),
+        versions=(Served("v1", _SCHEMA, must_be_current=True),),
         storage="v1",
         rules=rules,
         short_names=("crd", "crds"),

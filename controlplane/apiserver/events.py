@@ -55,6 +55,7 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
         fields=fields | {"reason": columns.at("reason"), "type": columns.at("type")},
         hides_name=True,
         stored_as="events",
+        creates_on_update=True,
     )
 
 

@@ -89,8 +89,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of objects, and how it is served. Versions come preferred first; the stored one is `storage`.
 
     `fields` lists what field selectors may ask for besides name and namespace. Kinds
-    `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names the
-    kind of another group whose objects these are, too.
+    `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
+    the kind of another group whose objects these are, too. `creates_on_update`: a PUT of what is not there creates it.
     """
 
     group: str
@@ -112,6 +112,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     from_definition: bool = False
     hides_name: bool = False
     stored_as: str = ""
+    creates_on_update: bool = False
 
     @property
     def id(self) -> str:

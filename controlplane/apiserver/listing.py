@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import itertools
 import json
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -82,23 +83,24 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
             else store.objects(kind_id, namespace, after, selection.mark)
         )
         limit = options.limit if options.resource_version != "0" else 0
-        return _cut(filter(selection.takes, objects), limit, version, namespace, counts=selection.is_all)
+        return _cut(objects, selection, limit, version, namespace)
     except Expired:
         if options.token:
             raise expired(_TOO_OLD) from None
         raise expired(f"The provided resource version is too old: {version}") from None
 
 
-def _cut(objects: Iterator[Plain], limit: int, version: int, namespace: str, *, counts: bool) -> Page:
+def _cut(objects: Iterator[Plain], selection: Selection, limit: int, version: int, namespace: str) -> Page:
+    """The first objects that are asked for; the list goes on where any other follows, as the reference's does."""
     metadata: Plain = {"resourceVersion": str(version)}
     if limit <= 0:
-        return Page(list(objects), metadata)
-    taken = [obj for _, obj in zip(range(limit), objects, strict=False)]
+        return Page(list(filter(selection.takes, objects)), metadata)
+    taken = list(itertools.islice(filter(selection.takes, objects), limit))
     following = next(objects, None)
     if following is not None:
         last = taken[-1]["metadata"]
         metadata["continue"] = _write_token(version, (last.get("namespace", ""), last["name"]), namespace)
-        if counts:
+        if selection.is_all:
             metadata["remainingItemCount"] = 1 + sum(1 for _ in objects)
     return Page(taken, metadata)
 

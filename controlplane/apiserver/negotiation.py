@@ -158,6 +158,8 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
     except ValueError as error:
         prefix = "yaml" if media_type == YAML else "couldn't get version/kind; json parse error"
         raise bad_request(f"{prefix}: {error}") from None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise bad_request("couldn't get version/kind; json parse error: an object is needed")
     if value.get("kind") not in (None, "", _DELETE_OPTIONS):

@@ -34,6 +34,8 @@ def open_kind(
     hides_name: bool = False,
     check: Check | None = None,
     name_rule: Callable[[str], list[str]] | None = None,
+    creates_on_update: bool = False,
+    must_be_current: bool = False,
 ) -> Kind:
     """A kind of version v1; see `Kind` and `OpenRules` for the members. `deletes`: a delete answers with the object."""
     rules = OpenRules(
@@ -54,7 +56,7 @@ def open_kind(
         plural=plural,
         kind=kind,
         namespaced=namespaced,
-        versions=(Served("v1", schema),),
+        versions=(Served("v1", schema, must_be_current=must_be_current),),
         storage="v1",
         rules=rules,
         short_names=short,
@@ -65,4 +67,5 @@ def open_kind(
         counts_generations=counts_generations,
         delete_returns_object=deletes,
         hides_name=hides_name,
+        creates_on_update=creates_on_update,
     )

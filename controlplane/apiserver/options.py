@@ -124,7 +124,7 @@ def delete_options(query: Mapping[str, str], dry_runs: list[str], body: Plain | 
             _member(preconditions, name, "string", "preconditions.")
     else:
         grace = _number(query.get("gracePeriodSeconds"))
-        policy, orphan, preconditions = query.get("propagationPolicy"), flag(query.get("orphanDependents")), {}
+        policy, orphan, preconditions = query.get("propagationPolicy"), flag(query.get("orphanDependents")), query
     errors = ErrorList()
     if policy is not None and orphan is not None:
         errors.invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")

@@ -5,7 +5,7 @@ Each raises ApiError where it does not.
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.options import DeleteOptions, uint
-from controlplane.apiserver.status import bad_request, conflict, forbidden, internal, invalid, not_found
+from controlplane.apiserver.status import ApiError, bad_request, conflict, forbidden, internal, invalid, not_found
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
@@ -74,7 +74,12 @@ def check_uid(target: Target, obj: Plain, uid: str) -> None:
     """That an object is the one that the writer means; raises ApiError 409."""
     found = obj["metadata"]["uid"]
     if uid != found:
-        path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
-        text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
-        text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        raise conflict(target.kind.group, target.kind.plural, target.name, text)
+        raise uid_conflict(target, uid, found)
+
+
+def uid_conflict(target: Target, uid: str, found: str) -> ApiError:
+    """409: the object that is there, or none, is not the one that the writer means."""
+    path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
+    text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
+    text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+    return conflict(target.kind.group, target.kind.plural, target.name, text)

@@ -35,6 +35,7 @@ from controlplane.apiserver.preconditions import (
     check_preconditions,
     check_uid,
     check_version,
+    uid_conflict,
 )
 from controlplane.apiserver.status import (
     ApiError,
@@ -116,7 +117,22 @@ class Rest:
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = _in_namespace(target, decoded.object)
+            is_there = self.store.get(target.kind.table, target.key) is not None
+            if target.kind.creates_on_update and not target.subresource and not is_there:
+                return self._create_by_update(target, new, options, manager, decoded.problems)
             return self._update(target, new, options, manager, decoded.problems, is_put=True)
+
+    def _create_by_update(
+        self, target: Target, new: Plain, options: WriteOptions, manager: str, problems: tuple[str, ...]
+    ) -> Outcome:
+        """A new object of a kind that a PUT may create; a uid or a version means one that is gone."""
+        metadata = new["metadata"]
+        if metadata.get("uid"):
+            raise uid_conflict(target, metadata["uid"], "")
+        if metadata.get("resourceVersion"):
+            raise not_found(target.kind.group, target.kind.plural, target.name)
+        check_namespace(self.store, target, target.name)
+        return self._create(target, self._tracked(target, new, None, manager), options, problems)
 
     def patch(self, target: Target, patch_type: str, patch: Any, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""

@@ -113,6 +113,8 @@ def _number(errors: ErrorList, value: float, schema: Schema, path: str) -> None:
         if name not in schema:
             continue
         limit, is_open = schema[name], bool(schema.get(exclusive))
+        if isinstance(limit, float) and limit.is_integer():  # as it comes in protobuf
+            limit = int(limit)
         distance = value - limit if word == "greater" else limit - value
         if distance < 0 or (is_open and distance == 0):
             text = f"{word} than {limit}" if is_open else f"{word} than or equal to {limit}"

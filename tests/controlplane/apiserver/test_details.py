@@ -1,0 +1,115 @@
+"""Details of answers that random requests to a real API server showed: words, views, defaults."""
+
+from tests.controlplane.apiserver.running import APPLY, CLASSES, Http, device_class
+from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, definition
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+META = "g=meta.k8s.io;v=v1"
+HELD = ["example.com/hold"]
+
+
+def lease(name: str, **metadata: str) -> dict[str, object]:
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, **metadata}}
+
+
+def test_what_is_there_is_being_deleted(api: Http) -> None:
+    """A create says so: the client need only wait."""
+    api.ok("POST", CLASSES, device_class(finalizers=HELD))
+    api.ok("DELETE", f"{CLASSES}/gpu")
+    answer = api.send("POST", CLASSES, device_class())
+    assert answer.message == 'object is being deleted: deviceclasses.resource.k8s.io "gpu" already exists'
+
+
+def test_a_kind_that_is_no_text(api: Http) -> None:
+    """Refused in Go's words, with the beginning of the body."""
+    answer = api.send("POST", CLASSES, device_class() | {"kind": 3})
+    assert answer.status == 400
+    assert "json: cannot unmarshal number into Go struct field .kind of type string ({" in answer.message
+
+
+def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
+    """A uid means an object that was there; not every kind can be created by its name."""
+    assert api.send("PUT", f"{LEASES}/a", lease("a")).status == 201
+    assert api.ok("GET", f"{LEASES}/a")["spec"] == {}
+    answer = api.send("PUT", f"{LEASES}/b", lease("b", uid="x"))
+    assert answer.status == 409
+    assert answer.message.endswith("Precondition failed: UID in precondition: x, UID in object meta: ")
+    assert api.send("PUT", f"{CLASSES}/gpu", device_class()).status == 404
+
+
+def test_views_that_do_not_fit(api: Http) -> None:
+    """The list of one object, one object of a list: refused after the deed."""
+    answer = api.send("POST", CLASSES, device_class(), accept=f"application/json;as=PartialObjectMetadataList;{META}")
+    assert answer.status == 406
+    assert answer.message.endswith("but the requested object is not a list (*resource.DeviceClass)")
+    assert api.ok("GET", f"{CLASSES}/gpu")
+    answer = api.send("GET", CLASSES, accept=f"application/json;as=PartialObjectMetadata;{META}")
+    assert answer.message.endswith("but the requested object is a list (*resource.DeviceClassList)")
+    assert "stream=watch" in api.send("GET", CLASSES, accept="text/plain").message
+
+
+def test_the_order_of_warnings(api: Http) -> None:
+    """The version's first; of a body's oddities also where it is refused; nothing of what is not routed."""
+    older = CLASSES.replace("/v1/", "/v1beta1/")
+    body = device_class() | {"apiVersion": "resource.k8s.io/v1beta1", "x": 1}
+    for code in (201, 409):
+        answer = api.send("POST", older, body)
+        assert (answer.status, len(answer.warnings)) == (code, 2)
+        assert "is deprecated" in answer.warnings[0]
+        assert "unknown field" in answer.warnings[1]
+    assert api.send("PUT", older, body).warnings == []
+
+
+def test_defaults_of_classes_of_priority_and_storage(api: Http) -> None:
+    made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": 1}
+    found = api.ok("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", made)
+    assert (found["preemptionPolicy"], found["metadata"]["generation"]) == ("PreemptLowerPriority", 1)
+    made = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s"}, "provisioner": "p"}
+    found = api.ok("POST", "/apis/storage.k8s.io/v1/storageclasses", made)
+    assert (found["reclaimPolicy"], found["volumeBindingMode"]) == ("Delete", "Immediate")
+
+
+def test_lists_of_custom_resources_say_that_they_end(api: Http) -> None:
+    api.ok("POST", DEFINITIONS, definition())
+    assert api.ok("GET", DRIVERS)["metadata"]["continue"] == ""
+
+
+def test_null_in_an_applied_configuration_is_as_if_it_were_empty(api: Http) -> None:
+    """What others have there stays."""
+    api.ok("POST", CLASSES, device_class(labels={"x": "1"}))
+    applied = device_class() | {"metadata": {"name": "gpu", "labels": None}}
+    found = api.ok("PATCH", f"{CLASSES}/gpu", applied, content=APPLY, fieldManager="m")
+    assert found["metadata"]["labels"] == {"x": "1"}
+
+
+def test_an_update_that_must_name_its_version(api: Http) -> None:
+    """Leases, budgets, definitions; others take any."""
+    api.ok("POST", LEASES, lease("a"))
+    answer = api.send("PUT", f"{LEASES}/a", lease("a"))
+    assert (answer.status, "metadata.resourceVersion: Invalid value" in answer.message) == (422, True)
+
+
+def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None:
+    """Also if nothing of it is selected."""
+    for name, labels in (("a", {"x": "1"}), ("b", {})):
+        api.ok("POST", CLASSES, device_class(name, labels=labels))
+    page = api.ok("GET", CLASSES, labelSelector="x=1", limit="1")
+    assert [each["metadata"]["name"] for each in page["items"]] == ["a"]
+    assert page["metadata"]["continue"]
+    assert "remainingItemCount" not in page["metadata"]
+
+
+def test_a_delete_with_null_has_no_options(api: Http) -> None:
+    """As with a body that is not there."""
+    api.ok("POST", CLASSES, device_class())
+    assert api.send("DELETE", f"{CLASSES}/gpu", b"null").status == 200
+
+
+def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
+    """Also that of a collection, where the version is meant for each object."""
+    made = api.ok("POST", CLASSES, device_class())
+    version = made["metadata"]["resourceVersion"]
+    api.ok("PATCH", f"{CLASSES}/gpu", device_class(labels={"x": "1"}), content=APPLY, fieldManager="m", force="true")
+    assert api.send("DELETE", CLASSES, resourceVersion=version, resourceVersionMatch="NotOlderThan").status == 409
+    assert api.send("DELETE", f"{CLASSES}/gpu", uid="other").status == 409
+    assert api.send("DELETE", f"{CLASSES}/gpu", uid=made["metadata"]["uid"]).status == 200
