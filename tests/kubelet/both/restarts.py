@@ -49,6 +49,7 @@ async def a_restart_while_a_plugin_is_asked(stage: Stage) -> None:
     await stage.bind(pod(f"{stage.name}2", container("c")))
 
     checkpoint = stage.folder / "kubelet_internal_checkpoint"
+    await stage.world.until(checkpoint.exists)  # the registration's, which nobody has waited for
     written = checkpoint.stat().st_mtime_ns
 
     async def comes_back() -> None:
