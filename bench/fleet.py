@@ -68,18 +68,9 @@ class _Counted(AsyncClient):
 
     asked: ClassVar[Counter[str]] = Counter()
 
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-        max_bytes: int = 0,
-    ) -> Answer:
+    async def send(self, method: str, *arguments: Any, **options: Any) -> Answer:
         self.asked[method] += 1
-        return await super().send(method, path, body, query=query, content_type=content_type, max_bytes=max_bytes)
+        return await super().send(method, *arguments, **options)
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -16,10 +16,10 @@ slow core, less than 8 MiB; 40,000 devices: 100 ms):
 1. Only counts are computed with: units of one device are alike. Where they are to be apart, the counts of all devices
    differ by one at the most, as far as there are units; what remains to be chosen is who gives one more.
 2. `spread`: the least used ones do. That is exact.
-3. Otherwise devices form a tree (xGMI hive, NUMA node, PCIe root, bridge or the GPU of partitions,
-   device), and the cheapest way to take n units below a node follows from its children. That is exact; it compares up
-   to MOST_STEPS pairs of counts, which is enough for 8 devices with any number of shares, for some units of 10,000
-   devices, and for 300 units of any.
+3. Otherwise devices form a tree (xGMI hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the
+   cheapest way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS
+   pairs of counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for
+   300 units of any.
 4. Beyond that, from the top down: the node in which all n have room (the one with most units in any case, then the
    tightest), or else the largest one, and the rest somewhere else. Units of one device are as much apart, or together,
    as with 3; only how close the devices are can be worse (by how much: tests/deviceplugin/test_preferred.py).
@@ -184,9 +184,7 @@ class _Choice:
         self._rest = total - sum(self.counts)
         self._steps = 0
         are_alike = policy != "packed" or all(sizes[i] == 1 and not devices.used[i] for i in _devices(self._root))
-        self._depth = (
-            _DEVICE if are_alike else _DEVICE + 1
-        )  # of devices of one place that are alike only the count matters
+        self._depth = _DEVICE if are_alike else _DEVICE + 1  # of those of one place that are alike the count matters
 
     def others(self) -> Iterator[str]:
         """The units that are chosen beside the required ones."""

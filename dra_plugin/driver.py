@@ -5,10 +5,13 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from checkpoint import Api
 from hostdevices.shown import shown
 from resourceapi.objects import v1
 from telemetry import RefusalReason
 
+API: Api = "dra"
+"""What a lease says of where it came from."""
 _LONGEST = 500  # characters; namespace, name and uid of a claim have at most 63, 253 and 128
 
 

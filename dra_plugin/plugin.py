@@ -13,10 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from checkpoint import Api, Lease, Ledger
+from checkpoint import Lease, Ledger
 from checkpoint.holdings import ClaimName
 from dra_plugin.claim_restorer import ClaimRestorer
-from dra_plugin.driver import Driver
+from dra_plugin.driver import API, Driver
 from dra_plugin.preparing.claim_plan import name_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.prepare import Paths, Preparer
@@ -35,7 +35,6 @@ from resourceapi.client import AsyncClient
 from resources.resource import Resource
 from telemetry import Telemetry
 
-API: Api = "dra"
 _REGISTRATION_TIMEOUT = 10.0  # seconds; a kubelet that is down is no reason to hide the devices for good
 _REPAIR_AGAIN = 30.0  # seconds
 _METADATA = "dra-device-metadata"  # a folder in the driver's own

@@ -127,8 +127,7 @@ def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
         return None
     from nvml import NvmlMonitor
 
-    root = os.path.realpath(f"{host.root}/{settings.driver_root}")
-    return NvmlMonitor(root, settings.driver_root, settings.ignored_xids)
+    return NvmlMonitor(host, settings.driver_root, settings.ignored_xids)
 
 
 def needs_evictions(config: Config) -> bool:

@@ -18,9 +18,6 @@ from hostdevices.health import HealthHistory, next_health
 from hostdevices.readers.signals import ErrorCounter, Signals
 from nvml.report import Gpu, Instance, Report, Xid
 
-OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program's own mistake brings about: the GPU is well."""
-
 T = TypeVar("T")
 _MOST_XIDS = 16  # different ones that are remembered of a GPU
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)

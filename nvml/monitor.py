@@ -24,11 +24,11 @@ from collections.abc import Callable, Collection
 import msgspec
 from msgspec import Struct
 
-from hostdevices import Inventory
+from hostdevices import Host, Inventory
 from hostdevices import Problem as Unreadable
 from hostdevices.device import PCI_BUS_ID
 from hostdevices.tree import Folder
-from nvml.knowledge import OF_PROGRAMS, Knowledge, gpus_in
+from nvml.knowledge import Knowledge, gpus_in
 from nvml.report import Problem, Report, Xid, decode
 from userspace import nvidia
 
@@ -58,12 +58,11 @@ class _Ended(Exception):
 class NvmlMonitor:
     """Asks NVML while `run` runs. `enrich` is called in threads, the rest in the loop."""
 
-    def __init__(
-        self, root: str, shown: str = "/", ignored: Collection[int] = OF_PROGRAMS, timings: Timings = _USUAL
-    ) -> None:
-        """Prepare, in the loop. The driver is below the folder `root`, which the configuration calls `shown`."""
+    def __init__(self, host: Host, driver_root: str, ignored: Collection[int], timings: Timings = _USUAL) -> None:
+        """Prepare, in the loop. The driver is below `driver_root` of the host; `ignored` XIDs say nothing of a GPU."""
+        root = os.path.realpath(f"{host.root}/{driver_root}")
         self._root = "" if root == "/" else root
-        self._shown = shown
+        self._driver_root = driver_root
         self._ignored = ignored
         self._timings = timings
         self._known = Knowledge()
@@ -168,9 +167,11 @@ class NvmlMonitor:
         if not self._root:
             return ""
         root = Folder(self._root)
-        found = (root.resolve(f"{folder}/{_LIBRARY}") for folder in nvidia.library_folders())
+        found = (root.resolve(f"{folder}/{_LIBRARY}") for folder in nvidia.LIBRARY_FOLDERS)
         if (path := next(filter(None, found), None)) is None:
-            raise _Ended(f"there is no {_LIBRARY} below {self._shown}; settings.driverRoot says where the driver is")
+            raise _Ended(
+                f"there is no {_LIBRARY} below {self._driver_root}; settings.driverRoot says where the driver is"
+            )
         return f"{self._root}{path}"
 
     def _take(self, line: bytes) -> None:
@@ -203,9 +204,9 @@ class NvmlMonitor:
         self._heard.set()
 
 
-async def look_once(root: str, shown: str, inventory: Inventory) -> Inventory:
+async def look_once(host: Host, driver_root: str, ignored: Collection[int], inventory: Inventory) -> Inventory:
     """Return an inventory as a monitor would have it after its first look."""
-    monitor = NvmlMonitor(root, shown)
+    monitor = NvmlMonitor(host, driver_root, ignored)
     asking = asyncio.ensure_future(monitor.run())
     try:
         return await asyncio.to_thread(monitor.enrich, inventory)

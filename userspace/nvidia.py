@@ -23,7 +23,7 @@ from userspace.elf import NotElf, soname
 LIBRARIES, TOOLS = "/usr/local/nvidia/lib64", "/usr/local/nvidia/bin"
 
 _MACHINES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
-_LIBRARY_FOLDERS = (
+LIBRARY_FOLDERS = (
     "/usr/lib64",
     *(f"/usr/lib/{machine}{below}" for machine in _MACHINES for below in ("", "/nvidia/current")),
     "/usr/lib",
@@ -69,25 +69,21 @@ class InstalledDriver(Struct, frozen=True):
 
 def versions(root: Folder) -> tuple[str, ...]:
     """Return the versions of the drivers that have libraries below `root`, sorted."""
-    names = (name for folder in _LIBRARY_FOLDERS for name in root.names(folder))
+    names = (name for folder in LIBRARY_FOLDERS for name in root.names(folder))
     return tuple(sorted({found[1] for found in map(_OF_VERSION.fullmatch, names) if found}))
 
 
 def sockets(root: Folder) -> Iterator[str]:
     """Yield the sockets of the driver's services that are there, which programs look for at the same paths."""
     for folder in SOCKET_FOLDERS:
-        yield from (f"{folder}/{name}" for name in root.names(folder) if name == "socket")
-
-
-def library_folders() -> tuple[str, ...]:
-    """Return the folders in which the driver's libraries may be."""
-    return _LIBRARY_FOLDERS
+        if "socket" in root.names(folder):
+            yield f"{folder}/socket"
 
 
 def folders(version: str) -> Iterator[str]:
     """Yield all folders in which the files of a driver may be."""
-    yield from _LIBRARY_FOLDERS
-    yield from (f"{folder}/vdpau" for folder in _LIBRARY_FOLDERS)
+    yield from LIBRARY_FOLDERS
+    yield from (f"{folder}/vdpau" for folder in LIBRARY_FOLDERS)
     yield from _TOOL_FOLDERS
     yield from (f"{place}/{below}" for below, _, _ in _SHARED for place in ("/etc", "/usr/share"))
     yield f"/lib/firmware/nvidia/{version}"
@@ -106,7 +102,7 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
             return f"{prefix}{real}"
         return ""
 
-    for folder in (y for x in _LIBRARY_FOLDERS for y in (x, f"{x}/vdpau")):
+    for folder in (y for x in LIBRARY_FOLDERS for y in (x, f"{x}/vdpau")):
         for name in sorted(root.names(folder)):
             if not (name.endswith(f".so.{version}") or _OTHER_LIBRARIES.fullmatch(name)):
                 continue

@@ -46,6 +46,7 @@ from controlplane.apiserver.reviews import access_review, kind_of_review, subjec
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
+    UnroutedError,
     bad_request,
     internal,
     method_not_allowed,
@@ -92,7 +93,7 @@ class Application:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
             response = _warned(_refusal(request, error), error.warnings)
-            if error.is_before_the_verb:
+            if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
@@ -431,7 +432,7 @@ def _patch_type(request: Request) -> str:
 def _check_patch_type(request: Request, kind: Kind) -> None:
     patch_type = _patch_type(request)
     if patch_type not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH):
-        raise ApiError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+        raise UnroutedError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
     if kind.from_definition and patch_type == STRATEGIC_MERGE_PATCH:
         raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
 

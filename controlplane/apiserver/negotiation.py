@@ -10,7 +10,13 @@ import yaml
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.protobuf import MessageError, ProtobufError
-from controlplane.apiserver.status import ApiError, bad_request, internal, not_acceptable, unsupported_media_type
+from controlplane.apiserver.status import (
+    UnroutedError,
+    bad_request,
+    internal,
+    not_acceptable,
+    unsupported_media_type,
+)
 from resourceapi.manifests import read_yaml
 from resourceapi.objects import DecodeError, parse_json
 from resourceapi.objects.json_value import MAX_DEPTH, check_depth
@@ -78,7 +84,7 @@ def wanted_form(
         accepted = _ACCEPTED_STREAMS if is_watch else ACCEPTED
         raise not_acceptable(f"only the following media types are accepted: {accepted}")
     available = f"{ACCEPTED}, {_ACCEPTED_STREAMS}" if is_list else ACCEPTED
-    raise ApiError(406, f"406: Not Acceptable\n\nAvailable representations: {available}", "NotAcceptable", {})
+    raise UnroutedError(406, f"406: Not Acceptable\n\nAvailable representations: {available}", "NotAcceptable", {})
 
 
 def accepts(accept: str, media_type: str, **parameters: str) -> bool:

@@ -117,8 +117,8 @@ class Rest:
         with telling(decoded.problems):
             check_name(target, decoded.object)
             new = _in_namespace(target, decoded.object)
-            is_there = self.store.get(target.kind.table, target.key) is not None
-            if target.kind.creates_on_update and not target.subresource and not is_there:
+            may_create = target.kind.creates_on_update and not target.subresource
+            if may_create and self.store.get(target.kind.table, target.key) is None:
                 return self._create_by_update(target, new, options, manager, decoded.problems)
             return self._update(target, new, options, manager, decoded.problems, is_put=True)
 

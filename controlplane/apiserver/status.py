@@ -9,10 +9,6 @@ from typing import Any
 
 from resourceapi.objects import ErrorList, quoted_text
 
-_NO_RESOURCE = "the server could not find the requested resource"
-_NO_METHOD = "the server does not allow this method on the requested resource"
-_NO_ROUTE = (_NO_RESOURCE, _NO_METHOD, "406:", "415:")
-
 
 class ApiError(Exception):
     """A request that is refused. `body` is the Status object, `code` the HTTP status.
@@ -38,15 +34,14 @@ class ApiError(Exception):
         self.body["code"] = code
 
     @property
-    def is_before_the_verb(self) -> bool:
-        """Whether no verb was found for the request: nothing is said of the version that it names."""
-        return str(self.body["message"]).startswith(_NO_ROUTE)
-
-    @property
     def retry_after(self) -> int | None:
         """Seconds after which the client may try again."""
         seconds: int | None = self.body.get("details", {}).get("retryAfterSeconds")
         return seconds
+
+
+class UnroutedError(ApiError):
+    """No verb was found for the request: nothing is said of the version that it names."""
 
 
 @contextmanager
@@ -102,12 +97,13 @@ def not_found(group: str, resource: str, name: str) -> ApiError:
 
 def no_such_resource() -> ApiError:
     """404 of a path in a served group."""
-    return ApiError(404, _NO_RESOURCE, "NotFound", {})
+    return UnroutedError(404, "the server could not find the requested resource", "NotFound", {})
 
 
 def method_not_allowed() -> ApiError:
     """405."""
-    return ApiError(405, _NO_METHOD, "MethodNotAllowed", {})
+    message = "the server does not allow this method on the requested resource"
+    return UnroutedError(405, message, "MethodNotAllowed", {})
 
 
 def not_acceptable(message: str) -> ApiError:

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from msgspec import structs
 
 from cdi import CdiError
-from checkpoint import Api, Lease, LeaseRefused, Ledger
+from checkpoint import Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimName, claim_holder
 from checkpoint.lease import claim_owner
-from dra_plugin.driver import ClaimRef
+from dra_plugin.driver import API, ClaimRef
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_hardware import ClaimHardware
 from dra_plugin.preparing.claim_plan import DeviceChanged, Find, Planner, devices_of, name_of, ref_of, unit_of
@@ -22,7 +22,6 @@ from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.turns import ClaimTurns
 from resourceapi.objects import v1
 
-API: Api = "dra"
 log = logging.getLogger("nodeplug.dra")
 
 

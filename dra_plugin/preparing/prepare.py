@@ -39,7 +39,7 @@ from cdi import CdiError
 from checkpoint import CheckpointError, Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimName, claim_of
 from checkpoint.lease import Phase, claim_owner
-from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
+from dra_plugin.driver import API, ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_bindings import bindings_of
 from dra_plugin.preparing.claim_files import ClaimFiles
@@ -50,7 +50,7 @@ from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
 from dra_plugin.preparing.host_work import HostWork
-from dra_plugin.preparing.lost_claims import API, LostClaims, uid_by_name
+from dra_plugin.preparing.lost_claims import LostClaims, uid_by_name
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from dra_plugin.preparing.sharing import check_shares
 from dra_plugin.preparing.turns import ClaimTurns

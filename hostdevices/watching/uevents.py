@@ -76,6 +76,7 @@ class UdevEvents:
         """Choose whose events to hear; nothing is opened yet."""
         self._source = source
         self._monitor: pyudev.Monitor | None = None
+        self._socket: socket.socket | None = None  # the monitor's own, once more: libudev does not show all of it
         self._wake: Wake = lambda *_: None
         self._gaps = Gaps()
         self._gap_timer: asyncio.TimerHandle | None = None
@@ -93,7 +94,7 @@ class UdevEvents:
             # Needs CAP_NET_ADMIN. A burst that does not fit is reported as ENOBUFS, and repaired.
             _log.debug("%s events: the receive buffer stays at its default size", self._source)
         monitor.start()
-        self._monitor = monitor
+        self._monitor, self._socket = monitor, socket.socket(fileno=os.dup(monitor.fileno()))
         asyncio.get_running_loop().add_reader(monitor.fileno(), self._readable)
 
     def close(self) -> None:
@@ -104,18 +105,21 @@ class UdevEvents:
         if self._monitor is not None:
             asyncio.get_running_loop().remove_reader(self._monitor.fileno())
             self._monitor = None  # pyudev closes the socket with the last reference
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def _readable(self) -> None:
         for _ in range(_CHUNK):
-            if self._monitor is None:
+            if self._monitor is None or self._socket is None:
                 return
             try:
-                if self._source == "udev" and _drop_if_fatal(self._monitor.fileno()):
+                if self._source == "udev" and _drop_if_fatal(self._socket):
                     self._wake(None, "")
                     continue
                 event = self._monitor.poll(0)
             except OSError:
-                self._overflowed(self._monitor.fileno())
+                self._overflowed(self._socket)
                 return
             except ValueError:  # libudev: no event. Another root's that sends as udevd does, or one that it cannot read
                 self._wake(None, "")
@@ -132,10 +136,9 @@ class UdevEvents:
                 continue  # host.py: what has such a name does not exist
             self._wake(subsystem, syspath)
 
-    def _overflowed(self, descriptor: int) -> None:
+    def _overflowed(self, same_socket: socket.socket) -> None:
         """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""
-        with socket.socket(fileno=os.dup(descriptor)) as same_socket:
-            error = same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        error = same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         _log.warning("%s events were lost (%s): reading everything", self._source, os.strerror(error))
         self._gaps = Gaps()
         self._wake(None, "")
@@ -147,19 +150,18 @@ class UdevEvents:
             self._wake(None, "")
 
 
-def _drop_if_fatal(descriptor: int) -> bool:
+def _drop_if_fatal(same_socket: socket.socket) -> bool:
     """Take the next message away where libudev would read beyond it, and tell so.
 
     libudev adds to the offset in 32 bits, which may overflow, and dies. Whoever is root in this network namespace, a
     pod of the host's network with CAP_NET_ADMIN, say, may send as udevd does. Raises OSError.
     """
     header = bytearray(_OFFSET.size)
-    with socket.socket(fileno=os.dup(descriptor)) as same_socket:
-        try:
-            length = same_socket.recv_into(header, 0, socket.MSG_PEEK | socket.MSG_TRUNC | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        if not header.startswith(_UDEVD) or _OFFSET.unpack(header)[2] + _FEWEST <= length:
-            return False
-        same_socket.recv(1, socket.MSG_DONTWAIT)
+    try:
+        length = same_socket.recv_into(header, 0, socket.MSG_PEEK | socket.MSG_TRUNC | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    if not header.startswith(_UDEVD) or _OFFSET.unpack(header)[2] + _FEWEST <= length:
+        return False
+    same_socket.recv(1, socket.MSG_DONTWAIT)
     return True

@@ -31,9 +31,8 @@ NODE = "node"
 REQUEST = "verify"
 RESTARTS = 3
 SLOW_ANSWER = 10.0  # seconds; a kubelet gives up after 45
-HELPER_PAUSE = (
-    90.0  # seconds until upstream's helper publishes again: a minute it trusts its own write, then it rests 30
-)
+HELPER_PAUSE = 90.0
+"""Seconds until upstream's helper publishes again: for a minute it trusts its own write, then it rests for 30."""
 
 _DEVICE_CLASS = "verify.example.com"
 

@@ -5,7 +5,6 @@ wrong, 4 no daemon answers (`--against`).
 """
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,8 +110,8 @@ def check(
 
         from nvml import look_once
 
-        below = os.path.realpath(f"{host.root}/{config.settings.driver_root}")
-        inventory = asyncio.run(look_once(below, config.settings.driver_root, inventory))
+        settings = config.settings
+        inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {

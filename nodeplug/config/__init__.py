@@ -4,7 +4,7 @@ from nodeplug.config.environment import from_environment, overridden
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.load import Config, builtin, load, loads, read
 from nodeplug.config.nodes import node_name
-from nodeplug.config.schema import Settings
+from nodeplug.config.settings import Settings
 
 __all__ = [
     "Config",

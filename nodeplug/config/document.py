@@ -5,7 +5,7 @@ they must be in quotes, whatever version of YAML another tool reads the file wit
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import msgspec.inspect as mi
@@ -171,13 +171,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(names)}" if len(names) <= 24 else ""
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _meant(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant; empty where none is like it."""
     import difflib  # for whoever makes mistakes; a daemon with a good file does without
 
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return near[0] if near else {each.lower(): each for each in names}.get(name.lower(), "")
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return near[0] if near else {each.lower(): each for each in known}.get(name.lower(), "")
 
 
 def _options(wanted: mi.Type) -> Iterable[mi.Type]:

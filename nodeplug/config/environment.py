@@ -14,7 +14,8 @@ import msgspec
 from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, Finding
 from nodeplug.config.resources import check_settings
-from nodeplug.config.schema import File, Settings
+from nodeplug.config.schema import File
+from nodeplug.config.settings import Settings
 from nodeplug.config.tree import parse
 
 VARIABLES: Final = {

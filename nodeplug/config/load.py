@@ -11,8 +11,9 @@ from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.nodes import check_names, entries_for
 from nodeplug.config.resources import check_settings, check_together, resource
-from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Select, Settings
+from nodeplug.config.schema import API_VERSION, File, ResourceEntry, Select
 from nodeplug.config.selectors import selection
+from nodeplug.config.settings import Settings
 from nodeplug.config.tree import SIZE_LIMIT, Mapping, Node, Scalar, Unreadable, parse
 from nodeplug.version import VERSION
 from resources.groups import Folder, PathSet

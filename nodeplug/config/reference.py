@@ -27,9 +27,9 @@ from nodeplug.config.schema import (
     PathEntry,
     ResourceEntry,
     Select,
-    Settings,
     SharesEntry,
 )
+from nodeplug.config.settings import Settings
 from resources.presets import PRESETS
 
 _SECTIONS: tuple[tuple[str, type[Struct]], ...] = (

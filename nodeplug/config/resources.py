@@ -13,8 +13,9 @@ from deviceplugin.limits import why_too_long
 from nodeplug.config.compat import NVIDIA_VARIABLE, Expected, expected
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
-from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry, Settings
+from nodeplug.config.schema import AccessEntry, MountEntry, ResourceEntry
 from nodeplug.config.selectors import check_glob, check_path, grouping, selection
+from nodeplug.config.settings import Settings
 from nodeplug.config.shares import shares_entry
 from resources import template
 from resources.groups import Folder, Group, PathSet

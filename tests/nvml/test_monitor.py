@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Device, Inventory, scan
+from nodeplug.config import Settings
 from nvml import NvmlMonitor, Timings
 from tests.hostdevices.tree import Tree
 from tests.nvml.library import Told, build_library
@@ -43,7 +44,7 @@ class Driver(Told):
             tree.file(access, f"DeviceFileMinor: {instance}")
         for name, numbers in (("nvidia3", "195:3"), ("nvidiactl", "195:255")):
             tree.node(f"/dev/{name}", numbers)
-        self.library = tree.root / "usr/lib64/libnvidia-ml.so.1"
+        self.library = tree.root / "run/nvidia/driver/usr/lib64/libnvidia-ml.so.1"
         self.library.parent.mkdir(parents=True)
         shutil.copy(library, self.library)
         self.inventory: Inventory = scan(tree.host)
@@ -61,7 +62,7 @@ class Watched:
 
     def __init__(self, driver: Driver, timings: Timings = FAST) -> None:
         self._driver = driver
-        self.monitor = NvmlMonitor(str(driver.tree.root), "/run/nvidia/driver", timings=timings)
+        self.monitor = NvmlMonitor(driver.tree.host, "/run/nvidia/driver", Settings().ignored_xids, timings)
         self._changed = asyncio.Event()
         self.monitor.observe(self._changed.set)
 

@@ -4,7 +4,7 @@ import pytest
 
 from nodeplug.config import ConfigError, from_environment, loads, overridden
 from nodeplug.config.environment import VARIABLES
-from nodeplug.config.schema import Settings
+from nodeplug.config.settings import Settings
 
 FILE = b"resources: [{name: x/y, select: kvm}]\n"
 
