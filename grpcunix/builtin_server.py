@@ -70,11 +70,8 @@ class BuiltinServer:
 
     async def stop(self, grace: float | None) -> None:
         """Take no more calls, let running ones end within `grace` seconds or until cancelled, and end the others."""
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None  # it knows us, too
         try:
-            await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+            await self._stop_listening()
             for endpoint in list(self.endpoints):
                 endpoint.go_away()
             if grace and self._tasks():
@@ -89,6 +86,17 @@ class BuiltinServer:
         for task in tasks:
             if not task.done():
                 log.warning("a call does not end although it is cancelled: %r", task)
+
+    async def _stop_listening(self) -> None:
+        listening, self._listening = self._listening, None  # it knows us, too
+        if listening is None:
+            return
+        for bound in listening.sockets:
+            asyncio.get_running_loop().remove_reader(bound)
+        try:
+            await asyncio.sleep(0)  # whoever is accepted already has an endpoint after this turn of the loop
+        finally:
+            listening.close()  # within that turn, asyncio would leave an accepted connection open that nobody serves
 
     def make_room(self, newcomer: "ServerEndpoint") -> bool:
         """Tell whether there is room for a connection, for which an idle one may have to go."""
@@ -202,6 +210,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     def end_calls(self) -> None:
         """End the calls that still run, and the connection with them."""
+        self._connection.go_away()  # also one whose socket has yet to come
         for stream_id, call in self.calls.items():
             self._connection.give_up(stream_id, Status.UNAVAILABLE, "the server stops")
             call.task.cancel()

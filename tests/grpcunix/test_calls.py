@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -315,6 +316,25 @@ async def test_a_stop_that_is_cancelled_ends_calls_at_once(
         with pytest.raises(RpcError):
             await call
         await plugin.cancelled.wait()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_being_accepted_while_a_stop_is_cancelled_is_not_served(socket_dir: Path, turns: int) -> None:
+    server = UnixServer(socket_dir / "p.sock", [handler(SERVICE, Plugin())])
+    await server.start()
+    client = socket.socket(socket.AF_UNIX)
+    client.setblocking(False)
+    with client:
+        client.connect(str(server.path))  # the kernel has it, the server not yet
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stopping = asyncio.ensure_future(server.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                while await asyncio.get_running_loop().sock_recv(client, 4096):
+                    pass
 
 
 async def test_nobody_there_is_unavailable(socket_dir: Path, calling: Transport) -> None:
