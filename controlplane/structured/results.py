@@ -29,7 +29,7 @@ def allocation(
             results=tuple([_result(pick, layout, features) for pick in picks]),
             config=_config(claim.planned.claim, chosen),
         ),
-        node_selector=_node_selector(claim.planned.claim, picks, layout, node, features),
+        node_selector=_node_selector(claim.planned.claim, picks, layout, node),
     )
 
 
@@ -96,17 +96,18 @@ def _covers(requests: Sequence[str], chosen: Sequence[Task]) -> bool:
     return all(task.choice.request in requests or task.choice.ref in requests for task in chosen)
 
 
-def _node_selector(
-    claim: ResourceClaim, picks: Sequence[Pick], layout: Layout, node: Node, features: Features
-) -> NodeSelector | None:
-    """Where all devices can be used: on this node if one is local, else where all their selectors hold."""
+def _node_selector(claim: ResourceClaim, picks: Sequence[Pick], layout: Layout, node: Node) -> NodeSelector | None:
+    """Where all devices can be used: on this node if one is local, else where all their selectors hold.
+
+    A device that binds to its node does so whatever the gates: where they are off, new slices do not say it.
+    """
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for pick in picks:
         record, index = layout.locate(pick.position)
         device, spec = record.devices[index], record.slice.spec
         place = device if record.selects_per_device else spec
-        if place.node_name or (features.device_binding_and_status and device.binds_to_node):
+        if place.node_name or device.binds_to_node:
             here = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.metadata.name,))
             return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
         if place.node_selector is None or not place.node_selector.node_selector_terms:
