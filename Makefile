@@ -1,6 +1,6 @@
 # Everything a contributor types. Each target sets up what it needs; nothing is installed outside this folder.
 PY := .venv/bin/python
-WORKERS := $(shell expr 2 \* `nproc`)# tests wait more than they compute
+WORKERS := $(shell expr 3 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: all demo test long check site dist pyz deb lock node e2e bench proto clean
