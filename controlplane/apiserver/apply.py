@@ -59,9 +59,7 @@ def apply(
     try:
         named = tracked(field_set(config, schema), ignored)
     except NotInSchema as error:
-        group_version, kind = config["apiVersion"], config["kind"]
-        name = f"{config['metadata'].get('namespace', '')}/{config['metadata'].get('name', '')}"
-        raise internal(f"failed to create typed patch object ({name}; {group_version}, Kind={kind}): {error}") from None
+        raise untyped(config, str(error)) from None
     live = without_managed(live)
     if not managers and live is not empty:
         first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
@@ -88,6 +86,15 @@ def apply(
     if manager in result and (is_changed or (before is not None and before.time == "")):
         result[manager] = result[manager]._replace(time=format_time(now))
     return with_managed(_with_last_applied(merged, config, manager), result)
+
+
+def untyped(config: Plain, why: str) -> ApiError:
+    """500 of a configuration that the schema has no place for."""
+    metadata = config.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
+    group, _, version = config["apiVersion"].rpartition("/")
+    named = f"{names.get('namespace', '')}/{names.get('name', '')}; {group}/{version}, Kind={config['kind']}"
+    return internal(f"failed to create typed patch object ({named}): {why}")
 
 
 def _merged(live: Any, config: Any, schema: Schema) -> Any:

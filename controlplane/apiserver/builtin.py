@@ -33,6 +33,19 @@ _DEPRECATED = {
 }
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 _OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONTAINER: Plain = {
     "type": "object",
@@ -180,6 +193,7 @@ def _core() -> list[Kind]:
             status=True,
             namespaced=False,
             blank={"spec": {}, "status": {}},
+            fill=_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
@@ -192,6 +206,7 @@ def _core() -> list[Kind]:
             deletes=True,
             blank={"spec": {"containers": None}, "status": {}},
             fill=_pod,
+            kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
         ),
         open_kind(
@@ -230,6 +245,14 @@ def _namespace(obj: Plain) -> Plain:
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
     spec = {"finalizers": ["kubernetes"]} | (obj.get("spec") or {})
     return {**obj, "metadata": metadata, "spec": spec, "status": obj.get("status") or {"phase": "Active"}}
+
+
+def _node(obj: Plain) -> Plain:
+    """With the parts of its status that upstream's type always writes."""
+    status = obj.get("status") or {}
+    info = dict.fromkeys(_NODE_INFO, "") | (status.get("nodeInfo") or {})
+    status = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, **status, "nodeInfo": info}
+    return {**obj, "spec": obj.get("spec") or {}, "status": status}
 
 
 def _pod(obj: Plain) -> Plain:

@@ -167,6 +167,16 @@ SLICE = (
     AGE,
 )
 ONLY_AGE = (AGE,)
+CREATED_AT = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)
+LEASE = (Column("Holder", at("spec", "holderIdentity")), AGE)
+RUNTIME_CLASS = (Column("Handler", at("handler")), AGE)
+STORAGE_CLASS = (
+    Column("Provisioner", at("provisioner")),
+    Column("ReclaimPolicy", at("reclaimPolicy")),
+    Column("VolumeBindingMode", at("volumeBindingMode")),
+    Column("AllowVolumeExpansion", lambda obj: str(bool(obj.get("allowVolumeExpansion"))).lower()),
+    AGE,
+)
 NAMESPACE = (Column("Status", at("status", "phase")), AGE)
 NODE = (
     Column("Status", _node_status),
@@ -189,7 +199,7 @@ POD = (
     Column("Nominated Node", _or_none("status", "nominatedNodeName"), priority=1),
     Column("Readiness Gates", _or_none("status", "readiness"), priority=1),
 )
-CONFIG_MAP = (Column("Data", _data, "integer"), AGE)
+CONFIG_MAP = (Column("Data", _data), AGE)
 SECRET = (Column("Type", at("type")), Column("Data", _data), AGE)
 EVENT = (
     Column("Last Seen", _last_seen),

@@ -27,7 +27,8 @@ class OpenRules(Rules):
     """The rules of one kind of plain values.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
-    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
+    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be. Members at
+    the paths `kept` are stored although upstream's type has none.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class OpenRules(Rules):
         fill: Callable[[Plain], Plain] = lambda obj: obj,
         check: Check | None = None,
         name_rule: Callable[[str], list[str]] | None = None,
+        kept: frozenset[str] = frozenset(),
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas = schemas
@@ -55,6 +57,7 @@ class OpenRules(Rules):
         self._blank = blank or {}
         self._fill = fill
         self._check, self._name_rule = check, name_rule
+        self._kept = kept
 
     def decode(self, value: Plain, version: str) -> Decoded:
         metadata = value.get("metadata")
@@ -68,12 +71,15 @@ class OpenRules(Rules):
                 raise
             raise DecodeError(error.reason.replace("field ObjectMeta.", "field ObjectMeta.metadata.", 1)) from None
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
-        rest = {name: msgspec.to_builtins(item) for name, item in value.items() if name not in _TYPE}
-        schema = self._schemas[version]
-        known, unknown = prune(rest, schema) if self._is_validated else (rest, [])
-        found += [f'unknown field "{path}"' for path in unknown]
-        obj = self._named(self._storage)
-        if not self._is_validated:
+        rest = {name: item for name, item in value.items() if name not in _TYPE}
+        schema, obj = self._schemas[version], self._named(self._storage)
+        if self._is_validated:
+            known, unknown = prune(msgspec.to_builtins(rest), schema)
+            found += [f'unknown field "{path}"' for path in sorted(unknown)]
+        else:
+            message = protobuf.message_of(obj["apiVersion"], self._kind)
+            assert message is not None, "every built-in kind has one"
+            known = msgspec.to_builtins(protobuf.known_members(message, rest, found, self._kept))
             protobuf.encode(obj | known)  # what upstream's type does not hold is refused
         obj |= {"metadata": to_dict(without_unknown(record))} | with_defaults(known, schema)
         return Decoded(self._fill(obj), tuple(found))

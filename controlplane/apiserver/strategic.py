@@ -1,5 +1,6 @@
 """Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
 
+import re
 from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN, child_schema
@@ -11,6 +12,10 @@ _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 _RETAIN_KEYS = "$retainKeys"
+_UNDECODED = re.compile(r"json: cannot unmarshal (\w+)(?: \S+)? into Go .* of type (\S+)$", re.DOTALL)
+_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
+_SIMPLE = {"string": "string", "types.UID": "string", "bool": "bool", "int64": "int64", "int32": "int32"}
+_NUMERIC = ("string", "types.UID", "int64", "int32")
 _GONE = object()  # stands for an item until all of the patch is done
 
 
@@ -19,6 +24,26 @@ def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
     if not isinstance(patch, dict):
         raise bad_request(f"json: cannot unmarshal {go_name(patch)} into Go value of type map[string]interface {{}}")
     return _merged(value, patch, schema)
+
+
+def unconverted(reason: str) -> str:
+    """What upstream's converter says of a member of another type; its decoder of JSON said `reason`.
+
+    Source: apimachinery's DefaultUnstructuredConverter.
+    """
+    found = _UNDECODED.match(reason)
+    if found is None:
+        return reason
+    value, wanted = found.groups()
+    if wanted.startswith("map["):
+        return f"cannot restore map from {_GO_KINDS.get(value, value)}"
+    if wanted.startswith("[]"):
+        return f"cannot restore slice from {_GO_KINDS.get(value, value)}"
+    if value == "number" and wanted in _NUMERIC:  # Go converts one into the other, and its converter refuses that
+        return f"cannot convert {'float64' if wanted.startswith('int') else 'int64'} to {wanted}"
+    if wanted in _SIMPLE:
+        return f"unrecognized type: {_SIMPLE[wanted]}"
+    return f"cannot restore struct from: {_GO_KINDS.get(value, value)}"
 
 
 def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
@@ -46,9 +71,13 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         child = child_schema(schema, name) or OPEN
         if item is None:
             result.pop(name, None)
+        elif isinstance(item, dict) and name not in result:
+            result[name] = {} if item.get(_DIRECTIVE) == "delete" else _plain(item)
         elif isinstance(item, dict):
             before = result.get(name)
             result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
+        elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge" and name not in result:
+            result[name] = [_plain(each) for each in item if not (isinstance(each, dict) and _DIRECTIVE in each)]
         elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge":
             result[name] = _merged_list(_list(result.get(name) or []), item, child)
         elif isinstance(item, list) and item[:1] == [{_DIRECTIVE: "replace"}]:

@@ -56,7 +56,7 @@ def test_json_patch(api: Http) -> None:
 @pytest.mark.parametrize(
     ("content", "body", "code", "message"),
     [
-        (MERGE, b"{", 400, "error decoding patch: unexpected end of JSON input"),
+        (MERGE, b"{", 400, "invalid JSON patch"),
         (MERGE, b"[]", 400, "cannot unmarshal array into Go value of type map[string]interface {}"),
         (MERGE, b"null", 400, "Invalid JSON Patch"),
         (MERGE, b'{"metadata":{"resourceVersion":"1"}}', 409, "the object has been modified"),
@@ -104,8 +104,58 @@ def test_strategic_merge(api: Http) -> None:
     third = {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}, "spec": {"$patch": "delete"}}
     emptied = api.ok("PATCH", PATH, third, content=STRATEGIC)
     assert (emptied["spec"], "ownerReferences" in emptied["metadata"]) == ({}, False)
+    api.ok("PATCH", PATH, first, content=STRATEGIC)
     keyless = api.send("PATCH", PATH, {"metadata": {"ownerReferences": [{"name": "z"}]}}, content=STRATEGIC)
     assert "does not contain declared merge key: uid" in keyless.message
+
+
+@pytest.mark.usefixtures("gpu")
+def test_json_patches_that_no_type_holds(api: Http) -> None:
+    """The first member of another type, in the order of the text; null is a member's zero."""
+    unread = "error decoding patch: json: cannot unmarshal"
+    for patch, why in (
+        (["a"], f"{unread} string into Go value of type handlers.jsonPatchOp"),
+        ([{"path": 1, "op": 2}], f"{unread} number into Go struct field jsonPatchOp.path of type string"),
+        (
+            [{"op": "add", "path": "/x", "from": {}}],
+            f"{unread} object into Go struct field jsonPatchOp.from of type string",
+        ),
+    ):
+        refused = api.send("PATCH", PATH, patch, content=JSON_PATCH)
+        assert (refused.status, refused.message) == (400, why)
+    assert (
+        "labels"
+        not in api.ok("PATCH", PATH, [{"op": "add", "path": "/metadata/labels"}], content=JSON_PATCH)["metadata"]
+    )
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
+    patch = b'[{"op":"add","op":"add","path":"/metadata/labels/x","value":"1","why":1}]'
+    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
+    quoted = [text.replace('"', '\\"') for text in told]
+    assert api.send("PATCH", PATH, patch, content=JSON_PATCH).warnings == [f'299 - "{text}"' for text in quoted]
+    refused = api.send("PATCH", PATH, patch, content=JSON_PATCH, fieldValidation="Strict")
+    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    twice = b'{"metadata":{"labels":{"x":"1","x":"2"}}}'
+    (warning,) = api.send("PATCH", PATH, twice, content=MERGE).warnings
+    assert "duplicate field" in warning
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
+    """The words of upstream's converter, which is not its decoder of JSON; type and version stay what they are."""
+    for metadata, why in (
+        ({"labels": "x"}, "cannot restore map from string"),
+        ({"labels": {"a": 1}}, "cannot convert int64 to string"),
+        ({"finalizers": [{}]}, "unrecognized type: string"),
+        ({"generation": 1.5}, "cannot convert float64 to int64"),
+        ({"uid": 5}, "cannot convert int64 to types.UID"),
+        ({"ownerReferences": [3]}, "cannot restore struct from: int64"),
+    ):
+        refused = api.send("PATCH", PATH, {"metadata": metadata}, content=STRATEGIC)
+        assert (refused.status, refused.message.endswith(f": {why}")) == (422, True), refused.message
+    assert api.ok("PATCH", PATH, {"kind": "X"}, content=STRATEGIC)["kind"] == "DeviceClass"
 
 
 @pytest.mark.usefixtures("gpu")
