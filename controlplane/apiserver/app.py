@@ -312,9 +312,8 @@ class Application:
 
     async def _delete_collection(self, request: Request, target: Target) -> Response:
         form = self._form(request, target.kind)
-        listed = list_options(request.query_params)
+        page = listing.list_page(self._store, target, list_options(request.query_params))
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        page = listing.list_page(self._store, target, listed)
         for obj in page.objects:
             metadata = obj["metadata"]
             one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])

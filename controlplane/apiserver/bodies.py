@@ -55,7 +55,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
     api_version, name = api_version or expected, name or kind.kind
     if name == kind.kind and api_version != expected:
         group, _, other = api_version.rpartition("/")
-        if group == kind.group and kind.served(other):
+        if kind.from_definition or (group == kind.group and kind.served(other)):
             text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
             raise bad_request(text)
     if kind.from_definition and api_version == expected and name != kind.kind:
@@ -70,7 +70,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
             group = (kind.group or "core").partition(".")[0]
             raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
         where = f'for version {quoted_text(api_version)} in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(f'{found}: no kind "{name}" is registered {where}')
+        raise bad_request(f"{found}: no kind {quoted_text(name)} is registered {where}")
     value["apiVersion"], value["kind"] = api_version, name
     return value
 

@@ -205,6 +205,7 @@ def _core() -> list[Kind]:
             status=True,
             deletes=True,
             blank={"spec": {"containers": None}, "status": {}},
+            counts_generations=True,
             fill=_pod,
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,

@@ -4,6 +4,7 @@ With a structural schema, unknown members are dropped, defaults filled in and th
 leaves open is stored as it came.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,11 +15,19 @@ from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteCon
 from controlplane.apiserver.status import go_name, invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
+from resourceapi.objects.metadata_rules import (
+    finalizer_labels,
+    finalizer_names,
+    metadata_on_create,
+    metadata_on_update,
+)
 from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
+_FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
+_FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
 
@@ -58,6 +67,7 @@ class OpenRules(Rules):
         self._fill = fill
         self._check, self._name_rule = check, name_rule
         self._kept = kept
+        self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:
         metadata = value.get("metadata")
@@ -69,7 +79,7 @@ class OpenRules(Rules):
         except DecodeError as error:
             if self._is_validated:
                 raise
-            raise DecodeError(error.reason.replace("field ObjectMeta.", "field ObjectMeta.metadata.", 1)) from None
+            raise DecodeError(_FIELD.sub(r"\1metadata.", error.reason, count=1)) from None
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
         rest = {name: item for name, item in value.items() if name not in _TYPE}
         schema, obj = self._schemas[version], self._named(self._storage)
@@ -85,6 +95,9 @@ class OpenRules(Rules):
         return Decoded(self._fill(obj), tuple(found))
 
     def encode(self, obj: Plain, version: str) -> Plain:
+        if not self._is_validated:
+            metadata = obj["metadata"]
+            obj = {**obj, "metadata": {name: metadata[name] for name in json_fields(ObjectMeta) if name in metadata}}
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
@@ -98,6 +111,8 @@ class OpenRules(Rules):
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
         metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
+        if self._checks_finalizers:
+            finalizer_names(errors, metadata)
         self._refuse(errors, obj, None)
         return obj
 
@@ -134,6 +149,9 @@ class OpenRules(Rules):
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
         metadata_on_update(errors, after, before, context.release)
+        finalizer_labels(errors, after)
+        if self._checks_finalizers:
+            finalizer_names(errors, after)
         self._refuse(errors, new, old)
         return new
 

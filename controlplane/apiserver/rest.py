@@ -16,7 +16,8 @@ from controlplane.apiserver.admission import Admission, Write
 from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.grace import seconds_to_end
+from controlplane.apiserver.go_values import go_text
+from controlplane.apiserver.grace import is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
@@ -52,7 +53,7 @@ from controlplane.apiserver.status import (
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
-from controlplane.apiserver.strategic import go_text, strategic_merge, unconverted
+from controlplane.apiserver.strategic import strategic_merge, unconverted
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
@@ -168,10 +169,9 @@ class Rest:
         finalizers = _finalizers_for(old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
-        if not finalizers and not is_namespace and not grace:
-            if options.dry_run:
-                return Outcome(old, told)
-            return Outcome(self.remove(target.kind, target.key), told)
+        is_gone = not finalizers and not is_namespace and not grace
+        if is_gone and (options.dry_run or not is_graceful(target.kind)):
+            return Outcome(old if options.dry_run else self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
         before = metadata.get("deletionGracePeriodSeconds")
         if not metadata.get("deletionTimestamp") or (before is not None and grace < before):  # never later than it was
@@ -183,6 +183,8 @@ class Rest:
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
+        if is_gone:
+            return Outcome(self.remove(target.kind, target.key, marked), told)
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
         return Outcome(marked, told, is_gone=False)
@@ -204,8 +206,6 @@ class Rest:
         metadata = config.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise untyped(config, f".metadata: expected map, got &{{{go_text(metadata)}}}")
-        if not metadata.get("name"):
-            check_name(target, config)
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
         rules = target.kind.rules
@@ -225,7 +225,7 @@ class Rest:
             force=options.force,
             ignored=_ignored(target),
         )
-        check_name(target, config)
+        check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
         decoded = self._decode_patched(target, without_managed(merged), options, go_text(config), None)
         obj = _in_namespace(target, decoded.object)
@@ -473,6 +473,8 @@ def _ignored(target: Target) -> tuple[str, ...]:
     """The top-level fields that a write cannot change."""
     if target.subresource:
         return ("spec",) if not target.kind.group else ("metadata", "spec")
+    if target.kind.id == NAMESPACES:  # its finalizers are the server's own
+        return ("spec", "status")
     return ("status",) if target.kind.status else ()
 
 

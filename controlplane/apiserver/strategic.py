@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN, child_schema
+from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.status import ApiError, bad_request, go_name
 from resourceapi.objects.json_value import canonical
@@ -72,7 +73,8 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         if item is None:
             result.pop(name, None)
         elif isinstance(item, dict) and name not in result:
-            result[name] = {} if item.get(_DIRECTIVE) == "delete" else _plain(item)
+            if _DIRECTIVE not in item:
+                result[name] = _plain(item)
         elif isinstance(item, dict):
             before = result.get(name)
             result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
@@ -109,7 +111,7 @@ def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any
             result, places = [], {}
             continue
         if key not in item:
-            raise ApiError(500, f"map: {_go_map(item)} does not contain declared merge key: {key}")
+            raise ApiError(500, f"map: {go_text(item)} does not contain declared merge key: {key}")
         found = places.setdefault(canonical(item[key]), [])
         if item.get(_DIRECTIVE) == "delete":
             for at in found:
@@ -151,16 +153,3 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise bad_request("the value of a list directive must be a list")
     return value
-
-
-def _go_map(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{name}:{_go_map(value[name])}' for name in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_map, value))}]"
-    return str(value).lower() if isinstance(value, bool) else "<nil>" if value is None else str(value)
-
-
-def go_text(value: Any) -> str:
-    """A value as the reference prints it in messages about patches."""
-    return _go_map(value)

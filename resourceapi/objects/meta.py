@@ -55,7 +55,7 @@ class OwnerReference(Record, frozen=True):
     api_version: Always[str] = ""
     kind: Always[str] = ""
     name: Always[str] = ""
-    uid: Always[str] = ""
+    uid: Annotated[str, msgspec.Meta(extra={"written": "always", "go_type": "types.UID"})] = ""
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 

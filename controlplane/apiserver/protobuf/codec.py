@@ -191,12 +191,14 @@ def _map_step(field: Field, form: Form) -> _Step:
 
 def is_message(type_name: str) -> bool:
     """Whether a type of the table is a message with fields."""
-    return type_name.partition("=")[0] not in FORMS and type_name not in _SCHEMA_FORMS
+    is_plain = type_name.partition("=")[0] in FORMS or type_name in _SCHEMA_FORMS
+    return not is_plain and not type_name.startswith((_LIST, _MAP, _POINTER))
 
 
 def zero_of(type_name: str) -> Any:
     """What stands for a null in a list or a map: Go's zero value of a plain type; a message stays null."""
-    return None if is_message(type_name) else _form(type_name).zero()
+    is_one = type_name.partition("=")[0] in FORMS
+    return _form(type_name).zero() if is_one else None
 
 
 @functools.cache

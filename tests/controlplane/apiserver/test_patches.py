@@ -262,3 +262,32 @@ def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
         changed = api.ok("PATCH", PATH, change, content=MERGE, fieldManager=f"m{index:02}")
     assert len(changed["metadata"]["managedFields"]) == 10
     assert "ancient-changes" in _owners(changed)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_conflicts_are_seen_in_the_version_of_each_owner(api: Http) -> None:
+    """An empty map is nothing to who wrote in another version: it does not survive the conversion."""
+    older = PATH.replace("/v1/", "/v1beta1/")
+    empty = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "DeviceClass", "metadata": {"name": "n", "labels": {}}}
+    named = f"{older.rpartition('/')[0]}/n"
+    api.ok("PATCH", named, empty, content=APPLY, fieldManager="a")
+    same = api.send("PATCH", named, empty, content=APPLY, fieldManager="b")
+    newer = empty | {"apiVersion": "resource.k8s.io/v1"}
+    other = api.send("PATCH", f"{CLASSES}/n", newer, content=APPLY, fieldManager="c")
+    assert (same.status, 'conflict with "a": .metadata.labels' in same.message, other.status) == (409, True, 200)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Http) -> None:
+    config = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    unread = "failed to create typed patch object (/gpu; resource.k8s.io/v1, Kind=DeviceClass): "
+    for spec, why in (
+        (
+            {"selectors": [{"cel": {"expression": ["x"]}}]},
+            ".spec.selectors[0].cel.expression: expected string, got "
+            '&value.valueUnstructured{Value:[]interface {}{"x"}}',
+        ),
+        ({"selectors": [{"cell": 1}]}, ".spec.selectors[0].cell: field not declared in schema"),
+    ):
+        refused = api.send("PATCH", PATH, config | {"spec": spec}, content=APPLY, fieldManager="m")
+        assert (refused.status, refused.message) == (500, unread + why)
