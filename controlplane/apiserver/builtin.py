@@ -27,10 +27,7 @@ from resourceapi.objects.schemas import (
     schema_of,
 )
 
-_DEPRECATED = {
-    "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
-    "v1beta2": "resource.k8s.io/v1beta2 {} is deprecated in v1.36+, unavailable in v1.39+",
-}
+_DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _NODE_INFO = (
@@ -84,7 +81,7 @@ def install(
             Served(
                 version,
                 schema_of(beta1 if version == "v1beta1" and beta1 else form),
-                "" if form.KIND in _NEW else _DEPRECATED.get(version, "").format(form.KIND),
+                _deprecation(form.KIND, version, release),
                 must_be_current=form.KIND in _NEW and version == "v1",
             )
             for version in versions
@@ -246,6 +243,14 @@ def _namespace(obj: Plain) -> Plain:
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
     spec = {"finalizers": ["kubernetes"]} | (obj.get("spec") or {})
     return {**obj, "metadata": metadata, "spec": spec, "status": obj.get("status") or {"phase": "Active"}}
+
+
+def _deprecation(kind: str, version: str, release: Release) -> str:
+    """What a release warns of who uses a version."""
+    since = _DEPRECATED.get(version)
+    if since is None or release.minor < since or kind in _NEW:
+        return ""
+    return f"resource.k8s.io/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{since + 3}+"
 
 
 def _node(obj: Plain) -> Plain:

@@ -57,6 +57,13 @@ def test_json_patch(api: Http) -> None:
     ("content", "body", "code", "message"),
     [
         (MERGE, b"{", 400, "invalid JSON patch"),
+        (APPLY, b"{", 400, "error decoding patch: error converting YAML to JSON: yaml: line 1: did not find expected"),
+        (
+            APPLY,
+            b"[]",
+            400,
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal",
+        ),
         (MERGE, b"[]", 400, "cannot unmarshal array into Go value of type map[string]interface {}"),
         (MERGE, b"null", 400, "Invalid JSON Patch"),
         (MERGE, b'{"metadata":{"resourceVersion":"1"}}', 409, "the object has been modified"),
