@@ -40,7 +40,14 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ManifestError(ValueError):
-    """A text that is no YAML, or none that Kubernetes takes; says the line where there is one."""
+    """A text that is no YAML, or none that Kubernetes takes; says the line where there is one.
+
+    `in_go` is what Kubernetes' own reader says, which has no number for the first line.
+    """
+
+    def __init__(self, text: str, in_go: str = "") -> None:
+        super().__init__(text)
+        self.in_go = in_go or text
 
 
 def read_yaml(data: bytes | str) -> Any:
@@ -98,11 +105,19 @@ def _documents(data: bytes | str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark, problem = error.problem_mark, error.problem or ""
         line = max(1, mark.line + (mark.column > 0)) if mark else 1
-        if "expected the node content" in problem or "expected ',' or '}'" in problem:
+        if "expected the node content" in problem:  # of the parser in Python
             problem = "did not find expected node content"
-        raise ManifestError(f"line {line}: {problem}") from None
+        raise ManifestError(f"line {line}: {problem}", _in_go(error, problem)) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise ManifestError(str(error).splitlines()[0]) from None
+
+
+def _in_go(error: yaml.MarkedYAMLError, problem: str) -> str:
+    marks = (mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None)
+    line = next(filter(None, marks), 0)  # Go counts from 0 here, and from 1 in faults of single tokens
+    if not line:
+        return problem
+    return f"line {line + isinstance(error, yaml.scanner.ScannerError)}: {problem}"
 
 
 class _Document:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TypeVar
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -31,14 +30,18 @@ from controlplane.apiserver.negotiation import (
     accepts,
     read_body,
     read_delete_options,
-    read_json,
     wanted_form,
     written,
     written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from controlplane.apiserver.patch import (
+    APPLY_PATCH,
+    patch_type_of,
+    read_patch,
+    unread,
+)
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Outcome, Rest
@@ -51,14 +54,14 @@ from controlplane.apiserver.status import (
     internal,
     method_not_allowed,
     no_such_resource,
+    not_found,
+    not_supported,
     success,
     telling,
-    unsupported_media_type,
 )
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.tokens import ACCOUNTS, AUDIENCE
 from controlplane.apiserver.watching import Change, watch
-from resourceapi.manifests import read_yaml
 
 _DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
@@ -210,11 +213,15 @@ class Application:
                 return await self._written(form, request, target, outcome, 201)
             case "DELETE" if not everywhere and target.kind.id != NAMESPACES:
                 return await self._delete_collection(request, target)
+        if target.kind.from_definition:
+            raise _no_collection(request, everywhere=everywhere)
         raise method_not_allowed()
 
     async def _object(self, request: Request, target: Target) -> Response:
         if request.method == "PATCH":
-            _check_patch_type(request, target.kind)
+            patch_type_of(request.headers.get("Content-Type", ""), is_custom=target.kind.from_definition)
+        if request.method == "POST" and not target.kind.from_definition:
+            raise method_not_allowed()
         form = self._form(request, target.kind)
         match request.method:
             case "GET":
@@ -229,6 +236,8 @@ class Application:
                 return await self._patch(form, request, target)
             case "DELETE":
                 return await self._delete(form, request, target)
+            case "POST":  # as if it were to the collection
+                return await self._collection(request, target._replace(name=""))
         raise method_not_allowed()
 
     async def _subresource(self, request: Request, target: Target) -> Response:
@@ -244,9 +253,12 @@ class Application:
             return Response(written(success(), form), 201, media_type=form.media_type)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
             return await self._token(request, target)
-        if target.subresource != "status" or not target.kind.status:
-            raise no_such_resource()
+        served = target.kind
+        if target.subresource != "status" or not served.status:
+            raise not_found(served.group, served.plural, target.name) if served.from_definition else no_such_resource()
         if request.method not in ("GET", "PUT", "PATCH"):
+            if served.from_definition:
+                raise not_supported(served.group, served.plural, request.method)
             raise method_not_allowed()
         return await self._object(request, target)
 
@@ -273,20 +285,18 @@ class Application:
         return Response(written(value, form), media_type=form.media_type)
 
     async def _patch(self, form: Form, request: Request, target: Target) -> Response:
-        patch_type = _patch_type(request)
-        is_apply = patch_type == APPLY_PATCH
+        is_custom = target.kind.from_definition
+        patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=is_custom)
+        release, is_apply = self._rest.release, patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
         data = await body_of(request)
         try:
-            patch = await apart(len(data), read_yaml if is_apply else read_json, data)
+            patch = await apart(len(data), read_patch, data, patch_type)
         except ValueError as error:
-            if is_apply:
-                raise bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {error}") from None
-            raise bad_request(
-                str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}"
-            ) from None
-        patch = msgspec.to_builtins(patch)  # what came twice does not matter here
-        outcome = self._rest.patch(target, patch_type, patch, options, self._manager(request))
+            if not is_apply and not release.reads_patches_first:
+                self._rest.get(target)
+            raise unread(error, patch_type, release) from None
+        outcome = self._rest.patch(target, patch, options, self._manager(request))
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
 
     async def _delete(self, form: Form, request: Request, target: Target) -> Response:
@@ -302,13 +312,13 @@ class Application:
 
     async def _delete_collection(self, request: Request, target: Target) -> Response:
         form = self._form(request, target.kind)
-        listed = list_options(request.query_params)
+        page = listing.list_page(self._store, target, list_options(request.query_params))
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        page = listing.list_page(self._store, target, listed)
         for obj in page.objects:
             metadata = obj["metadata"]
             one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
-            self._rest.delete(one, options)
+            if self._store.get(one.kind.table, one.key) is not None:  # the list may be of an older version
+                self._rest.delete(one, options)
         await self._store.commit()
         value = self._list_value(form, target, page.objects, page.metadata, "")
         return Response(written(value, form), media_type=form.media_type)
@@ -425,16 +435,13 @@ class Application:
         return await apart(len(data), read_delete_options, data, content_type) if data else None
 
 
-def _patch_type(request: Request) -> str:
-    return request.headers.get("Content-Type", "").partition(";")[0].strip()
-
-
-def _check_patch_type(request: Request, kind: Kind) -> None:
-    patch_type = _patch_type(request)
-    if patch_type not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH):
-        raise UnroutedError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
-    if kind.from_definition and patch_type == STRATEGIC_MERGE_PATCH:
-        raise unsupported_media_type(", ".join((JSON_PATCH, MERGE_PATCH, APPLY_PATCH)))
+def _no_collection(request: Request, *, everywhere: bool) -> Exception:
+    """Why a collection of custom resources has no such verb."""
+    if everywhere:
+        return PlainNotFound()
+    if request.method == "PATCH":
+        patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
+    return bad_request("name must be provided") if request.method in ("PUT", "PATCH") else method_not_allowed()
 
 
 def _typed_first(obj: Plain) -> Plain:

@@ -59,9 +59,7 @@ def apply(
     try:
         named = tracked(field_set(config, schema), ignored)
     except NotInSchema as error:
-        group_version, kind = config["apiVersion"], config["kind"]
-        name = f"{config['metadata'].get('namespace', '')}/{config['metadata'].get('name', '')}"
-        raise internal(f"failed to create typed patch object ({name}; {group_version}, Kind={kind}): {error}") from None
+        raise untyped(config, str(error)) from None
     live = without_managed(live)
     if not managers and live is not empty:
         first = Manager(BEFORE_FIRST_APPLY, "Update", api_version)
@@ -73,21 +71,57 @@ def apply(
         owned = frozenset().union(*(each.fields for each in owners.values()))
         released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
         merged = _without(merged, released, schema, ())
-    changes = Changes(*(tracked(fields, ignored) for fields in compare(live, merged, schema)))
     others = {each: owned for each, owned in owners.items() if each != manager}
+    here, elsewhere = (
+        Changes(*(tracked(fields, ignored) for fields in compare(old, new, schema)))
+        for old, new in ((live, merged), (_without_empty(live), _without_empty(merged)))
+    )
+    seen = _Seen(api_version, here, elsewhere)
     if not force:
         found = [
-            (each, path) for each, owned in others.items() for path in owned.fields & (changes.added | changes.modified)
+            (each, path)
+            for each, owned in others.items()
+            for path in owned.fields & frozenset().union(*seen.changes(owned.api_version)[:2])
         ]
         if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
             raise _conflicts(found)
-    result = {**release_fields(others, changes), manager: owners[manager]}
+    result = {**release_fields(others, seen.changes), manager: owners[manager]}
     if not named:
         del result[manager]
-    is_changed = not json_equal(merged, live)
+    is_changed = any(here)
     if manager in result and (is_changed or (before is not None and before.time == "")):
         result[manager] = result[manager]._replace(time=format_time(now))
     return with_managed(_with_last_applied(merged, config, manager), result)
+
+
+class _Seen(NamedTuple):
+    """What an apply changes, in the version of the request and as another version shows it: without what is empty."""
+
+    version: str
+    here: Changes
+    elsewhere: Changes
+
+    def changes(self, api_version: str) -> Changes:
+        """The changes as who wrote in a version sees them."""
+        return self.here if api_version == self.version else self.elsewhere
+
+
+def _without_empty(value: Any) -> Any:
+    """A value as it is after its conversion into another version: what is empty is left out."""
+    if isinstance(value, dict):
+        kept = {name: _without_empty(item) for name, item in value.items()}
+        return {name: item for name, item in kept.items() if item not in (None, {}, [])}
+    return list(map(_without_empty, value)) if isinstance(value, list) else value
+
+
+def untyped(config: Plain, why: str) -> ApiError:
+    """500 of a configuration that the schema has no place for."""
+    metadata = config.get("metadata")
+    names = [metadata.get(name) if isinstance(metadata, dict) else "" for name in ("namespace", "name")]
+    named = "/".join(name if isinstance(name, str) else "" for name in names)
+    group, _, version = config["apiVersion"].rpartition("/")
+    named += f"; {group}/{version}, Kind={config['kind']}"
+    return internal(f"failed to create typed patch object ({named}): {why}")
 
 
 def _merged(live: Any, config: Any, schema: Schema) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controlplane.apiserver import columns
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Kind, Plain, Schema
+from controlplane.apiserver.kinds import Column, Kind, Plain, Schema
 from controlplane.apiserver.open_kinds import open_kind, open_schema
 from controlplane.apiserver.policies import check_policy
 from resourceapi.objects.names import path_segment
@@ -36,6 +36,7 @@ class _Row(NamedTuple):
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
     defaults: Mapping[str, str] = MappingProxyType({})
+    shown: tuple[Column, ...] = columns.ONLY_AGE
 
 
 _ROWS = (
@@ -104,11 +105,19 @@ _ROWS = (
         in_all=True,
         atomic=("selector",),
     ),
-    _Row("coordination.k8s.io", "Lease", "Who leads, or is alive.", creates_on_update=True, must_be_current=True),
+    _Row(
+        "coordination.k8s.io",
+        "Lease",
+        "Who leads, or is alive.",
+        creates_on_update=True,
+        must_be_current=True,
+        shown=columns.LEASE,
+    ),
     _Row(
         "node.k8s.io",
         "RuntimeClass",
         "How containers are run.",
+        shown=columns.RUNTIME_CLASS,
         namespaced=False,
         has_spec=False,
         creates_on_update=True,
@@ -128,6 +137,7 @@ _ROWS = (
         "rbac.authorization.k8s.io",
         "ClusterRole",
         "What may be done.",
+        shown=columns.CREATED_AT,
         namespaced=False,
         has_spec=False,
         creates_on_update=True,
@@ -142,7 +152,12 @@ _ROWS = (
         creates_on_update=True,
     ),
     _Row(
-        "rbac.authorization.k8s.io", "Role", "What may be done in a namespace.", has_spec=False, creates_on_update=True
+        "rbac.authorization.k8s.io",
+        "Role",
+        "What may be done in a namespace.",
+        shown=columns.CREATED_AT,
+        has_spec=False,
+        creates_on_update=True,
     ),
     _Row(
         "rbac.authorization.k8s.io",
@@ -169,6 +184,7 @@ _ROWS = (
         "storage.k8s.io",
         "StorageClass",
         "A kind of storage.",
+        shown=columns.STORAGE_CLASS,
         namespaced=False,
         short=("sc",),
         has_spec=False,
@@ -185,7 +201,7 @@ def auxiliary_kinds() -> Iterator[Kind]:
             row.kind,
             _plural(row.kind),
             _schema(row),
-            columns.ONLY_AGE,
+            row.shown,
             group=row.group,
             blank={"spec": {}} if row.has_spec else None,
             fill=_filled(row),

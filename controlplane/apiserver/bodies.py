@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from controlplane.apiserver.json_faults import shown
 from controlplane.apiserver.kinds import Plain, Registry
-from controlplane.apiserver.negotiation import MAX_BODY
-from controlplane.apiserver.status import bad_request, go_name, invalid, too_large
+from controlplane.apiserver.negotiation import MAX_BODY, why_no_type
+from controlplane.apiserver.status import bad_request, invalid, too_large
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList, quoted_text
 
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
-_SHOWN = 30  # bytes of a body that a refusal repeats
 
 T = TypeVar("T")
 
@@ -41,21 +41,21 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
     """A body that says what it is, as the path says; raises ApiError 400."""
     kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
-    for text, member in ((api_version, "apiVersion"), (name, "kind")):
-        if text is not None and not isinstance(text, str):
-            why = f"json: cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"
-            why = f"couldn't get version/kind; json parse error: {why} ({_shown(data)})"
-            raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}")
+    if why := why_no_type(value):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({shown(data)})")
     if kind.from_definition:
-        shown = data.decode("utf-8", "replace")
+        if name and "apiVersion" in value and api_version is None:
+            why = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
+            raise bad_request(f'{name} in version "" cannot be handled as a {kind.kind}: {why}')
+        whole = data.decode("utf-8", "replace")
         for text, member in ((name, "Kind"), (api_version, "apiVersion")):
             if not text:
-                text = f"Object '{member}' is missing in '{shown}' ({shown})"
+                text = f"Object '{member}' is missing in '{whole}' ({shown(data)})"
                 raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
     api_version, name = api_version or expected, name or kind.kind
     if name == kind.kind and api_version != expected:
         group, _, other = api_version.rpartition("/")
-        if group == kind.group and kind.served(other):
+        if kind.from_definition or (group == kind.group and kind.served(other)):
             text = f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
             raise bad_request(text)
     if kind.from_definition and api_version == expected and name != kind.kind:
@@ -70,15 +70,9 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
             group = (kind.group or "core").partition(".")[0]
             raise bad_request(f"{found}: converting ({short}.{name}) to ({group}.{kind.kind}): unknown conversion")
         where = f'for version {quoted_text(api_version)} in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(f'{found}: no kind "{name}" is registered {where}')
+        raise bad_request(f"{found}: no kind {quoted_text(name)} is registered {where}")
     value["apiVersion"], value["kind"] = api_version, name
     return value
-
-
-def _shown(data: bytes) -> str:
-    """The beginning of a body."""
-    text = data[:_SHOWN].decode("utf-8", "replace")
-    return f"{text} ..." if len(data) > _SHOWN else text
 
 
 async def read_to_its_end(request: Request) -> None:

@@ -27,12 +27,22 @@ from resourceapi.objects.schemas import (
     schema_of,
 )
 
-_DEPRECATED = {
-    "v1beta1": "resource.k8s.io/v1beta1 {} is deprecated in v1.35+, unavailable in v1.38+",
-    "v1beta2": "resource.k8s.io/v1beta2 {} is deprecated in v1.36+, unavailable in v1.39+",
-}
+_DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 _OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONTAINER: Plain = {
     "type": "object",
@@ -71,7 +81,7 @@ def install(
             Served(
                 version,
                 schema_of(beta1 if version == "v1beta1" and beta1 else form),
-                "" if form.KIND in _NEW else _DEPRECATED.get(version, "").format(form.KIND),
+                _deprecation(form.KIND, version, release),
                 must_be_current=form.KIND in _NEW and version == "v1",
             )
             for version in versions
@@ -180,6 +190,7 @@ def _core() -> list[Kind]:
             status=True,
             namespaced=False,
             blank={"spec": {}, "status": {}},
+            fill=_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
@@ -191,7 +202,9 @@ def _core() -> list[Kind]:
             status=True,
             deletes=True,
             blank={"spec": {"containers": None}, "status": {}},
+            counts_generations=True,
             fill=_pod,
+            kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
         ),
         open_kind(
@@ -230,6 +243,22 @@ def _namespace(obj: Plain) -> Plain:
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
     spec = {"finalizers": ["kubernetes"]} | (obj.get("spec") or {})
     return {**obj, "metadata": metadata, "spec": spec, "status": obj.get("status") or {"phase": "Active"}}
+
+
+def _deprecation(kind: str, version: str, release: Release) -> str:
+    """What a release warns of who uses a version."""
+    since = _DEPRECATED.get(version)
+    if since is None or release.minor < since or kind in _NEW:
+        return ""
+    return f"resource.k8s.io/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{since + 3}+"
+
+
+def _node(obj: Plain) -> Plain:
+    """With the parts of its status that upstream's type always writes."""
+    status = obj.get("status") or {}
+    info = dict.fromkeys(_NODE_INFO, "") | (status.get("nodeInfo") or {})
+    status = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, **status, "nodeInfo": info}
+    return {**obj, "spec": obj.get("spec") or {}, "status": status}
 
 
 def _pod(obj: Plain) -> Plain:

@@ -138,8 +138,8 @@ def _restarts(obj: Plain) -> str:
     return str(sum(each.get("restartCount", 0) for each in _containers(obj)))
 
 
-def _or_none(*path: str | int) -> Callable[[Plain], Any]:
-    return lambda obj: at(*path)(obj) or "<none>"
+def _or(otherwise: str, *path: str | int) -> Callable[[Plain], Any]:
+    return lambda obj: at(*path)(obj) or otherwise
 
 
 def _data(obj: Plain) -> int:
@@ -167,6 +167,16 @@ SLICE = (
     AGE,
 )
 ONLY_AGE = (AGE,)
+CREATED_AT = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)
+LEASE = (Column("Holder", at("spec", "holderIdentity")), AGE)
+RUNTIME_CLASS = (Column("Handler", at("handler")), AGE)
+STORAGE_CLASS = (
+    Column("Provisioner", at("provisioner")),
+    Column("ReclaimPolicy", at("reclaimPolicy")),
+    Column("VolumeBindingMode", at("volumeBindingMode")),
+    Column("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+    AGE,
+)
 NAMESPACE = (Column("Status", at("status", "phase")), AGE)
 NODE = (
     Column("Status", _node_status),
@@ -175,21 +185,21 @@ NODE = (
     Column("Version", _version),
     Column("Internal-IP", _address("InternalIP"), priority=1),
     Column("External-IP", _address("ExternalIP"), priority=1),
-    Column("OS-Image", _or_none("status", "nodeInfo", "osImage"), priority=1),
-    Column("Kernel-Version", _or_none("status", "nodeInfo", "kernelVersion"), priority=1),
-    Column("Container-Runtime", _or_none("status", "nodeInfo", "containerRuntimeVersion"), priority=1),
+    Column("OS-Image", _or("<unknown>", "status", "nodeInfo", "osImage"), priority=1),
+    Column("Kernel-Version", _or("<unknown>", "status", "nodeInfo", "kernelVersion"), priority=1),
+    Column("Container-Runtime", _or("<unknown>", "status", "nodeInfo", "containerRuntimeVersion"), priority=1),
 )
 POD = (
     Column("Ready", _ready),
     Column("Status", _pod_status),
     Column("Restarts", _restarts),
     AGE,
-    Column("IP", _or_none("status", "podIP"), priority=1),
-    Column("Node", _or_none("spec", "nodeName"), priority=1),
-    Column("Nominated Node", _or_none("status", "nominatedNodeName"), priority=1),
-    Column("Readiness Gates", _or_none("status", "readiness"), priority=1),
+    Column("IP", _or("<none>", "status", "podIP"), priority=1),
+    Column("Node", _or("<none>", "spec", "nodeName"), priority=1),
+    Column("Nominated Node", _or("<none>", "status", "nominatedNodeName"), priority=1),
+    Column("Readiness Gates", _or("<none>", "status", "readiness"), priority=1),
 )
-CONFIG_MAP = (Column("Data", _data, "integer"), AGE)
+CONFIG_MAP = (Column("Data", _data), AGE)
 SECRET = (Column("Type", at("type")), Column("Data", _data), AGE)
 EVENT = (
     Column("Last Seen", _last_seen),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.columns import AGE, Since
+from controlplane.apiserver.columns import AGE, CREATED_AT, Since
 from controlplane.apiserver.definition_rules import check_schema, shaped
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import OpenRules
@@ -89,7 +89,7 @@ def definition_kind() -> Kind:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         status=True,
-        columns=(Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), "date"),),
+        columns=CREATED_AT,
         counts_generations=True,
         delete_returns_object=True,
     )

@@ -8,11 +8,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from controlplane.apiserver.go_values import go_syntax, go_text
 from controlplane.apiserver.kinds import Plain, Schema
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
+_BOXED = "value.valueUnstructured"
+_GO_TYPES = {dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool"}
 NOTHING: FieldSet = frozenset()
 
 
@@ -126,11 +129,12 @@ def with_above(fields: Iterable[Path]) -> FieldSet:
 
 
 def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
-    _fits(value, schema, path)
     if is_atomic(value, schema) or not value:
+        _fits_whole(value, schema, shown(path))
         if path:
             yield path
         return
+    _fits(value, schema, shown(path))
     if isinstance(value, dict):
         for name, item in value.items():
             child = child_schema(schema, name)
@@ -149,14 +153,31 @@ def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
         yield (*path, item_step)
 
 
-def _fits(value: Any, schema: Schema, path: Path) -> None:
+def _fits_whole(value: Any, schema: Schema, place: str) -> None:
+    """That a value, which has one owner, and all within it are of their types; raises NotInSchema."""
+    _fits(value, schema, place)
+    if isinstance(value, dict):
+        for name, item in value.items():
+            child = child_schema(schema, name)
+            if child is None:
+                raise NotInSchema(f"{place}.{name}: field not declared in schema")
+            if item is not None:
+                _fits_whole(item, child, f"{place}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _fits_whole(item, schema.get("items", OPEN), f"{place}[{index}]")
+
+
+def _fits(value: Any, schema: Schema, place: str) -> None:
     wanted = schema.get("type")
     if wanted == "array" and value is not None and not isinstance(value, list):
-        raise NotInSchema(f"{shown(path)}: expected list, got &{{{value}}}")
+        raise NotInSchema(f"{place}: expected list, got &{{{go_text(value)}}}")
     if wanted == "object" and value is not None and not isinstance(value, dict):
-        raise NotInSchema(f"{shown(path)}: expected map, got &{{{value}}}")
-    if wanted == "string" and isinstance(value, dict | list):
-        raise NotInSchema(f"{shown(path)}: expected string, got &{{{value}}}")
+        raise NotInSchema(f"{place}: expected map, got &{{{go_text(value)}}}")
+    if wanted == "string" and isinstance(value, dict | list | bool):
+        raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")
+    if wanted in ("integer", "number") and isinstance(value, dict | list | str | bool):
+        raise NotInSchema(f"{place}: expected numeric (int or float), got {_GO_TYPES[type(value)]}")
 
 
 def _paths(value: Any, path: Path) -> Iterator[Path]:

@@ -12,12 +12,17 @@ _ENDED = ("Succeeded", "Failed")
 _DEFAULT = 30
 
 
+def is_graceful(kind: Kind) -> bool:
+    """Whether objects get time to end: such a one says in its last state when it was to go, even at once."""
+    return kind.id == PODS
+
+
 def seconds_to_end(store: Store, kind: Kind, obj: Plain, options: DeleteOptions) -> int:
     """The seconds that an object has until it is removed; 0 for all but pods that a kubelet runs.
 
     Nobody would end a pod on a node that is not there or that does not say it is ready: it is removed at once.
     """
-    if kind.id != PODS:
+    if not is_graceful(kind):
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     node = spec.get("nodeName")

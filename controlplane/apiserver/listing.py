@@ -76,13 +76,13 @@ def list_page(store: Store, target: Target, options: ListOptions) -> Page:
         if options.match == "Exact" or (options.limit > 0 and wanted and not options.match):
             version, exact = wanted, True
     kind_id, namespace = target.kind.table, target.namespace
+    limit = options.limit if options.resource_version != "0" else 0
     try:
         objects = (
             store.objects_at(kind_id, version, namespace, after)
             if exact
-            else store.objects(kind_id, namespace, after, selection.mark)
+            else store.objects(kind_id, namespace, after, None if limit else selection.mark)
         )
-        limit = options.limit if options.resource_version != "0" else 0
         return _cut(objects, selection, limit, version, namespace)
     except Expired:
         if options.token:

@@ -1,6 +1,5 @@
 """Bodies and their formats: what a request's body holds, in which form its answer goes out (allocator.md 5.4)."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -8,16 +7,18 @@ import msgspec
 import yaml
 
 from controlplane.apiserver import protobuf
+from controlplane.apiserver.json_faults import shown, why_no_json
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.protobuf import MessageError, ProtobufError
 from controlplane.apiserver.status import (
     UnroutedError,
     bad_request,
+    go_name,
     internal,
     not_acceptable,
     unsupported_media_type,
 )
-from resourceapi.manifests import read_yaml
+from resourceapi.manifests import ManifestError, read_yaml
 from resourceapi.objects import DecodeError, parse_json
 from resourceapi.objects.json_value import MAX_DEPTH, check_depth
 from resourceapi.objects.strict import parse_members
@@ -27,8 +28,9 @@ ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
 _ACCEPTED_STREAMS = f"{JSON};stream=watch, {PROTOBUF};stream=watch"
 MAX_BODY = 3 * 1024 * 1024
 VIEWS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-_DELETE_OPTIONS = "DeleteOptions"
-_SHOWN = 30
+_DELETE_OPTIONS, _META = "DeleteOptions", "meta.k8s.io/v1"
+_NO_TYPE = "couldn't get version/kind; json parse error: json: cannot unmarshal"
+_TYPED = r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
 _NO_MESSAGE = (
     "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot be encoded to a"
     " protobuf message"
@@ -126,13 +128,13 @@ def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1"
     if media_type == YAML:
         try:
             value = read_yaml(data)
-        except ValueError as error:
-            raise bad_request(f"{unrecognized}: yaml: {error} ({_shown(data)})") from None
+        except ManifestError as error:
+            raise bad_request(f"{unrecognized}: yaml: {error.in_go} ({shown(data)})") from None
     elif media_type == JSON:
         try:
             value = read_json(data)
         except ValueError as error:
-            text = f"couldn't get version/kind; json parse error: {error} ({_shown(data)})"
+            text = f"couldn't get version/kind; json parse error: {error} ({shown(data)})"
             raise bad_request(f"{unrecognized}: {text}") from None
     elif media_type == PROTOBUF:
         value = _read_protobuf(data, kind, api_version, is_custom=is_custom)
@@ -141,12 +143,21 @@ def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1"
     if value is None:
         return {}
     if not isinstance(value, dict):
-        found = {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
-        fields = r"APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\""
-        fields = fields.replace(r"\"", '"').replace(r"\\", "\\")
-        text = f"json: cannot unmarshal {found} into Go value of type struct {{ {fields} }} ({_hex(data)})"
-        raise bad_request(f"{unrecognized}: couldn't get version/kind; json parse error: {text}")
+        raise bad_request(f"{unrecognized}: {_no_type(value)} ({shown(data)})")
     return value
+
+
+def why_no_type(value: Plain) -> str:
+    """What is wrong with what an object says of its type; empty if it can be read."""
+    for member in ("apiVersion", "kind"):
+        text = value.get(member)
+        if text is not None and not isinstance(text, str):
+            return f"{_NO_TYPE} {go_name(text)} into Go struct field .{member} of type string"
+    return ""
+
+
+def _no_type(value: Any) -> str:
+    return f"{_NO_TYPE} {go_name(value)} into Go value of type {_TYPED}"
 
 
 def read_delete_options(data: bytes, content_type: str) -> Plain:
@@ -161,15 +172,16 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
             raise unsupported_media_type(ACCEPTED)
     except ProtobufError as error:
         raise bad_request(str(error)) from None
+    except ManifestError as error:
+        raise bad_request(f"yaml: {error.in_go}") from None
     except ValueError as error:
-        prefix = "yaml" if media_type == YAML else "couldn't get version/kind; json parse error"
-        raise bad_request(f"{prefix}: {error}") from None
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if value is None:
         return {}
-    if not isinstance(value, dict):
-        raise bad_request("couldn't get version/kind; json parse error: an object is needed")
+    if not isinstance(value, dict) or why_no_type(value):
+        raise bad_request(why_no_type(value) if isinstance(value, dict) else _no_type(value))
     if value.get("kind") not in (None, "", _DELETE_OPTIONS):
-        where = f'for version "{value.get("apiVersion")}" in scheme "pkg/runtime/scheme.go:111"'
+        where = f'for version "{value.get("apiVersion") or _META}" in scheme "pkg/runtime/scheme.go:111"'
         raise bad_request(f'no kind "{value["kind"]}" is registered {where}')
     return value
 
@@ -183,8 +195,8 @@ def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool)
         version = error.api_version.rpartition("/")[2]
         raise bad_request(f'{error.kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
     except (ProtobufError, ValueError, RecursionError) as error:
-        shown = f"{data[:_SHOWN].hex()}{' ...' if len(data) > _SHOWN else ''}" if data else "<empty>"
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({shown})") from None
+        unrecognized = f"the object provided is unrecognized (must be of type {kind})"
+        raise bad_request(f"{unrecognized}: {error} ({shown(data, is_binary=True)})") from None
     if is_custom:
         version = str(value["apiVersion"]).rpartition("/")[2]
         raise bad_request(f'{value["kind"]} in version "{version}" cannot be handled as a {kind}: {_NO_MESSAGE}')
@@ -199,7 +211,7 @@ def read_json(data: bytes) -> Any:
     try:
         parse_json(data)
     except DecodeError as error:
-        raise ValueError(_as_go_says(data, error.reason)) from None
+        raise ValueError(why_no_json(data) or error.reason.removeprefix("json: ")) from None
     value = parse_members(data)
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         check_depth(value)
@@ -234,27 +246,3 @@ def _clauses(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
         found.append((weight, media_type.lower(), parameters))
     for _, media_type, parameters in sorted(found, key=lambda each: -each[0]):
         yield media_type, parameters
-
-
-def _shown(data: bytes) -> str:
-    return data.decode("utf-8", "replace") if data else "<empty>"
-
-
-def _hex(data: bytes) -> str:
-    return data.hex()
-
-
-def _as_go_says(data: bytes, reason: str) -> str:
-    """Go's words for what is no JSON."""
-    text = data.decode("utf-8", "replace")
-    if "truncated" in reason or not text.strip():
-        return "unexpected end of JSON input"
-    place = re.search(r"byte (\d+)", reason)
-    if place is not None:
-        at = min(int(place[1]), len(data) - 1)
-        character = data[at : at + 1].decode("latin-1")
-        if "trailing" in reason:
-            return f"invalid character '{character}' after top-level value"
-        where = "looking for beginning of value" if at == 0 or data[at - 1 : at] in b":[, " else "after object key"
-        return f"invalid character '{character}' {where}"
-    return reason.removeprefix("json: ")

@@ -34,6 +34,7 @@ def open_kind(
     hides_name: bool = False,
     check: Check | None = None,
     name_rule: Callable[[str], list[str]] | None = None,
+    kept: frozenset[str] = frozenset(),
     creates_on_update: bool = False,
     must_be_current: bool = False,
 ) -> Kind:
@@ -50,6 +51,7 @@ def open_kind(
         fill=fill,
         check=check,
         name_rule=name_rule,
+        kept=kept,
     )
     return Kind(
         group=group,

@@ -4,6 +4,7 @@ With a structural schema, unknown members are dropped, defaults filled in and th
 leaves open is stored as it came.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,11 +15,19 @@ from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteCon
 from controlplane.apiserver.status import go_name, invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
+from resourceapi.objects.codec import json_fields
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.metadata_rules import metadata_on_create, metadata_on_update
+from resourceapi.objects.metadata_rules import (
+    finalizer_labels,
+    finalizer_names,
+    metadata_on_create,
+    metadata_on_update,
+)
 from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
+_FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
+_FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
 
@@ -27,7 +36,8 @@ class OpenRules(Rules):
     """The rules of one kind of plain values.
 
     `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
-    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be.
+    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be. Members at
+    the paths `kept` are stored although upstream's type has none.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class OpenRules(Rules):
         fill: Callable[[Plain], Plain] = lambda obj: obj,
         check: Check | None = None,
         name_rule: Callable[[str], list[str]] | None = None,
+        kept: frozenset[str] = frozenset(),
     ) -> None:
         self._group, self._kind, self._storage = group, kind, storage
         self._schemas = schemas
@@ -55,6 +66,8 @@ class OpenRules(Rules):
         self._blank = blank or {}
         self._fill = fill
         self._check, self._name_rule = check, name_rule
+        self._kept = kept
+        self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:
         metadata = value.get("metadata")
@@ -66,19 +79,25 @@ class OpenRules(Rules):
         except DecodeError as error:
             if self._is_validated:
                 raise
-            raise DecodeError(error.reason.replace("field ObjectMeta.", "field ObjectMeta.metadata.", 1)) from None
+            raise DecodeError(_FIELD.sub(r"\1metadata.", error.reason, count=1)) from None
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
-        rest = {name: msgspec.to_builtins(item) for name, item in value.items() if name not in _TYPE}
-        schema = self._schemas[version]
-        known, unknown = prune(rest, schema) if self._is_validated else (rest, [])
-        found += [f'unknown field "{path}"' for path in unknown]
-        obj = self._named(self._storage)
-        if not self._is_validated:
+        rest = {name: item for name, item in value.items() if name not in _TYPE}
+        schema, obj = self._schemas[version], self._named(self._storage)
+        if self._is_validated:
+            known, unknown = prune(msgspec.to_builtins(rest), schema)
+            found += [f'unknown field "{path}"' for path in sorted(unknown)]
+        else:
+            message = protobuf.message_of(obj["apiVersion"], self._kind)
+            assert message is not None, "every built-in kind has one"
+            known = msgspec.to_builtins(protobuf.known_members(message, rest, found, self._kept))
             protobuf.encode(obj | known)  # what upstream's type does not hold is refused
         obj |= {"metadata": to_dict(without_unknown(record))} | with_defaults(known, schema)
         return Decoded(self._fill(obj), tuple(found))
 
     def encode(self, obj: Plain, version: str) -> Plain:
+        if not self._is_validated:
+            metadata = obj["metadata"]
+            obj = {**obj, "metadata": {name: metadata[name] for name in json_fields(ObjectMeta) if name in metadata}}
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
@@ -92,6 +111,8 @@ class OpenRules(Rules):
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
         metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
+        if self._checks_finalizers:
+            finalizer_names(errors, metadata)
         self._refuse(errors, obj, None)
         return obj
 
@@ -128,6 +149,9 @@ class OpenRules(Rules):
         errors = ErrorList()
         after, before = (from_dict(ObjectMeta, obj["metadata"]) for obj in (new, old))
         metadata_on_update(errors, after, before, context.release)
+        finalizer_labels(errors, after)
+        if self._checks_finalizers:
+            finalizer_names(errors, after)
         self._refuse(errors, new, old)
         return new
 

@@ -1,13 +1,25 @@
-"""Patches that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
+"""Patches as they come, and those that need no schema: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import ApiError, bad_request, go_name, too_large
+from controlplane.apiserver.negotiation import read_json
+from controlplane.apiserver.status import (
+    ApiError,
+    UnroutedError,
+    bad_request,
+    go_name,
+    too_large,
+    unsupported_media_type,
+)
+from resourceapi.manifests import ManifestError, read_yaml
 from resourceapi.objects.json_value import canonical, check_depth, json_equal
+from resourceapi.objects.release import Release
+from resourceapi.objects.strict import duplicates, members
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -18,21 +30,71 @@ MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
 """Bytes that the `copy` operations of a patch may add together."""
 
+_TEXTS = ("op", "path", "from")
+_OF_THE_LIBRARY = ("jsonpatch.Patch", "jsonpatch.Operation")
+_UNDECODED = "error decoding patch: json: cannot unmarshal"
 _INDEX = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)  # Go's Atoi
 
 
-def json_patch(obj: Plain, operations: Any) -> Plain:
-    """The object after the operations. Raises ApiError: 400 for no patch, 413, 422 if one cannot be done."""
+def patch_type_of(content_type: str, *, is_custom: bool) -> str:
+    """The media type of a patch; raises ApiError 415. Custom resources have no strategic ones."""
+    found, known = content_type.partition(";")[0].strip(), (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+    if is_custom and found not in known:
+        raise unsupported_media_type(", ".join(known))
+    if found not in (*known, STRATEGIC_MERGE_PATCH):
+        raise UnroutedError(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+    return found
+
+
+class Patch(NamedTuple):
+    """A patch as it came: its media type, its value, and what strict field validation says of its text."""
+
+    type: str
+    value: Any
+    problems: tuple[str, ...] = ()
+
+
+def read_patch(data: bytes, patch_type: str) -> Patch:
+    """The patch in a body; raises ValueError for a text that is no JSON, or no YAML where that is asked for."""
+    value = read_yaml(data) if patch_type == APPLY_PATCH else read_json(data)
+    found: tuple[str, ...] = ()
+    if patch_type == JSON_PATCH:
+        found = tuple(_problems_of_operations(value))
+    elif patch_type in (MERGE_PATCH, STRATEGIC_MERGE_PATCH):
+        found = tuple(duplicates(value))
+    return Patch(patch_type, msgspec.to_builtins(value), found)
+
+
+def unread(error: ValueError, patch_type: str, release: Release) -> ApiError:
+    """400 for a body that `read_patch` could not read."""
+    if isinstance(error, ManifestError):
+        return bad_request(f"{undecoded_to_apply(release)}: error converting YAML to JSON: yaml: {error.in_go}")
+    if release.reads_patches_first:
+        return bad_request("invalid JSON patch")
+    return bad_request(str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}")
+
+
+def undecoded_to_apply(release: Release) -> str:
+    """What a refusal of a configuration to apply begins with."""
+    return f"error decoding {'patch' if release.reads_patches_first else 'YAML'}"
+
+
+def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain:
+    """The object after the operations. Raises ApiError: 400 for no patch, 413, 422 if one cannot be done.
+
+    `is_checked`: the fields of the patch are validated, which another decoder does, with types of other names.
+    """
+    undecoded = _UNDECODED if is_checked else "json: cannot unmarshal"
+    whole, one = ("[]handlers.jsonPatchOp", "handlers.jsonPatchOp") if is_checked else _OF_THE_LIBRARY
     if not isinstance(operations, list):
-        found = go_name(operations)
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
-        )
+        raise bad_request(f"{undecoded} {go_name(operations)} into Go value of type {whole}")
     for operation in operations:
-        named = operation.get("op") if isinstance(operation, dict) else None
-        if named is not None and not isinstance(named, str):
-            why = f"json: cannot unmarshal {go_name(named)} into Go struct field jsonPatchOp.op of type string"
-            raise bad_request(f"error decoding patch: {why}")
+        if operation is not None and not isinstance(operation, dict):
+            raise bad_request(f"{undecoded} {go_name(operation)} into Go value of type {one}")
+        for name, item in (operation or {}).items() if is_checked else ():
+            if name in _TEXTS and item is not None and not isinstance(item, str):
+                field = f"Go struct field jsonPatchOp.{name} of type string"
+                raise bad_request(f"{_UNDECODED} {go_name(item)} into {field}")
     if len(operations) > MAX_OPERATIONS:
         count = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}")
@@ -45,6 +107,8 @@ def json_patch(obj: Plain, operations: Any) -> Plain:
                 if copied > MAX_COPIED:
                     raise ValueError("copied too much")
             result = _operate(result, operation)
+            for pointer in ("path", "from"):
+                _sort_above(result, operation.get(pointer) or "")
         check_depth(result)
     except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
         text = "the server rejected our request due to an error in our request"
@@ -81,24 +145,47 @@ def checked_merge_patch(patch: Any) -> Plain:
     return patch
 
 
+def _problems_of_operations(operations: Any) -> Iterator[str]:
+    """What an operation has twice, and what it has that none knows."""
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        for name, _, is_duplicate in members(operation) if isinstance(operation, dict) else ():
+            if is_duplicate:
+                yield f'json patch duplicate field "[{index}].{name}"'
+            if name not in (*_TEXTS, "value"):
+                yield f'json patch unknown field "[{index}].{name}"'
+
+
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        return {name: _without_nulls(value[name]) for name in sorted(value) if value[name] is not None}
     return value
+
+
+def _sort_above(root: Any, pointer: str) -> None:
+    """Sort the members of what lies above a pointer's end, as the reference's library does with what it takes apart."""
+    for step in _steps(pointer):
+        if isinstance(root, dict):
+            members_of_root = sorted(root.items())
+            root.clear()
+            root.update(members_of_root)
+        try:
+            root = root[_index(root, step)] if isinstance(root, list) else root[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return
 
 
 def _operate(root: Any, operation: Plain) -> Any:
     path = _steps(operation["path"])
     match operation["op"]:
         case "add":
-            return _add(root, path, msgspec.to_builtins(operation["value"]))
+            return _add(root, path, msgspec.to_builtins(operation.get("value")))
         case "remove":
             return _remove(root, path)
         case "replace":
             if path:
                 _get(root, path)
-                return _replace(root, path, msgspec.to_builtins(operation["value"]))
-            return msgspec.to_builtins(operation["value"])
+                return _replace(root, path, msgspec.to_builtins(operation.get("value")))
+            return msgspec.to_builtins(operation.get("value"))
         case "move":
             source = _steps(operation["from"])
             value = _get(root, source)
@@ -115,9 +202,10 @@ def _operate(root: Any, operation: Plain) -> Any:
 def _steps(pointer: str) -> list[str]:
     if not pointer:
         return []
-    if not pointer.startswith("/"):
-        raise ValueError("a pointer begins with a slash")
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
+    _, *steps = pointer.split("/")  # the reference's library takes no offence at what is before the first slash
+    if not steps:
+        raise ValueError("a pointer has a slash")
+    return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
 
 def _get(root: Any, path: list[str], *, missing_is_null: bool = False) -> Any:

@@ -24,7 +24,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> N
     pod = rest.get(target._replace(subresource=""))
     metadata = binding.get("metadata") or {}
     if isinstance(metadata, dict) and metadata.get("uid"):
-        check_uid(target._replace(subresource=""), pod, str(metadata["uid"]))
+        check_uid(target._replace(subresource=""), pod, str(metadata["uid"]), is_dry_run=options.dry_run)
     found = (pod.get("spec") or {}).get("nodeName")
     why = ""
     if pod["metadata"].get("deletionTimestamp"):
@@ -53,7 +53,7 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     preconditions = (asked.get("preconditions") if isinstance(asked, dict) else None) or {}
     uid = str(preconditions.get("uid") or "") if isinstance(preconditions, dict) else ""
     if uid:
-        check_uid(one, pod, uid)
+        check_uid(one, pod, uid, is_dry_run=options.dry_run)
     if options.dry_run:
         return
     if not pod["metadata"].get("deletionTimestamp"):

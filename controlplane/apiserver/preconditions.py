@@ -11,6 +11,7 @@ from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList
 
 NAMESPACES = "namespaces"
+_PLACES = {"nodes": "minions", "services": "services/specs"}  # where etcd has them
 
 
 def check_name(target: Target, obj: Plain) -> None:
@@ -70,16 +71,18 @@ def check_preconditions(target: Target, obj: Plain, options: DeleteOptions) -> N
         raise conflict(kind.group, kind.kind, target.name, f"{text} ({found}). The object might have been modified")
 
 
-def check_uid(target: Target, obj: Plain, uid: str) -> None:
+def check_uid(target: Target, obj: Plain, uid: str, *, is_dry_run: bool) -> None:
     """That an object is the one that the writer means; raises ApiError 409."""
     found = obj["metadata"]["uid"]
     if uid != found:
-        raise uid_conflict(target, uid, found)
+        raise uid_conflict(target, uid, found, is_dry_run=is_dry_run)
 
 
-def uid_conflict(target: Target, uid: str, found: str) -> ApiError:
+def uid_conflict(target: Target, uid: str, found: str, *, is_dry_run: bool) -> ApiError:
     """409: the object that is there, or none, is not the one that the writer means."""
-    path = f"/registry/{'/'.join(filter(None, (target.kind.plural, *target.key)))}"
+    kind = target.kind
+    place = f"{kind.group}/{kind.plural}" if kind.from_definition else _PLACES.get(kind.id, kind.plural)
+    path = "/".join(("" if is_dry_run else "/registry", place, *filter(None, target.key)))
     text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: "
     text += f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
     return conflict(target.kind.group, target.kind.plural, target.name, text)

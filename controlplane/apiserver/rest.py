@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.apiserver.admission import Admission, Write
-from controlplane.apiserver.apply import apply
+from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
-from controlplane.apiserver.grace import seconds_to_end
+from controlplane.apiserver.go_values import go_text
+from controlplane.apiserver.grace import is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
@@ -24,9 +25,11 @@ from controlplane.apiserver.patch import (
     APPLY_PATCH,
     JSON_PATCH,
     STRATEGIC_MERGE_PATCH,
+    Patch,
     checked_merge_patch,
     json_patch,
     merge_patch,
+    undecoded_to_apply,
 )
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
@@ -42,6 +45,7 @@ from controlplane.apiserver.status import (
     already_exists,
     bad_request,
     conflict,
+    go_name,
     internal,
     invalid,
     not_found,
@@ -49,7 +53,7 @@ from controlplane.apiserver.status import (
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
-from controlplane.apiserver.strategic import go_text, strategic_merge
+from controlplane.apiserver.strategic import strategic_merge, unconverted
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.json_value import json_equal
@@ -58,6 +62,7 @@ from resourceapi.objects.release import Release
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
+_TYPE = ("apiVersion", "kind")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
@@ -128,31 +133,30 @@ class Rest:
         """A new object of a kind that a PUT may create; a uid or a version means one that is gone."""
         metadata = new["metadata"]
         if metadata.get("uid"):
-            raise uid_conflict(target, metadata["uid"], "")
+            raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
         if metadata.get("resourceVersion"):
             raise not_found(target.kind.group, target.kind.plural, target.name)
         check_namespace(self.store, target, target.name)
         return self._create(target, self._tracked(target, new, None, manager), options, problems)
 
-    def patch(self, target: Target, patch_type: str, patch: Any, options: WriteOptions, manager: str) -> Outcome:
+    def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """A patched object, or its status; an applied one may be new."""
-        if patch_type == APPLY_PATCH:
-            return self._apply(target, patch, options, manager)
-        if patch_type == JSON_PATCH and not isinstance(patch, list):
-            json_patch({}, patch)  # says what it is instead
+        if patch.type == APPLY_PATCH:
+            return self._apply(target, patch.value, options, manager)
         old = self.get(target)
         served = target.kind.rules.encode(old, target.version)
-        if patch_type == JSON_PATCH:
-            value = dict(sorted(json_patch(served, patch).items()))
+        if patch.type == JSON_PATCH:
+            is_checked = options.field_validation != "Ignore"
+            value = dict(sorted(json_patch(served, patch.value, is_checked=is_checked).items()))
             shown = _text(value)
-        elif patch_type == STRATEGIC_MERGE_PATCH:
-            schema = self._schema(target)
-            value = strategic_merge(served, patch, schema)
-            shown = go_text(patch)
+        elif patch.type == STRATEGIC_MERGE_PATCH:
+            value = strategic_merge(served, patch.value, self._schema(target))
+            value |= {name: served[name] for name in _TYPE if isinstance(value.get(name), str)}  # none can change it
+            shown = go_text(patch.value)
         else:
-            value = merge_patch(served, checked_merge_patch(patch))
+            value = merge_patch(served, checked_merge_patch(patch.value))
             shown = _text(value)
-        decoded = self._decode_patched(target, value, options, shown)
+        decoded = self._decode_patched(target, value, options, shown, patch)
         with telling(decoded.problems):
             check_name(target, decoded.object)
             return self._update(target, decoded.object, options, manager, decoded.problems)
@@ -165,10 +169,9 @@ class Rest:
         finalizers = _finalizers_for(old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
-        if not finalizers and not is_namespace and not grace:
-            if options.dry_run:
-                return Outcome(old, told)
-            return Outcome(self.remove(target.kind, target.key), told)
+        is_gone = not finalizers and not is_namespace and not grace
+        if is_gone and (options.dry_run or not is_graceful(target.kind)):
+            return Outcome(old if options.dry_run else self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
         before = metadata.get("deletionGracePeriodSeconds")
         if not metadata.get("deletionTimestamp") or (before is not None and grace < before):  # never later than it was
@@ -180,13 +183,19 @@ class Rest:
         marked = {**old, "metadata": _with_finalizers(metadata, finalizers)}
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
+        if is_gone:
+            return Outcome(self.remove(target.kind, target.key, marked), told)
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
         return Outcome(marked, told, is_gone=False)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
+        config = {} if config is None else config
         if not isinstance(config, dict):
-            raise bad_request("error decoding YAML: an object is needed")
+            found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
+            raise bad_request(
+                f"{undecoded_to_apply(self.release)}: error unmarshaling JSON: while decoding JSON: {found}"
+            )
         old = self.store.get(target.kind.table, target.key)
         if old is None and target.subresource:
             raise not_found(target.kind.group, target.kind.plural, target.name)
@@ -196,9 +205,7 @@ class Rest:
             raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
         metadata = config.get("metadata") or {}
         if not isinstance(metadata, dict):
-            found = f"expected map, got &{{{go_text(metadata)}}}"
-            raise internal(f"failed to create typed patch object (/; {api_version}, Kind={kind}): .metadata: {found}")
-        check_name(target, config)
+            raise untyped(config, f".metadata: expected map, got &{{{go_text(metadata)}}}")
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
         rules = target.kind.rules
@@ -218,8 +225,9 @@ class Rest:
             force=options.force,
             ignored=_ignored(target),
         )
+        check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
-        decoded = self._decode_patched(target, without_managed(merged), options, go_text(config))
+        decoded = self._decode_patched(target, without_managed(merged), options, go_text(config), None)
         obj = _in_namespace(target, decoded.object)
         obj = {**obj, "metadata": {**obj["metadata"], **({"managedFields": managed} if managed else {})}}
         if old is not None:
@@ -265,7 +273,7 @@ class Rest:
         old = self.get(target)
         uid = new["metadata"].get("uid")
         if is_put and uid:
-            check_uid(target, old, uid)
+            check_uid(target, old, uid, is_dry_run=options.dry_run)
         return self._save(target, self._tracked(target, new, old, manager), old, options, problems)
 
     def _save(
@@ -349,22 +357,32 @@ class Rest:
             raise bad_request(f"{found}: strict decoding error: {', '.join(decoded.problems)}")
         return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
 
-    def _decode_patched(self, target: Target, value: Plain, options: WriteOptions, shown: str) -> Decoded:
+    def _decode_patched(
+        self, target: Target, value: Plain, options: WriteOptions, shown: str, patch: Patch | None
+    ) -> Decoded:
         kind, errors = target.kind, ErrorList()
+        if not kind.from_definition:  # what a patch takes away of the type is what the path says
+            value = {"apiVersion": target.api_version, "kind": kind.kind} | {
+                member: item for member, item in value.items() if item not in (None, "") or member not in _TYPE
+            }
         api_version, name = value.get("apiVersion"), value.get("kind")
-        if (api_version, name) != (target.api_version, kind.kind):
-            where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
-            errors.invalid("patch", shown, f'no kind "{name}" is registered {where}')
-            raise invalid("", "", "", errors)
+        is_strategic = patch is not None and patch.type == STRATEGIC_MERGE_PATCH
         try:
+            for text in (api_version, name) if is_strategic else ():
+                if not isinstance(text, str):
+                    raise DecodeError(f"json: cannot unmarshal {go_name(text)} into Go value of type string")
+            if (api_version, name) != (target.api_version, kind.kind):
+                where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+                raise DecodeError(f'no kind "{name}" is registered {where}')
             decoded = kind.rules.decode(value, target.version)
         except DecodeError as error:
-            errors.invalid("patch", shown, error.reason)
+            errors.invalid("patch", shown, unconverted(error.reason) if is_strategic else error.reason)
             raise invalid("", "", "", errors) from None
-        if options.field_validation == "Strict" and decoded.problems:
-            errors.invalid("patch", shown, f"strict decoding error: {', '.join(decoded.problems)}")
+        problems = tuple(dict.fromkeys((*(patch.problems if patch else ()), *decoded.problems)))
+        if options.field_validation == "Strict" and problems:
+            errors.invalid("patch", shown, f"strict decoding error: {', '.join(problems)}")
             raise invalid("", "", "", errors)
-        return decoded if options.field_validation == "Warn" else decoded._replace(problems=())
+        return decoded._replace(problems=problems if options.field_validation == "Warn" else ())
 
     def _schema(self, target: Target) -> Any:
         served = target.kind.served(target.version)
@@ -455,6 +473,8 @@ def _ignored(target: Target) -> tuple[str, ...]:
     """The top-level fields that a write cannot change."""
     if target.subresource:
         return ("spec",) if not target.kind.group else ("metadata", "spec")
+    if target.kind.id == NAMESPACES:  # its finalizers are the server's own
+        return ("spec", "status")
     return ("status",) if target.kind.status else ()
 
 

@@ -106,6 +106,13 @@ def method_not_allowed() -> ApiError:
     return UnroutedError(405, message, "MethodNotAllowed", {})
 
 
+def not_supported(group: str, resource: str, method: str) -> ApiError:
+    """405 of a custom resource, which names the verb."""
+    verb = {"POST": "create", "DELETE": "delete"}[method]
+    message = f"{verb} is not supported on resources of kind {quoted_text(qualified(resource, group))}"
+    return ApiError(405, message, "MethodNotAllowed", _details("", group, resource))
+
+
 def not_acceptable(message: str) -> ApiError:
     """406."""
     return ApiError(406, message, "NotAcceptable")

@@ -1,8 +1,10 @@
 """Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
 
+import re
 from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN, child_schema
+from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.kinds import Plain, Schema
 from controlplane.apiserver.status import ApiError, bad_request, go_name
 from resourceapi.objects.json_value import canonical
@@ -11,6 +13,10 @@ _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 _RETAIN_KEYS = "$retainKeys"
+_UNDECODED = re.compile(r"json: cannot unmarshal (\w+)(?: \S+)? into Go .* of type (\S+)$", re.DOTALL)
+_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
+_SIMPLE = {"string": "string", "types.UID": "string", "bool": "bool", "int64": "int64", "int32": "int32"}
+_NUMERIC = ("string", "types.UID", "int64", "int32")
 _GONE = object()  # stands for an item until all of the patch is done
 
 
@@ -19,6 +25,26 @@ def strategic_merge(value: Plain, patch: Any, schema: Schema) -> Plain:
     if not isinstance(patch, dict):
         raise bad_request(f"json: cannot unmarshal {go_name(patch)} into Go value of type map[string]interface {{}}")
     return _merged(value, patch, schema)
+
+
+def unconverted(reason: str) -> str:
+    """What upstream's converter says of a member of another type; its decoder of JSON said `reason`.
+
+    Source: apimachinery's DefaultUnstructuredConverter.
+    """
+    found = _UNDECODED.match(reason)
+    if found is None:
+        return reason
+    value, wanted = found.groups()
+    if wanted.startswith("map["):
+        return f"cannot restore map from {_GO_KINDS.get(value, value)}"
+    if wanted.startswith("[]"):
+        return f"cannot restore slice from {_GO_KINDS.get(value, value)}"
+    if value == "number" and wanted in _NUMERIC:  # Go converts one into the other, and its converter refuses that
+        return f"cannot convert {'float64' if wanted.startswith('int') else 'int64'} to {wanted}"
+    if wanted in _SIMPLE:
+        return f"unrecognized type: {_SIMPLE[wanted]}"
+    return f"cannot restore struct from: {_GO_KINDS.get(value, value)}"
 
 
 def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
@@ -46,9 +72,14 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         child = child_schema(schema, name) or OPEN
         if item is None:
             result.pop(name, None)
+        elif isinstance(item, dict) and name not in result:
+            if _DIRECTIVE not in item:
+                result[name] = _plain(item)
         elif isinstance(item, dict):
             before = result.get(name)
             result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
+        elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge" and name not in result:
+            result[name] = [_plain(each) for each in item if not (isinstance(each, dict) and _DIRECTIVE in each)]
         elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge":
             result[name] = _merged_list(_list(result.get(name) or []), item, child)
         elif isinstance(item, list) and item[:1] == [{_DIRECTIVE: "replace"}]:
@@ -80,7 +111,7 @@ def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any
             result, places = [], {}
             continue
         if key not in item:
-            raise ApiError(500, f"map: {_go_map(item)} does not contain declared merge key: {key}")
+            raise ApiError(500, f"map: {go_text(item)} does not contain declared merge key: {key}")
         found = places.setdefault(canonical(item[key]), [])
         if item.get(_DIRECTIVE) == "delete":
             for at in found:
@@ -122,16 +153,3 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise bad_request("the value of a list directive must be a list")
     return value
-
-
-def _go_map(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{name}:{_go_map(value[name])}' for name in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_go_map, value))}]"
-    return str(value).lower() if isinstance(value, bool) else "<nil>" if value is None else str(value)
-
-
-def go_text(value: Any) -> str:
-    """A value as the reference prints it in messages about patches."""
-    return _go_map(value)

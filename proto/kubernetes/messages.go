@@ -120,6 +120,9 @@ func (all *messages) typeName(t reflect.Type) string {
 		}
 		return "[]" + all.typeName(t.Elem())
 	case reflect.String, reflect.Bool, reflect.Int32, reflect.Int64, reflect.Float64:
+		if t.PkgPath() != "" { // a type of its own, which errors name
+			return t.Kind().String() + "=" + t.String()
+		}
 		return t.Kind().String()
 	case reflect.Struct:
 		all.add(t)

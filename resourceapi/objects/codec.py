@@ -152,9 +152,10 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
     for info in msgspec.structs.fields(record_type):
         if info.name == "unknown_fields":
             continue
-        plain, always = _unwrapped(info.type)
+        plain, marks = _unwrapped(info.type)
+        kind = _called(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
-        fields.append(JsonField(info.name, info.encode_name, _kind_of(plain), default, always))
+        fields.append(JsonField(info.name, info.encode_name, kind, default, "written" in marks))
     return tuple(fields)
 
 
@@ -174,12 +175,25 @@ def _holds_records(annotation: Any) -> bool:
     return is_record or any(map(_holds_records, typing.get_args(annotation)))
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, bool]:
-    """An annotation without its mark, and whether the field is always written."""
+def _unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
+    """An annotation without its mark, and what the mark says."""
     if typing.get_origin(annotation) is Annotated:
         inner, mark = typing.get_args(annotation)
-        return inner, "written" in mark.extra
-    return annotation, False
+        return inner, mark.extra
+    return annotation, {}
+
+
+def _called(kind: _Kind, go_type: str) -> _Kind:
+    """A plain kind under another name."""
+
+    def read(value: Any) -> Any:
+        try:
+            return kind.read(value)
+        except Mismatch as mismatch:
+            mismatch.go_type = go_type
+            raise
+
+    return kind._replace(read=read, go_type=go_type)
 
 
 @functools.cache

@@ -19,6 +19,9 @@ Always = Annotated[T, msgspec.Meta(extra={"written": "always"})]
 """A field that is written even when it is empty, as Go does for fields without `omitempty`."""
 
 
+Uid = Annotated[str, msgspec.Meta(extra={"go_type": "types.UID"})]
+"""The uid of an object, under the name that Go's errors have for its type."""
+
 Alpha = Annotated[T, msgspec.Meta(extra={"alpha": "1.37"})]
 """A field that is alpha in 1.37. Where an error shows a whole struct, it is left out when it is empty."""
 
@@ -52,7 +55,7 @@ class OwnerReference(Record, frozen=True):
     api_version: Always[str] = ""
     kind: Always[str] = ""
     name: Always[str] = ""
-    uid: Always[str] = ""
+    uid: Annotated[str, msgspec.Meta(extra={"written": "always", "go_type": "types.UID"})] = ""
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
@@ -76,7 +79,7 @@ class ObjectMeta(Record, frozen=True):
     generate_name: str = ""
     namespace: str = ""
     self_link: str = ""
-    uid: str = ""
+    uid: Uid = ""
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: datetime | None = None

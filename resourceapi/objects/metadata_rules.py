@@ -16,7 +16,7 @@ MAX_MANAGER = 128
 MAX_SUBRESOURCE = 256
 IMMUTABLE = "field is immutable"
 
-_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
+_OF_A_NAMESPACE, _ORPHAN, _FOREGROUND = "kubernetes", "orphan", "foregroundDeletion"
 
 
 def metadata_on_create(
@@ -84,6 +84,20 @@ def metadata_on_update(
     _common(errors, new, path, release, finalizers=False)
 
 
+def finalizer_labels(errors: ErrorList, meta: ObjectMeta, path: str = "metadata") -> None:
+    """That finalizers look like labels' keys."""
+    for finalizer in meta.finalizers:
+        label_name(errors, f"{path}.finalizers", finalizer)
+
+
+def finalizer_names(errors: ErrorList, meta: ObjectMeta, path: str = "metadata") -> None:
+    """That finalizers are Kubernetes' own or name a domain; leases and kinds of definitions do without."""
+    for index, finalizer in enumerate(meta.finalizers):
+        if "/" not in finalizer and finalizer not in (_OF_A_NAMESPACE, _ORPHAN, _FOREGROUND):
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.invalid(f"{path}.finalizers[{index}]", finalizer, text)
+
+
 def template_metadata(errors: ErrorList, meta: ObjectMeta, path: str) -> None:
     """Metadata of objects to be made: labels and annotations only."""
     _annotations(errors, f"{path}.annotations", meta.annotations)
@@ -104,8 +118,7 @@ def _common(errors: ErrorList, meta: ObjectMeta, path: str, release: Release, *,
     _annotations(errors, f"{path}.annotations", meta.annotations)
     _owner_references(errors, f"{path}.ownerReferences", meta.owner_references, release)
     if finalizers:
-        for finalizer in meta.finalizers:
-            label_name(errors, f"{path}.finalizers", finalizer)
+        finalizer_labels(errors, meta, path)
         if _ORPHAN in meta.finalizers and _FOREGROUND in meta.finalizers:
             text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
             errors.invalid(f"{path}.finalizers", list(meta.finalizers), text)

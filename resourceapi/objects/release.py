@@ -42,6 +42,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """DeviceTaintRule is served as v1beta2, beside v1alpha3."""
     checks_claim_writers: bool
     """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
+    reads_patches_first: bool
+    """A patch that is no JSON is refused before its object is looked for, and one to apply in the words of patches."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -64,6 +66,7 @@ _1_37 = Release(
     selects_by_pool=True,
     has_taint_rules_in_v1beta2=True,
     checks_claim_writers=True,
+    reads_patches_first=True,
     has_all_fields=True,
 )
 
@@ -80,6 +83,7 @@ _1_36 = replace(
     shows_alpha_fields=False,
     has_taint_rules_in_v1=False,
     selects_by_pool=False,
+    reads_patches_first=False,
 )
 
 _1_34 = replace(

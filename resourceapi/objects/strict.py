@@ -24,6 +24,18 @@ def parse_members(data: bytes | str) -> Any:
     return json.loads(data, object_pairs_hook=Members)
 
 
+def duplicates(value: Any, prefix: str = "") -> Iterator[str]:
+    """What comes twice in a value that no type is known of, as `duplicate field "metadata.name"`."""
+    if isinstance(value, dict):
+        for name, item, is_duplicate in members(value):
+            if is_duplicate:
+                yield f'duplicate field "{prefix}{name}"'
+            yield from duplicates(item, f"{prefix}{name}.")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from duplicates(item, f"{prefix.removesuffix('.')}[{index}].")
+
+
 def problems(record: Record, value: dict[str, Any]) -> tuple[str, ...]:
     """Texts as `unknown field "spec.x"` and `duplicate field "metadata.name"`, each once.
 
@@ -35,7 +47,7 @@ def problems(record: Record, value: dict[str, Any]) -> tuple[str, ...]:
 
 def _in_record(record: Record, value: dict[str, Any], prefix: str) -> Iterator[str]:
     fields = json_fields(type(record))
-    for name, item, is_duplicate in _members(value):
+    for name, item, is_duplicate in members(value):
         field = fields.get(name)
         if is_duplicate:
             yield f'duplicate field "{prefix}{name}"'
@@ -52,13 +64,13 @@ def _in_value(read: Any, value: Any, path: str) -> Iterator[str]:
         for index, (item_read, item) in enumerate(zip(read, value, strict=False)):
             yield from _in_value(item_read, item, f"{path}[{index}]")
     elif isinstance(read, dict) and isinstance(value, dict):
-        for name, item, is_duplicate in _members(value):
+        for name, item, is_duplicate in members(value):
             if is_duplicate:
                 yield f'duplicate field "{path}.{name}"'
             yield from _in_value(read.get(name), item, f"{path}.{name}")
 
 
-def _members(value: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+def members(value: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
     """Name and value of each member, and whether the name came before."""
     seen = set()
     for name, item in value.pairs if isinstance(value, Members) else value.items():

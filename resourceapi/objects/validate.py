@@ -13,7 +13,14 @@ from resourceapi.objects.decode import write_object
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import conditions
 from resourceapi.objects.meta import KubernetesObject
-from resourceapi.objects.metadata_rules import immutable, metadata_on_create, metadata_on_update, template_metadata
+from resourceapi.objects.metadata_rules import (
+    finalizer_labels,
+    finalizer_names,
+    immutable,
+    metadata_on_create,
+    metadata_on_update,
+    template_metadata,
+)
 from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.slice_rules import slice_spec, taint_rule_spec
 
@@ -44,6 +51,7 @@ def validate_create(
         _admin_request(errors, obj.spec.spec)
     is_class = isinstance(obj, v1.DeviceClass)
     metadata_on_create(errors, obj.metadata, release, namespaced=namespaced, newer=is_class)
+    finalizer_names(errors, obj.metadata)
     match obj:
         case v1.ResourceClaim():
             claim_spec(errors, "spec", obj.spec, check_selector)
@@ -76,6 +84,9 @@ def validate_update(
         namespaced = isinstance(new, NAMESPACED)
         is_class = isinstance(new, v1.DeviceClass)
         metadata_on_create(errors, new.metadata, release, namespaced=namespaced, newer=is_class)
+    else:
+        finalizer_labels(errors, new.metadata)
+    finalizer_names(errors, new.metadata)
     metadata_on_update(errors, new.metadata, old.metadata, release)
     match new, old:
         case v1.ResourceClaim(), v1.ResourceClaim():

@@ -23,6 +23,9 @@ _GENERATED = re.compile(r"\b([a-d]-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _VERSIONS = re.compile(
     r"((?:resource ?version|current|ResourceVersion in (?:the )?(?:record|precondition))[:( ]+)\d+", re.I
 )
+_IN_TEXT = re.compile(r'(\\*"resourceVersion\\*":\\*")\d+')  # of an object that a message shows
+_EXPECTED = re.compile(r"(Syntax error: )(?:mismatched|unexpected|extraneous) input .*", re.DOTALL)
+_SEVERAL = re.compile(r" is invalid: \[(.*)\]$", re.DOTALL)  # of custom resources in the order of Go's maps
 _AGE = re.compile(r"^\d+(s|m|m\d+s)$")
 
 _OF_THE_SYSTEM = ("system:", "cluster-admin", "admin", "edit", "view", "kube-", "default", "kubernetes")
@@ -197,7 +200,9 @@ def _cleared(value: Any, key: str = "") -> Any:
         return []
     if isinstance(value, list):
         items = [_cleared(item, key) for item in value]
-        if key == "managedFields":  # in the order of times
+        if key == "causes":  # Go's maps have no order, and 1.36 repeats some
+            items = list({json.dumps(item, sort_keys=True): item for item in items}.values())
+        if key in ("managedFields", "causes"):  # in the order of times
             items.sort(key=lambda item: json.dumps(item, sort_keys=True))
         return items
     if not isinstance(value, str):
@@ -209,6 +214,8 @@ def _cleared(value: Any, key: str = "") -> Any:
 
 def _plain(text: str) -> str:
     text = _TIME.sub("<time>", _UID.sub("<uid>", text))
+    text = _IN_TEXT.sub(r"\1<version>", _EXPECTED.sub(r"\1", text)).replace("scheme.go:110", "scheme.go:111")  # 1.34's
+    text = _SEVERAL.sub(lambda found: f" is invalid: [{', '.join(sorted(found[1].split(', ')))}]", text)
     return _VERSIONS.sub(r"\1<version>", _GENERATED.sub(r"\1<random>", text))
 
 

@@ -1,6 +1,17 @@
 """Kubernetes' protobuf: plain JSON-shaped values to the bytes that a real API server writes, and back."""
 
 from controlplane.apiserver.protobuf.envelope import MEDIA_TYPE, MessageError, decode, encode, watch_frame
+from controlplane.apiserver.protobuf.members import known_members
+from controlplane.apiserver.protobuf.messages import message_of
 from controlplane.apiserver.protobuf.wire import ProtobufError
 
-__all__ = ["MEDIA_TYPE", "MessageError", "ProtobufError", "decode", "encode", "watch_frame"]
+__all__ = [
+    "MEDIA_TYPE",
+    "MessageError",
+    "ProtobufError",
+    "decode",
+    "encode",
+    "known_members",
+    "message_of",
+    "watch_frame",
+]

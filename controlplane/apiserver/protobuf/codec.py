@@ -189,10 +189,25 @@ def _map_step(field: Field, form: Form) -> _Step:
     return _Step(field, LENGTH, write, read, lambda: None)
 
 
+def is_message(type_name: str) -> bool:
+    """Whether a type of the table is a message with fields."""
+    is_plain = type_name.partition("=")[0] in FORMS or type_name in _SCHEMA_FORMS
+    return not is_plain and not type_name.startswith((_LIST, _MAP, _POINTER))
+
+
+def zero_of(type_name: str) -> Any:
+    """What stands for a null in a list or a map: Go's zero value of a plain type; a message stays null."""
+    is_one = type_name.partition("=")[0] in FORMS
+    return _form(type_name).zero() if is_one else None
+
+
 @functools.cache
 def _form(type_name: str) -> Form:
     if type_name in FORMS:
         return FORMS[type_name]
+    plain, _, go_type = type_name.partition("=")
+    if go_type:
+        return _called(FORMS[plain], go_type)
     if type_name in _SCHEMA_FORMS:
         return _SCHEMA_FORMS[type_name]
     return Form(
@@ -203,6 +218,19 @@ def _form(type_name: str) -> Form:
         _go_name(type_name),
         merges=True,
     )
+
+
+def _called(form: Form, go_type: str) -> Form:
+    """A form under another name."""
+
+    def write(value: Any) -> bytes:
+        try:
+            return form.write(value)
+        except Mismatch as mismatch:
+            mismatch.go_type = go_type
+            raise
+
+    return form._replace(write=write, go_type=go_type)
 
 
 def _go_name(message: str) -> str:

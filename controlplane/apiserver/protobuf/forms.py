@@ -68,8 +68,10 @@ def _write_float(value: Any) -> bytes:
 
 
 def _write_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise Mismatch(value, "[]uint8")
     try:
-        return sized(base64.b64decode(PLAIN[str].read(value), validate=True))
+        return sized(base64.b64decode(value, validate=True))
     except ValueError:  # binascii.Error is one; so is a text that is not ASCII
         raise Mismatch(reason="illegal base64 data") from None
 

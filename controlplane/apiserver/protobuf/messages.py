@@ -2,7 +2,7 @@
 
 A message is a line with its name (apiVersion and kind), below it a line for each field, in the order of JSON: number,
 name in JSON, type in Go's notation. `name!` is in JSON even when it is empty, `.` stands for a message whose members
-JSON has inline.
+JSON has inline. `string=v1.SecretType` is a text whose type Go's errors call so.
 """
 
 import functools

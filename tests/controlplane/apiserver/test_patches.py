@@ -56,7 +56,14 @@ def test_json_patch(api: Http) -> None:
 @pytest.mark.parametrize(
     ("content", "body", "code", "message"),
     [
-        (MERGE, b"{", 400, "error decoding patch: unexpected end of JSON input"),
+        (MERGE, b"{", 400, "invalid JSON patch"),
+        (APPLY, b"{", 400, "error decoding patch: error converting YAML to JSON: yaml: line 1: did not find expected"),
+        (
+            APPLY,
+            b"[]",
+            400,
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal",
+        ),
         (MERGE, b"[]", 400, "cannot unmarshal array into Go value of type map[string]interface {}"),
         (MERGE, b"null", 400, "Invalid JSON Patch"),
         (MERGE, b'{"metadata":{"resourceVersion":"1"}}', 409, "the object has been modified"),
@@ -104,8 +111,58 @@ def test_strategic_merge(api: Http) -> None:
     third = {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}, "spec": {"$patch": "delete"}}
     emptied = api.ok("PATCH", PATH, third, content=STRATEGIC)
     assert (emptied["spec"], "ownerReferences" in emptied["metadata"]) == ({}, False)
+    api.ok("PATCH", PATH, first, content=STRATEGIC)
     keyless = api.send("PATCH", PATH, {"metadata": {"ownerReferences": [{"name": "z"}]}}, content=STRATEGIC)
     assert "does not contain declared merge key: uid" in keyless.message
+
+
+@pytest.mark.usefixtures("gpu")
+def test_json_patches_that_no_type_holds(api: Http) -> None:
+    """The first member of another type, in the order of the text; null is a member's zero."""
+    unread = "error decoding patch: json: cannot unmarshal"
+    for patch, why in (
+        (["a"], f"{unread} string into Go value of type handlers.jsonPatchOp"),
+        ([{"path": 1, "op": 2}], f"{unread} number into Go struct field jsonPatchOp.path of type string"),
+        (
+            [{"op": "add", "path": "/x", "from": {}}],
+            f"{unread} object into Go struct field jsonPatchOp.from of type string",
+        ),
+    ):
+        refused = api.send("PATCH", PATH, patch, content=JSON_PATCH)
+        assert (refused.status, refused.message) == (400, why)
+    assert (
+        "labels"
+        not in api.ok("PATCH", PATH, [{"op": "add", "path": "/metadata/labels"}], content=JSON_PATCH)["metadata"]
+    )
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
+    patch = b'[{"op":"add","op":"add","path":"/metadata/labels/x","value":"1","why":1}]'
+    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
+    quoted = [text.replace('"', '\\"') for text in told]
+    assert api.send("PATCH", PATH, patch, content=JSON_PATCH).warnings == [f'299 - "{text}"' for text in quoted]
+    refused = api.send("PATCH", PATH, patch, content=JSON_PATCH, fieldValidation="Strict")
+    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    twice = b'{"metadata":{"labels":{"x":"1","x":"2"}}}'
+    (warning,) = api.send("PATCH", PATH, twice, content=MERGE).warnings
+    assert "duplicate field" in warning
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
+    """The words of upstream's converter, which is not its decoder of JSON; type and version stay what they are."""
+    for metadata, why in (
+        ({"labels": "x"}, "cannot restore map from string"),
+        ({"labels": {"a": 1}}, "cannot convert int64 to string"),
+        ({"finalizers": [{}]}, "unrecognized type: string"),
+        ({"generation": 1.5}, "cannot convert float64 to int64"),
+        ({"uid": 5}, "cannot convert int64 to types.UID"),
+        ({"ownerReferences": [3]}, "cannot restore struct from: int64"),
+    ):
+        refused = api.send("PATCH", PATH, {"metadata": metadata}, content=STRATEGIC)
+        assert (refused.status, refused.message.endswith(f": {why}")) == (422, True), refused.message
+    assert api.ok("PATCH", PATH, {"kind": "X"}, content=STRATEGIC)["kind"] == "DeviceClass"
 
 
 @pytest.mark.usefixtures("gpu")
@@ -212,3 +269,32 @@ def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
         changed = api.ok("PATCH", PATH, change, content=MERGE, fieldManager=f"m{index:02}")
     assert len(changed["metadata"]["managedFields"]) == 10
     assert "ancient-changes" in _owners(changed)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_conflicts_are_seen_in_the_version_of_each_owner(api: Http) -> None:
+    """An empty map is nothing to who wrote in another version: it does not survive the conversion."""
+    older = PATH.replace("/v1/", "/v1beta1/")
+    empty = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "DeviceClass", "metadata": {"name": "n", "labels": {}}}
+    named = f"{older.rpartition('/')[0]}/n"
+    api.ok("PATCH", named, empty, content=APPLY, fieldManager="a")
+    same = api.send("PATCH", named, empty, content=APPLY, fieldManager="b")
+    newer = empty | {"apiVersion": "resource.k8s.io/v1"}
+    other = api.send("PATCH", f"{CLASSES}/n", newer, content=APPLY, fieldManager="c")
+    assert (same.status, 'conflict with "a": .metadata.labels' in same.message, other.status) == (409, True, 200)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Http) -> None:
+    config = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    unread = "failed to create typed patch object (/gpu; resource.k8s.io/v1, Kind=DeviceClass): "
+    for spec, why in (
+        (
+            {"selectors": [{"cel": {"expression": ["x"]}}]},
+            ".spec.selectors[0].cel.expression: expected string, got "
+            '&value.valueUnstructured{Value:[]interface {}{"x"}}',
+        ),
+        ({"selectors": [{"cell": 1}]}, ".spec.selectors[0].cell: field not declared in schema"),
+    ):
+        refused = api.send("PATCH", PATH, config | {"spec": spec}, content=APPLY, fieldManager="m")
+        assert (refused.status, refused.message) == (500, unread + why)

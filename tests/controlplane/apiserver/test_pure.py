@@ -176,7 +176,7 @@ def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
     (kind,) = (each for each in auxiliary_kinds() if each.kind == "Lease")
     made = {"metadata": {"name": "l", "creationTimestamp": "2101-01-01T00:00:00Z"}}
     (row,) = table(kind, [made], {}, "None", "v1", "v1", now)["rows"]
-    assert row["cells"] == ["l", "3m"]
+    assert row["cells"] == ["l", "", "3m"]
 
 
 def test_the_order_of_versions() -> None:

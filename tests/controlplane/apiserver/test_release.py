@@ -81,3 +81,9 @@ def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_36: Http, 
     told = server.ok("GET", "/version")
     assert f"{told['major']}.{told['minor']}" == version
     assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]
+
+
+def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Http) -> None:
+    for version, warned in (("v1beta1", [0, 1]), ("v1beta2", [0, 1]), ("v1", [0, 0])):
+        path = f"/apis/resource.k8s.io/{version}/resourceslices"
+        assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned

@@ -404,3 +404,13 @@ def test_bindings(api: Http) -> None:
     pod["metadata"] = {"name": "gated"}
     pod["spec"] = {"containers": containers, "schedulingGates": [{"name": "g"}]}
     assert bind(api.ok("POST", pods, pod)["metadata"]["uid"], "gated") == 409
+
+
+def test_finalizers_are_kubernetes_own_or_of_a_domain(api: Http) -> None:
+    made = api.send("POST", CLASSES, device_class(finalizers=["orphan", "example.com/hold"]))
+    assert made.status == 201
+    for metadata, code in (({"finalizers": ["mine"]}, 422), ({"finalizers": ["a b"]}, 422)):
+        refused = api.send("PATCH", f"{CLASSES}/gpu", {"metadata": metadata}, content=MERGE)
+        assert (refused.status, "is neither a standard finalizer name" in refused.message) == (code, True)
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "finalizers": ["mine"]}}
+    api.ok("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)  # which a real one does not check

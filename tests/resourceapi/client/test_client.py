@@ -170,12 +170,14 @@ def test_unknown_fields_come_back_as_they_were(server: Running, client: Client) 
     """A field of a newer API is not lost between reading and writing."""
     with server.http() as api:
         assert isinstance(api, Http)
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"newer": {"a": 1}}}
-        api.ok("POST", "/api/v1/nodes", node)
+        claims = [{"name": "a", "of": "the prototype"}]
+        spec = {"containers": [{"name": "c", "image": "i"}], "deviceClaims": claims}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        api.ok("POST", "/api/v1/namespaces/default/pods", pod)
     from resourceapi.objects import core
 
-    nodes = client.resource(core.Node)
-    found = nodes.get("n")
-    nodes.update(replace(found, spec=replace(found.spec, unschedulable=True)))
-    raw = client.raw("v1", "nodes", namespaced=False).get("n")
-    assert raw["spec"] == {"newer": {"a": 1}, "unschedulable": True}
+    pods = client.resource(core.Pod)
+    found = pods.get("p", "default")
+    pods.update(replace(found, metadata=replace(found.metadata, labels={"x": "1"})))
+    raw = client.raw("v1", "pods", namespaced=True).get("p", "default")
+    assert (raw["spec"]["deviceClaims"], raw["metadata"]["labels"]) == (claims, {"x": "1"})

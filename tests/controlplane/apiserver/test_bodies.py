@@ -1,0 +1,78 @@
+"""Bodies that are no object: refused in the words of Go's decoders, which clients' tests look for."""
+
+import pytest
+
+from controlplane.apiserver.json_faults import shown, why_no_json
+from tests.controlplane.apiserver.running import Http
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("- a", "invalid character ' ' in numeric literal"),
+        ("-", "invalid character ' ' in numeric literal"),
+        ("{a", "invalid character 'a' looking for beginning of object key string"),
+        ('{"a" 1}', "invalid character '1' after object key"),
+        ('{"a":1 2}', "invalid character '2' after object key:value pair"),
+        ('{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        ("[1 2]", "invalid character '2' after array element"),
+        ("[1,]", "invalid character ']' looking for beginning of value"),
+        ("{}}", "invalid character '}' after top-level value"),
+        ("01", "invalid character '1' after top-level value"),
+        ("1.", "invalid character ' ' after decimal point in numeric literal"),
+        ("1.5E+x", "invalid character 'x' in exponent of numeric literal"),
+        ("nul", "invalid character ' ' in literal null (expecting 'l')"),
+        ("[trux", "invalid character 'x' in literal true (expecting 'e')"),
+        ('"\\q"', "invalid character 'q' in string escape code"),
+        ('"\\u00zz"', "invalid character 'z' in \\u hexadecimal character escape"),
+        ('"a\nb"', "invalid character '\\n' in string literal"),
+        ("'", "invalid character '\\'' looking for beginning of value"),
+        ("\x7f", "invalid character '\\x7f' looking for beginning of value"),
+        ("\xff", "invalid character '\xff' looking for beginning of value"),
+        ("[1", "unexpected end of JSON input"),
+        (" ", "unexpected end of JSON input"),
+        ('{"a":[true,null,-1.5e3,{}]} ', ""),
+        ("[ ]", ""),
+        ("0", ""),
+    ],
+)
+def test_what_go_says_of_a_text(text: str, why: str) -> None:
+    assert why_no_json(text.encode("latin-1")) == why
+
+
+def test_how_a_refusal_shows_a_body() -> None:
+    assert [shown(data) for data in (b"", b"{a", b"- a", b"{" + b"a" * 40)] == [
+        "<empty>",
+        "{a",
+        "2d2061",
+        "{" + "a" * 29 + " ...",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: b: c", "mapping values are not allowed in this context (613a20623a2063)"),
+        ("a: b\nc: d: e", "line 2: mapping values are not allowed in this context"),
+        ("{a", "line 1: did not find expected ',' or '}' ({a)"),
+        ("{a: b]", "did not find expected ',' or '}' ({a: b])"),
+    ],
+)
+def test_yaml_counts_lines_as_go_does(api: Http, text: str, why: str) -> None:
+    refused = api.send("POST", MAPS, text.encode(), content="application/yaml")
+    assert f"(must be of type ConfigMap): yaml: {why}" in refused.message
+
+
+def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> None:
+    pod = b"""{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "colour": 1, "spec": {"containers":
+        [{"name": "c", "image": "i", "imag": "j", "devices": [{"name": "a"}]}],
+        "deviceClaims": [], "deviceClaims": []}}"""
+    pods = "/api/v1/namespaces/default/pods"
+    told = ['unknown field "colour"', 'unknown field "spec.containers[0].imag"', 'duplicate field "spec.deviceClaims"']
+    refused = api.send("POST", pods, pod, fieldValidation="Strict")
+    assert (refused.status, refused.message.partition("strict decoding error: ")[2]) == (400, ", ".join(told))
+    made = api.send("POST", pods, pod)
+    assert (made.status, len(made.warnings), "colour" in made.body) == (201, 3, False)
+    assert made.body["spec"]["containers"][0]["devices"] == [{"name": "a"}]  # the prototype's, beside upstream's
