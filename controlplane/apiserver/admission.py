@@ -6,12 +6,15 @@ Source: kubernetes.io "Validating Admission Policy"; the wording is kube-apiserv
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from controlplane.apiserver.identity import User
+from controlplane.apiserver.authorization import Attributes, Authorizer
+from controlplane.apiserver.identity import User, account
 from controlplane.apiserver.kinds import Kind, Plain, Registry
 from controlplane.apiserver.policies import Denial, Policy
 from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
 from resourceapi.cel import CelError
+from resourceapi.cel.library import authorizer as cel
+from resourceapi.cel.library.authorizer import Question
 from resourceapi.objects.selectors import LabelSelector, Requirement
 
 GROUP = "admissionregistration.k8s.io"
@@ -39,8 +42,9 @@ class Write(NamedTuple):
 class Admission:
     """Judges writes by the policies that are in the store now; compiled ones are kept until they change."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
-        self._store, self._registry = store, registry
+    def __init__(self, store: Store, registry: Registry, authorizer: Authorizer) -> None:
+        """`authorizer` answers what expressions ask of it."""
+        self._store, self._registry, self._authorizer = store, registry, authorizer
         self._compiled: dict[str, tuple[str, Policy | CelError]] = {}
 
     def check(self, write: Write) -> tuple[str, ...]:
@@ -158,7 +162,23 @@ class Admission:
         seen, old = (kind.rules.encode(obj, version) if obj is not None else None for obj in (write.object, write.old))
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
         inputs = {"object": seen, "oldObject": old, "request": _request(write, version), "namespaceObject": namespace}
+        inputs |= _authorizers(write, self._authorizer)
         return inputs if params is None else inputs | {"params": params}
+
+
+def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
+    """What expressions can ask: whether who writes, or a service account, may do something."""
+
+    def decide(question: Question) -> cel.Decision:
+        user = write.user
+        if question.account is not None:
+            user = account(*question.account, "", {})
+        found = authorizer.decide(user, Attributes(question.verb, *question[2:7], question.path))
+        return cel.Decision(found.is_allowed, found.reason)
+
+    kind = write.kind
+    here = Question(None, "", kind.group, kind.plural, write.subresource, write.namespace, write.name)
+    return {"authorizer": cel.Authorizer(decide), "authorizer.requestResource": cel.ResourceCheck(decide, here)}
 
 
 def _request(write: Write, version: str) -> Plain:

@@ -1,7 +1,7 @@
 """A ValidatingAdmissionPolicy as a program: its expressions, compiled once, and what they say of one request.
 
-Source: KEP-3488, kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's. Expressions know no
-`authorizer` here; audit annotations are not evaluated.
+Source: KEP-3488, kubernetes.io "Validating Admission Policy"; the wording is kube-apiserver's. Audit annotations are
+not evaluated.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.kinds import Plain
 from resourceapi.cel import CelCompileError, CelError, CelEvalError, Environment, Expression, compile_expression
 from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
 from resourceapi.cel.macros import BINDINGS
 from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, list_of, map_of
 from resourceapi.objects import ErrorList
@@ -104,26 +105,33 @@ class Policy:
             (str(each.get("expression")), _of_type(str(each.get("expression") or ""), without, BOOL))
             for each in spec.get("matchConditions") or ()
         ]
-        self._validations = [_validation(each, plain) for each in spec.get("validations") or ()]
+        telling = _environment(variables, has_params=bool(spec.get("paramKind")), has_authorizer=False)
+        self._validations = [_validation(each, plain, telling) for each in spec.get("validations") or ()]
 
     def denials(self, inputs: Plain) -> list[Denial]:
-        """What speaks against a request: `object`, `oldObject`, `request`, `params`, `namespaceObject`."""
+        """What speaks against a request: `object`, `oldObject`, `request`, `params`, `namespaceObject` and so on."""
         budget = MAX_BUDGET
 
-        def evaluate(expression: Expression) -> Any:
-            nonlocal budget
-            value, cost = expression.evaluate(given)
-            budget -= cost
-            if budget < 0:
-                raise CelEvalError("validation failed due to running out of cost budget, no further validation rules")
-            return value
+        def evaluator(given: dict[str, Any]) -> Callable[[Expression], Any]:
+            def evaluate(expression: Expression) -> Any:
+                nonlocal budget
+                value, cost = expression.evaluate(given)
+                budget -= cost
+                if budget < 0:
+                    text = "validation failed due to running out of cost budget, no further validation rules"
+                    raise CelEvalError(text)
+                return value
 
-        given: dict[str, Any] = {**inputs}
-        given["variables"] = _Variables(self._variables, evaluate)
+            given["variables"] = _Variables(self._variables, evaluate)
+            return evaluate
+
+        evaluate = evaluator({**inputs})
+        # messages know of no authorizer, neither do the variables that they read
+        tell = evaluator({name: value for name, value in inputs.items() if not name.startswith("authorizer")})
         matches, failure = self._matches(evaluate)
         if not matches:
             return [Denial(failure)] if failure and self.fails_closed else []
-        return list(self._judge(evaluate))
+        return list(self._judge(evaluate, tell))
 
     def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
         """Whether all conditions hold; one that is false decides, whatever else fails."""
@@ -136,7 +144,7 @@ class Policy:
                 failures.append(_failed(source, error))
         return not failures, failures[0] if len(failures) < 2 and failures else "; ".join(failures)
 
-    def _judge(self, evaluate: Callable[[Expression], Any]) -> Iterator[Denial]:
+    def _judge(self, evaluate: Callable[[Expression], Any], tell: Callable[[Expression], Any]) -> Iterator[Denial]:
         for validation in self._validations:
             try:
                 if evaluate(validation.expression) is True:
@@ -145,7 +153,7 @@ class Policy:
                 if self.fails_closed:
                     yield Denial(_failed(validation.source, error))
                 continue
-            yield Denial(_message(validation, evaluate), validation.reason)
+            yield Denial(_message(validation, tell), validation.reason)
 
 
 def check_policy(errors: ErrorList, obj: Plain, old: Plain | None) -> None:
@@ -175,28 +183,31 @@ def check_policy(errors: ErrorList, obj: Plain, old: Plain | None) -> None:
         path, environment = f"spec.variables[{index}].expression", _environment(known, has_params=has_params)
         known[str(each.get("name"))] = check(path, each.get("expression"), environment, None)
     environment = _environment(known, has_params=has_params)
+    telling = _environment(known, has_params=has_params, has_authorizer=False)
     for index, each in enumerate(spec.get("validations") or ()):
         path = f"spec.validations[{index}]"
         check(f"{path}.expression", each.get("expression"), environment, BOOL)
         if each.get("messageExpression"):
-            check(f"{path}.messageExpression", each["messageExpression"], environment, STRING)
+            check(f"{path}.messageExpression", each["messageExpression"], telling, STRING)
 
 
-def _environment(variables: Mapping[str, Type], *, has_params: bool) -> Environment:
+def _environment(variables: Mapping[str, Type], *, has_params: bool, has_authorizer: bool = True) -> Environment:
     known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN, "variables": _VARIABLES}
+    if has_authorizer:
+        known |= {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
     if has_params:
         known["params"] = DYN
     fields = {**_FIELDS, _VARIABLES.name: dict(variables)}
     return build_environment(CURRENT, more_macros=BINDINGS, variables=known, fields=fields)
 
 
-def _validation(value: Plain, environment: Environment) -> _Validation:
+def _validation(value: Plain, environment: Environment, telling: Environment) -> _Validation:
     source, told = str(value.get("expression") or ""), value.get("messageExpression")
     return _Validation(
         source,
         _of_type(source, environment, BOOL),
         str(value.get("message") or ""),
-        _of_type(str(told), environment, STRING) if told else None,
+        _of_type(str(told), telling, STRING) if told else None,
         str(value.get("reason") or "Invalid"),
     )
 

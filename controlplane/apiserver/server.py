@@ -76,7 +76,7 @@ class Server:
         for definition in definitions:
             self.registry.add(kind_of(definition))
         stored = Definitions(self.store, self.registry, _now)
-        admission = Admission(self.store, self.registry)
+        admission = Admission(self.store, self.registry, authorizer)
         self.rest = Rest(self.store, self.registry, _now, stored, release, admission)
         self.tokens = Tokens(self.store, _now)
         self.application = Application(self.rest, Authenticator(self.token, self.tokens), authorizer)

@@ -153,8 +153,9 @@ class _Compiler:
         return Path(_closure(plan), _may_be_optional(node))
 
     def _select(self, node: Select) -> Constant | Path:
-        if isinstance(node.operand, Ident) and node.operand.type.kind is Kind.TYPE and not node.test_only:
-            return self._ident(node.operand)
+        whole = node.operand
+        if isinstance(whole, Ident) and "." in whole.name.removeprefix(".") and not node.test_only:
+            return self._ident(whole)  # the checker found that all of it is one name, of a type or a variable
         path = self._path(node.operand)
         path.steps.append(access.Step(node.field, test=node.test_only))
         return path

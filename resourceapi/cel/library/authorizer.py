@@ -1,35 +1,151 @@
-"""The functions of Kubernetes' authorizer, as declarations.
+"""Kubernetes' authorizer: questions put together step by step, and what is decided of them.
 
-No environment for devices has an authorizer, so these never succeed; but their names are known, which shows in
-messages, and a call on a value of unknown type is refused when it runs.
+`authorizer.group('').resource('pods').namespace('x').check('get').allowed()`. Who evaluates gives the variable: an
+`Authorizer` with a function that decides. No environment for devices has one; there the names are known all the same,
+which shows in messages. Source: k8s.io/apiserver/pkg/cel/library, authz.go and its selectors.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from resourceapi.cel.declarations import Function, Overload, group
-from resourceapi.cel.values import no_such_overload
+from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.types import Kind, Type
+from resourceapi.cel.values import no_such_overload, register_type
+
+_PACKAGE = "kubernetes.authorization"
+AUTHORIZER = Type(Kind.STRUCT, f"{_PACKAGE}.Authorizer")
+RESOURCE_CHECK = Type(Kind.STRUCT, f"{_PACKAGE}.ResourceCheck")
 
 
-def _refuse(*_: Any) -> Any:
-    raise no_such_overload()
+class Question(NamedTuple):
+    """What is asked: whether a verb may be done to a resource, or to a `path` that is none.
+
+    `account` is the service account, namespace and name, that is asked about instead of who makes the request.
+    """
+
+    account: tuple[str, str] | None = None
+    path: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    verb: str = ""
 
 
-_BUILDERS = (
-    ("authorizer_path", "Authorizer.path(string) -> PathCheck"),
-    ("authorizer_group", "Authorizer.group(string) -> GroupCheck"),
-    ("authorizer_serviceaccount", "Authorizer.serviceAccount(string, string) -> Authorizer"),
-    ("groupcheck_resource", "GroupCheck.resource(string) -> ResourceCheck"),
-    ("resourcecheck_subresource", "ResourceCheck.subresource(string) -> ResourceCheck"),
-    ("resourcecheck_namespace", "ResourceCheck.namespace(string) -> ResourceCheck"),
-    ("resourcecheck_name", "ResourceCheck.name(string) -> ResourceCheck"),
-    ("pathcheck_check", "PathCheck.check(string) -> Decision"),
-    ("resourcecheck_check", "ResourceCheck.check(string) -> Decision"),
-    ("decision_errored", "Decision.errored() -> bool"),
-    ("decision_error", "Decision.error() -> string"),
-    ("decision_allowed", "Decision.allowed() -> bool"),
-    ("decision_reason", "Decision.reason() -> string"),
+class Decision(NamedTuple):
+    """What was decided, why, and what went wrong meanwhile."""
+
+    is_allowed: bool
+    reason: str = ""
+    error: str = ""
+
+
+Decide: TypeAlias = Callable[[Question], Decision]
+
+
+_NOTHING = Question()
+
+
+class _Part:
+    """A question on its way, as a value of the language."""
+
+    __slots__ = ("decide", "question")
+
+    def __init__(self, decide: Decide, question: Question = _NOTHING) -> None:
+        self.decide, self.question = decide, question
+
+
+class Authorizer(_Part):
+    """The variable `authorizer`."""
+
+    __slots__ = ()
+
+
+class PathCheck(_Part):
+    """A question about a path."""
+
+    __slots__ = ()
+
+
+class GroupCheck(_Part):
+    """A question about a group, whose resource is not named yet."""
+
+    __slots__ = ()
+
+
+class ResourceCheck(_Part):
+    """A question about a resource; also the variable `authorizer.requestResource`."""
+
+    __slots__ = ()
+
+
+for _python in (Authorizer, PathCheck, GroupCheck, ResourceCheck, Decision):
+    register_type(_python, f"{_PACKAGE}.{_python.__name__}", f"library.{_python.__name__}", lambda a, b: a is b)
+
+
+def _asked(part: Any, **more: Any) -> Question:
+    if not isinstance(part, _Part):
+        raise no_such_overload()
+    return part.question._replace(**more)
+
+
+def _path(of: Any, path: str) -> PathCheck:
+    question = _asked(of, path=path)
+    if not path:
+        raise CelEvalError("path must not be empty")
+    return PathCheck(of.decide, question)
+
+
+def _service_account(of: Any, namespace: str, name: str) -> Authorizer:
+    from resourceapi.objects.names import dns_label, dns_subdomain  # which itself are among the functions here
+
+    if dns_subdomain(name):
+        raise CelEvalError("Invalid service account name")
+    if dns_label(namespace):
+        raise CelEvalError("Invalid service account namespace")
+    return Authorizer(of.decide, _asked(of, account=(namespace, name)))
+
+
+def _group(of: Any, name: str) -> GroupCheck:
+    return GroupCheck(of.decide, _asked(of, group=name))
+
+
+def _with(field: str) -> Callable[[Any, str], ResourceCheck]:
+    return lambda of, text: ResourceCheck(of.decide, _asked(of, **{field: text}))
+
+
+def _narrowed(of: Any, _selector: str) -> ResourceCheck:
+    """By a selector, of which roles know nothing."""
+    return ResourceCheck(of.decide, _asked(of))
+
+
+def _check(of: Any, verb: str) -> Decision:
+    decision: Decision = of.decide(_asked(of, verb=verb))
+    return decision
+
+
+_BUILDERS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("authorizer_path", "Authorizer.path(string) -> PathCheck", _path),
+    (
+        "authorizer_group",
+        "Authorizer.group(string) -> GroupCheck",
+        _group,
+    ),
+    ("authorizer_serviceaccount", "Authorizer.serviceAccount(string, string) -> Authorizer", _service_account),
+    ("groupcheck_resource", "GroupCheck.resource(string) -> ResourceCheck", _with("resource")),
+    ("resourcecheck_subresource", "ResourceCheck.subresource(string) -> ResourceCheck", _with("subresource")),
+    ("resourcecheck_namespace", "ResourceCheck.namespace(string) -> ResourceCheck", _with("namespace")),
+    ("resourcecheck_name", "ResourceCheck.name(string) -> ResourceCheck", _with("name")),
+    ("pathcheck_check", "PathCheck.check(string) -> Decision", _check),
+    ("resourcecheck_check", "ResourceCheck.check(string) -> Decision", _check),
+    ("decision_errored", "Decision.errored() -> bool", lambda decision: bool(decision.error)),
+    ("decision_error", "Decision.error() -> string", lambda decision: decision.error),
+    ("decision_allowed", "Decision.allowed() -> bool", lambda decision: decision.is_allowed),
+    ("decision_reason", "Decision.reason() -> string", lambda decision: decision.reason),
 )
 _SELECTORS = (
     ("authorizer_fieldselector", "ResourceCheck.fieldSelector(string) -> ResourceCheck"),
@@ -38,10 +154,10 @@ _SELECTORS = (
 
 
 def functions() -> list[Function]:
-    """Building a check and reading its decision."""
-    return group(Overload(id_, signature, _refuse) for id_, signature in _BUILDERS)
+    """Building a question and reading what was decided."""
+    return group(Overload(id_, signature, run) for id_, signature, run in _BUILDERS)
 
 
 def selectors() -> list[Function]:
-    """Narrowing a check by field and label selectors."""
-    return group(Overload(id_, signature, _refuse) for id_, signature in _SELECTORS)
+    """Narrowing a question by field and label selectors."""
+    return group(Overload(id_, signature, _narrowed) for id_, signature in _SELECTORS)

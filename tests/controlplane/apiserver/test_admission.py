@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http
+from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http, Running
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
@@ -104,3 +104,42 @@ def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:
     assert "undefined field 'none'" in refused.message
     nothing = api.send("POST", POLICIES, policy("empty"))
     assert "validations or auditAnnotations must contain at least one item" in nothing.message
+
+
+def test_expressions_may_ask_what_somebody_may_do() -> None:
+    """Of who writes, of a service account, of a path and of the resource that is written; messages may not."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    asked = {
+        "may": "authorizer.group('').resource('pods').subresource('status').namespace('x').name('p').check('patch')",
+        "account": "authorizer.serviceAccount('default', 'robot').group('').resource('pods').check('list').allowed()",
+        "path": "authorizer.path('/healthz').check('get').allowed()",
+        "here": "authorizer.requestResource.check('create').allowed()",
+        "other": "authorizer.requestResource.fieldSelector('a=b').check('escalate').allowed()",
+    }
+    all_of_them = " && ".join(
+        ("variables.may.allowed() && !variables.may.errored()", *(f"variables.{name}" for name in list(asked)[1:]))
+    )
+    with Running(authorization="RBAC", collect_after=None) as server, server.http() as api:
+        rules = [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]
+        api.ok("POST", f"{rbac}/clusterroles", {"metadata": {"name": "lister"}, "rules": rules})
+        robot = {"kind": "ServiceAccount", "namespace": "default", "name": "robot"}
+        bound = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lister"}}
+        api.ok("POST", f"{rbac}/clusterrolebindings", {"metadata": {"name": "x"}, "subjects": [robot], **bound})
+        variables = [{"name": name, "expression": text} for name, text in asked.items()]
+        told = "string(variables.path)"  # which is not told: messages know of no authorizer
+        validations = [{"expression": all_of_them}, {"expression": "false", "messageExpression": told}]
+        use(api, "asks", {}, variables=variables, validations=validations)
+        assert write(api, "a", {}).message.endswith("denied request: failed expression: false")
+        api.ok("DELETE", f"{POLICIES}/asks")
+        rule = "!authorizer.group('').resource('secrets').namespace('default').check('get').allowed()"
+        use(api, "strangers", {}, validations=[{"expression": rule}])
+        assert write(api, "b", {}).status == 422
+        empty = {"expression": "authorizer.path('').check('get').allowed()"}
+        told_wrongly = {
+            "expression": "true",
+            "messageExpression": "string(authorizer.path('/x').check('get').allowed())",
+        }
+        api.ok("DELETE", f"{POLICIES}/strangers")
+        use(api, "paths", {}, validations=[empty])
+        assert "resulted in error: path must not be empty" in write(api, "c", {}).message
+        assert api.send("POST", POLICIES, policy("tells", validations=[told_wrongly])).status == 422
