@@ -18,7 +18,9 @@ Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Object(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class _Object(
+    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel", kw_only=True, gc=False
+):
     """An object of the file: absent members have defaults, unknown ones are errors, as in the runtimes."""
 
 

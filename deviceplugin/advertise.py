@@ -13,7 +13,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """One unit in the list: whether it can be had, the NUMA nodes of its device, and its encoding."""
 
     is_healthy: bool

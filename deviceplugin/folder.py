@@ -37,7 +37,7 @@ class FolderGone(DevicePluginError):
 
 
 class PluginFolder:
-    """`path` is the kubelet's folder; listeners are called in the loop after changes in it, and now and then."""
+    """`path` is the kubelet's folder; listeners are called in the loop after its sockets change, and now and then."""
 
     def __init__(
         self, path: Path, instance: str, watcher: FolderWatcher, recheck: float, events: EventLog | None = None
@@ -59,7 +59,7 @@ class PluginFolder:
 
     async def run(self) -> None:
         """Watch. Raises `FolderGone`: a mount shows the folder that was mounted, not the one that took its place."""
-        watch = self._watcher.watch(self.path, self._changed)
+        watch = self._watcher.watch(self.path, self._changed, _is_socket)
         try:
             self._changed()
             while True:
@@ -122,6 +122,11 @@ class PluginFolder:
             if self._kubelet not in (None, kubelet):
                 self._event_log.record("kubelet-restarted", "the kubelet has a new socket; everything registers again")
             self._kubelet = kubelet
+
+
+def _is_socket(name: str) -> bool:
+    """Tell whether a name is the kubelet's socket or one of ours: its checkpoint is written with each Allocate."""
+    return name == KUBELET_SOCKET or name.startswith(_PREFIX)
 
 
 def new_instance() -> str:

@@ -23,7 +23,7 @@ API: Api = "device-plugin"
 _SHARE_OF = re.compile(rf"(?s)(.+){SHARE}[0-9]+|([-a-z0-9]+)\.[0-9]+")
 
 
-class Unit(Struct, frozen=True):
+class Unit(Struct, frozen=True, gc=False):
     """One allocatable piece of a device under the id that the kubelet knows."""
 
     id: str

@@ -1,6 +1,9 @@
 """How long to wait before the next try."""
 
-import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class Backoff:
@@ -11,10 +14,10 @@ class Backoff:
 
     FIRST = 0.01
 
-    def __init__(self, longest: float = 30.0, random_source: random.Random | None = None) -> None:
+    def __init__(self, longest: float = 30.0, random_source: "Random | None" = None) -> None:
         """Start fresh; the random source is for tests."""
         self._longest = longest
-        self._random = random_source or random.Random()  # noqa: S311 - jitter, no secret
+        self._random = random_source
         self._tries = 0
 
     def next(self) -> float:
@@ -22,6 +25,10 @@ class Backoff:
         tries, self._tries = self._tries, self._tries + 1
         if tries == 0:
             return 0.0
+        if self._random is None:
+            from random import Random  # here, for a kubelet that is there when we start needs no second try
+
+            self._random = Random()  # noqa: S311 - jitter, no secret
         delay = min(self.FIRST * 2.0 ** min(tries - 1, 16), self._longest)
         return delay * self._random.uniform(0.5, 1.0)
 

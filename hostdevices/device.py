@@ -27,7 +27,7 @@ PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 """The attribute that has the address of the PCI function below a device."""
 
 
-class Devnode(Struct, frozen=True, order=True):
+class Devnode(Struct, frozen=True, order=True, gc=False):
     """A file below /dev that opens a device."""
 
     path: str  # on the host: /dev/dri/renderD128
@@ -62,7 +62,7 @@ class DriverFiles(Struct, frozen=True):
     problem: str = ""
 
 
-class Device(Struct, frozen=True):
+class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none can be part of a cycle
     """One thing of the host that a container can be given.
 
     `id` is stable across reboots and renumbering, at most 63 characters, a DNS label (see identity.py).

@@ -47,7 +47,7 @@ def signals(host: Host, device: Device) -> Signals:
     return Signals(sample.faults, sample.counters)
 
 
-class HealthHistory(Struct, frozen=True):
+class HealthHistory(Struct, frozen=True, gc=False):
     """What is known of one device from sample to sample."""
 
     syspath: str

@@ -1,13 +1,17 @@
 """The program: `nodeplug`, and `python -m nodeplug`."""
 
 import sys
-from pathlib import Path
 
 
 def main() -> None:
     """Run a command. The daemon's own needs no parser of command lines, which would stay in memory with it."""
     match sys.argv[1:]:
         case ["run", "--config", path]:
+            from nodeplug.deferred import defer_unused
+
+            defer_unused()  # before pathlib, which has urllib.parse import some of it
+            from pathlib import Path
+
             from nodeplug import process
 
             sys.exit(process.run(Path(path), Path("/")))

@@ -15,6 +15,7 @@ _MODULES = (
     "ssl",
     "asyncio.sslproto",
     "calendar",  # protobuf's well-known types
+    "google.protobuf.internal.python_message",  # messages in Python, where protobuf has no C library
     "google.protobuf.text_format",
     "ipaddress",  # urllib.parse, and rules for claims that the API server applies
     "locale",  # subprocess, which asyncio imports

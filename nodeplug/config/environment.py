@@ -4,7 +4,6 @@ A pod's manifest mounts folders and asks at an address; the file says what is of
 settings in a cluster, and one file is for clusters of any kind. What the file says itself goes before.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -47,6 +46,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
         found[name] = int(text) if name in _NUMBERS and text.isdecimal() else text
         if name == "clusterEvents":
             found[name] = _BOOLEANS.get(text, text)
+        import json  # here, for where no variable is set
+
         content = {"resources": [], "settings": {name: found[name]}}
         document = Document(parse(json.dumps(content).encode())[0], File)
         if not document.findings:

@@ -40,9 +40,9 @@ def test_an_equal_list_is_no_change() -> None:
 def test_health_changes_of_some_units_encode_those_again() -> None:
     advertised = Advertised()
     advertised.replace({f"d{i}": (True, ()) for i in range(1000)})
-    before = {id(entry) for entry in advertised._entries.values()}
+    before = {**advertised._entries}
     assert advertised.set_health(["d500", "d501"], False)
-    assert sum(id(entry) not in before for entry in advertised._entries.values()) == 2
+    assert [unit for unit, entry in advertised._entries.items() if entry is not before[unit]] == ["d500", "d501"]
     assert advertised.counts() == (1000, 998)
     assert [x.health for x in listed(advertised)[499:503]] == ["Healthy", "Unhealthy", "Unhealthy", "Healthy"]
 

@@ -290,6 +290,23 @@ async def test_the_instance_that_was_started_last_succeeds_whichever_registers_l
         await until(socket_dir, lambda _: not old.has_successor("example.com/fuse"))
 
 
+async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket_dir: Path) -> None:
+    """Its checkpoint, with each Allocate."""
+    watcher = FolderWatcher()
+    folder = PluginFolder(socket_dir, new_instance(), watcher, 30.0)
+    looks: list[None] = []
+    folder.listen(lambda: looks.append(None))
+    async with running(folder.run()):
+        await until(socket_dir, lambda _: bool(looks))
+        written: asyncio.Queue[None] = asyncio.Queue()
+        watch = watcher.watch(socket_dir, lambda: written.put_nowait(None))  # hears of everything, after the folder
+        for name, expected in (("kubelet_internal_checkpoint", 1), ("kubelet.sock", 2), ("nodeplug-x.sock", 3)):
+            (socket_dir / name).touch()
+            await written.get()
+            assert len(looks) == expected
+        watch.close()
+
+
 async def test_names_that_differ_in_what_a_file_name_cannot_hold_do_not_meet(start: StartPlugins, paths: Paths) -> None:
     names = ("a-b-c", "a_b_c", "a-b_c", "a_b-c")
     async with kubelet_end(paths.device_plugins) as kubelet:

@@ -27,6 +27,19 @@ def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:
     assert output(_DAEMON).splitlines()[0] == str([f"nodeplug.control.{x}" for x in ("running", "sockets", "server")])
 
 
+def test_the_command_itself_loads_nothing_of_it_before_the_daemon_does() -> None:
+    code = """
+import contextlib, sys
+from nodeplug.__main__ import main
+from nodeplug.deferred import _MODULES, _Deferred
+sys.argv[1:] = ["run", "--config", "/nowhere"]
+with contextlib.suppress(SystemExit):
+    main()
+print([x for x in _MODULES if type(sys.modules[x]) is not _Deferred])
+"""
+    assert output(code) == "[]\n"
+
+
 def test_claims_whose_interfaces_stay_need_nothing_that_moves_them() -> None:
     code = (
         _DAEMON
