@@ -15,6 +15,7 @@ _GPU = "gpu"
 _NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
 _BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
 _TWICE = "by CDI (nvidia-ctk cdi generate): NVIDIA_VISIBLE_DEVICES of two resources is in a container that of one."
+_MPS = "MPS is not run by nodeplug; docs/recipes.md has what a resource needs beside a service of yours"
 _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
 
 
@@ -83,7 +84,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     slicing = file.sharing.time_slicing
     shared = {_qualified(x.name, domain): x for x in slicing.resources}
     for replicated in file.sharing.mps.resources:
-        yield LeftOut(_qualified(replicated.name, domain), "nothing here stands for MPS")
+        yield LeftOut(_qualified(replicated.name, domain), _MPS)
     if file.flags.mig_strategy == "mixed" and not file.resources.migs:
         example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
         yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")

@@ -219,7 +219,7 @@ spec:
         - {mdevNameSelector: "GRID_T4-1B", resourceName: nvidia.com/GRID_T4-1B}
       usb:
         - {resourceName: kubevirt.io/stick, selectors: [{vendor: "951", product: "1666"}]}
-        - {resourceName: kubevirt.io/set, selectors: [{vendor: "46f4", product: "1"}, {vendor: "8644", product: "8003"}]}
+        - {resourceName: kubevirt.io/set, selectors: [{vendor: "46f4", product: "1"}, {vendor: "864", product: "8003"}]}
 """
 
 
@@ -266,7 +266,7 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
-        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "nothing here stands for MPS"),
+        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "MPS is not run by nodeplug"),
     ],
 )
 def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
