@@ -102,7 +102,8 @@ def test_the_example_of_the_page(tree: Tree) -> None:
 
 def test_shared_rdma_devices_are_one_device_for_many(tree: Tree) -> None:
     text = """{"periodicUpdateInterval": 300, "configList": [
-      {"resourceName": "hca", "rdmaHcaMax": 1000, "selectors": {"vendors": ["15b3"], "linkTypes": ["infiniband"]}}]}"""
+      {"resourceName": "hca", "rdmaHcaMax": 1000,
+       "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "linkTypes": ["infiniband"]}}]}"""
     found = resources(converted(tree, text))
     assert found["rdma/hca"].shares == 1000
 
@@ -120,6 +121,21 @@ sharing:
     found = resources(converted(tree, text))
     resource = found["nvidia.com/gpu.shared"]
     assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
+
+
+def test_nvidia_files_with_everything_that_its_page_names(tree: Tree) -> None:
+    text = """
+version: v1
+flags:
+  {migStrategy: none, failOnInitError: true, nvidiaDriverRoot: /, nvidiaDevRoot: /, mpsRoot: /run/nvidia/mps,
+   gdrcopyEnabled: true, gdsEnabled: false, mofedEnabled: true, useNodeFeatureAPI: false, deviceDiscoveryStrategy: auto}
+"""
+    (resource,) = resources(converted(tree, text)).values()
+    variables = {"NVIDIA_VISIBLE_DEVICES": "{uuid}", "NVIDIA_GDRCOPY": "enabled", "NVIDIA_MOFED": "enabled"}
+    assert dict(resource.env) == variables
+    assert converted(tree, text + "imex: {channelIDs: [0], required: true}").stderr.endswith(
+        "docs/recipes.md, IMEX channels\n"
+    )
 
 
 def test_nvidia_mig_strategies(tree: Tree) -> None:
