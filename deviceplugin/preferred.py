@@ -1,7 +1,7 @@
 """Which units of a resource go best together: the answer to GetPreferredAllocation.
 
-A choice costs the sum over its pairs of units (how far apart they are, by xGMI, in NUMA and PCIe) and over its units
-(how used their devices are). Ties go to the first in natural order.
+A choice costs the sum over its pairs of units (how far apart they are, by xGMI or NVLink, in NUMA and PCIe) and over
+its units (how used their devices are). Ties go to the first in natural order.
 
 | policy | units of one device | otherwise |
 |---|---|---|
@@ -16,7 +16,7 @@ slow core, less than 8 MiB; 40,000 devices: 100 ms):
 1. Only counts are computed with: units of one device are alike. Where they are to be apart, the counts of all devices
    differ by one at the most, as far as there are units; what remains to be chosen is who gives one more.
 2. `spread`: the least used ones do. That is exact.
-3. Otherwise devices form a tree (xGMI hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the
+3. Otherwise devices form a tree (hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the
    cheapest way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS
    pairs of counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for
    300 units of any.
@@ -42,7 +42,7 @@ MOST_DEVICES = 10_000
 """Devices whose places count; of more, all are taken to be equally close."""
 _STEPS_OF_A_NODE = 20
 _TOGETHER = 1 << 20  # two units of one device, where that is to be avoided: more than any sum of the others
-_APART = (256, 64, 16, 4, 1)  # two devices that part at: xGMI hive, NUMA node, PCIe root, bridge; or share all four
+_APART = (256, 64, 16, 4, 1)  # two devices that part at: hive, NUMA node, PCIe root, bridge; or share all four
 _DEVICE = 4  # the level of devices
 _USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
 _WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE, "spread": _USE, "distinct": 0.0}

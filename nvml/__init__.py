@@ -1,6 +1,6 @@
 """NVML: what NVIDIA's management library says of GPUs, from a process of its own: a driver that hangs hangs nothing.
 
-Needs the package nvidia-ml-py (extra `nvidia`) and the driver's libnvidia-ml.so.1, both in that process alone.
+Needs the driver's libnvidia-ml.so.1, in that process alone, and nothing else.
 """
 
 from nvml.monitor import NvmlMonitor, Timings, look_once

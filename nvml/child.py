@@ -4,49 +4,43 @@ A report at once and every so many seconds, in between the events of the driver.
 libnvidia-ml.so.1 where the loader does not find it. Ends with a problem where the library says that it cannot go on:
 whoever started it starts it again.
 
-Source: NVML API reference (device queries, event handling, multi-instance GPU management).
+Source: NVML API reference (device queries, event handling, NvLink methods, multi-instance GPU management).
 """
 
-import ctypes
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
+from typing import Any
 
-from nvml.report import Gpu, Instance, Line, Problem, Report, Xid, encode
+from nvml.library import Event, GpuInstance, GpuIsLostError, Library, Memory, NoEventError, NvmlError, Pci
+from nvml.report import SONAME, SWITCH, Gpu, Instance, Line, Problem, Report, Xid, encode
 
-T = TypeVar("T")
 _EVERYTHING = 0xFFFFFFFF  # the instance of an event that is of the whole GPU
+XID = 8  # nvmlEventTypeXidCriticalError
+UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # kind of memory errors, and which counter of them
+MOST_LINKS = 36  # of a GPU that there is
+TO_SWITCH = 2  # what is at the other end of a link
 
 
 def main() -> None:
     """Ask until stdout is closed or the library fails."""
-    seconds, library = float(sys.argv[1]), (sys.argv[2:] or [""])[0]
+    seconds, path = float(sys.argv[1]), (sys.argv[2:] or [""])[0]
     try:
-        import pynvml
-    except ImportError as error:
-        _write(Problem(f"the package nvidia-ml-py cannot be imported ({error}): pip install 'nodeplug[nvidia]'"))
-        return
-    try:
-        if library:
-            ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # known by its soname from now on
-        pynvml.nvmlInit()
-        _Library(pynvml).follow(seconds)
+        _Gpus(Library(path)).follow(seconds)
     except OSError as error:
-        _write(Problem(f"{library} cannot be loaded: {error}"))
-    except pynvml.NVMLError as error:
-        where = library or "libnvidia-ml.so.1"
-        _write(Problem(f"NVIDIA's library {where} says: {error}"))
-    except BrokenPipeError:
-        pass
+        if not isinstance(error, BrokenPipeError):
+            _write(Problem(f"{path or SONAME} cannot be loaded: {error}"))
+    except NvmlError as error:
+        _write(Problem(f"NVIDIA's library {path or SONAME} says: {error}"))
 
 
-class _Library:
-    """The library, which is initialised; `nvml` is the module pynvml."""
+class _Gpus:
+    """What the library says of its GPUs."""
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._events = nvml.nvmlEventSetCreate()
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        (self._events,) = library.ask("nvmlEventSetCreate", (), c_void_p)
         self._registered: set[str] = set()  # addresses
 
     def follow(self, seconds: float) -> None:
@@ -62,103 +56,131 @@ class _Library:
                     _write(event)
 
     def _handles(self) -> Iterator[tuple[str, Any]]:
-        nvml = self._nvml
-        for index in range(nvml.nvmlDeviceGetCount()):
-            if (handle := self._maybe(nvml.nvmlDeviceGetHandleByIndex, index)) is not None:
-                yield _address(nvml.nvmlDeviceGetPciInfo(handle).busId), handle
+        (count,) = self._library.ask("nvmlDeviceGetCount_v2", (), c_uint)
+        for index in range(count.value):
+            if (handle := self._maybe("nvmlDeviceGetHandleByIndex_v2", (c_uint(index),), c_void_p)) is not None:
+                yield self._address(handle), handle
+
+    def _address(self, handle: Any) -> str:
+        return _written(self._library.ask("nvmlDeviceGetPciInfo_v3", (handle,), Pci)[0])
 
     def _gpu(self, address: str, handle: Any) -> Gpu:
-        nvml = self._nvml
         faults: list[str] = []
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
-        except nvml.NVMLError_GpuIsLost:
+            memory = self._library.ask("nvmlDeviceGetMemoryInfo", (handle,), Memory)[0].total
+        except GpuIsLostError:
             return Gpu(address, faults=("it has fallen off the bus, or cannot be reached",))
-        except nvml.NVMLError:
+        except NvmlError:
             memory = 0
-        if self._maybe(nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
+        pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
+        if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
-        if rows := self._maybe(nvml.nvmlDeviceGetRemappedRows, handle):
-            _, _, is_pending, has_failed = rows
+        if rows := self._all("nvmlDeviceGetRemappedRows", (handle,), *[c_uint] * 4):
+            _, _, is_pending, has_failed = (x.value for x in rows)
             if has_failed:
                 faults.append("rows of its memory could not be remapped: replace the GPU")
             elif is_pending:
                 faults.append("rows of its memory are to be remapped: reset the GPU")
-        errors = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        errors = self._maybe("nvmlDeviceGetTotalEccErrors", (handle, *UNCORRECTED_SINCE_LOADED), c_ulonglong)
         return Gpu(
             address,
-            _text(self._maybe(nvml.nvmlDeviceGetUUID, handle)),
+            self._text("nvmlDeviceGetUUID", handle),
             int(memory),
-            self._maybe(nvml.nvmlDeviceGetTotalEccErrors, handle, *errors),
+            errors.value if errors is not None else None,
             tuple(faults),
             tuple(self._instances(handle)),
+            tuple(sorted(set(self._joined(handle)))),
         )
 
+    def _joined(self, gpu: Any) -> Iterator[str]:
+        """Yield what active links of NVLink lead to: other GPUs' addresses, or a switch, which joins all it has."""
+        for link in map(c_uint, range(MOST_LINKS)):
+            active = self._maybe("nvmlDeviceGetNvLinkState", (gpu, link), c_uint)
+            if active is None or not active.value:
+                continue
+            kind = self._maybe("nvmlDeviceGetNvLinkRemoteDeviceType", (gpu, link), c_int)
+            if kind is not None and kind.value == TO_SWITCH:
+                yield SWITCH
+                continue
+            other = self._maybe("nvmlDeviceGetNvLinkRemotePciInfo_v2", (gpu, link), Pci)
+            if other is not None and other.bus_id:
+                yield _written(other)
+
     def _instances(self, gpu: Any) -> Iterator[Instance]:
-        nvml = self._nvml
-        mode = self._maybe(nvml.nvmlDeviceGetMigMode, gpu)
-        if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        mode = self._all("nvmlDeviceGetMigMode", (gpu,), c_uint, c_uint)
+        most = self._maybe("nvmlDeviceGetMaxMigDeviceCount", (gpu,), c_uint)
+        if not mode or not mode[0].value or most is None:
             return
-        for index in range(self._maybe(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0):
-            handle = self._maybe(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index)
+        for index in range(most.value):
+            handle = self._maybe("nvmlDeviceGetMigDeviceHandleByIndex", (gpu, c_uint(index)), c_void_p)
             if handle is None:
                 continue  # there could be one
-            number = self._maybe(nvml.nvmlDeviceGetGpuInstanceId, handle)
-            compute = self._maybe(nvml.nvmlDeviceGetComputeInstanceId, handle)
+            number = self._maybe("nvmlDeviceGetGpuInstanceId", (handle,), c_uint)
+            compute = self._maybe("nvmlDeviceGetComputeInstanceId", (handle,), c_uint)
             if number is None or compute is None:
                 continue
-            memory = self._maybe(nvml.nvmlDeviceGetMemoryInfo, handle)
-            instance = self._maybe(nvml.nvmlDeviceGetGpuInstanceById, gpu, number)
-            info = self._maybe(nvml.nvmlGpuInstanceGetInfo, instance) if instance is not None else None
+            memory = self._maybe("nvmlDeviceGetMemoryInfo", (handle,), Memory)
+            instance = self._maybe("nvmlDeviceGetGpuInstanceById", (gpu, number), c_void_p)
+            info = self._maybe("nvmlGpuInstanceGetInfo", (instance,), GpuInstance) if instance is not None else None
             yield Instance(
-                number,
-                compute,
-                _text(self._maybe(nvml.nvmlDeviceGetUUID, handle)),
-                _text(self._maybe(nvml.nvmlDeviceGetName, handle)).partition(" MIG ")[2],  # "NVIDIA A100 MIG 1g.5gb"
+                number.value,
+                compute.value,
+                self._text("nvmlDeviceGetUUID", handle),
+                self._text("nvmlDeviceGetName", handle).partition(" MIG ")[2],  # "NVIDIA A100 MIG 1g.5gb"
                 int(memory.total) if memory is not None else 0,
-                (int(info.placement.start), int(info.placement.size)) if info is not None else None,
+                (int(info.start), int(info.size)) if info is not None else None,
             )
 
     def _register(self, address: str, handle: Any) -> None:
         """Have the driver tell of the GPU's errors, where it can."""
-        nvml = self._nvml
-        supported = self._maybe(nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
-        if address not in self._registered and supported & nvml.nvmlEventTypeXidCriticalError:
-            self._maybe(nvml.nvmlDeviceRegisterEvents, handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        if address in self._registered:
+            return
+        supported = self._maybe("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
+        if supported is not None and supported.value & XID:
+            self._all("nvmlDeviceRegisterEvents", (handle, c_ulonglong(XID), self._events))
             self._registered.add(address)
 
     def _event(self, seconds: float) -> Xid | None:
         """Wait for the next error, for so long."""
-        nvml = self._nvml
         if not self._registered:
             time.sleep(seconds)
             return None
+        event = Event()
+        milliseconds = c_uint(max(1, int(seconds * 1000)))
         try:
-            event = nvml.nvmlEventSetWait_v2(self._events, max(1, int(seconds * 1000)))
-        except nvml.NVMLError_Timeout:
+            self._library.call("nvmlEventSetWait_v2", self._events, byref(event), milliseconds)
+        except NoEventError:
             return None
-        if event.eventType != nvml.nvmlEventTypeXidCriticalError:
+        if event.type != XID:
             return None
-        address = _address(nvml.nvmlDeviceGetPciInfo(event.device).busId)
-        instance, compute = (None if x == _EVERYTHING else x for x in (event.gpuInstanceId, event.computeInstanceId))
-        return Xid(address, int(event.eventData), instance, compute)
+        address = self._address(c_void_p(event.device))
+        instance, compute = (None if x == _EVERYTHING else x for x in (event.gpu_instance, event.compute_instance))
+        return Xid(address, int(event.data), instance, compute)
 
-    def _maybe(self, ask: Callable[..., T], *arguments: Any) -> T | None:
-        """Return what the library says; None where this GPU or driver does not say it."""
+    def _text(self, function: str, handle: Any) -> str:
+        """Return a text; empty where this GPU or driver does not say it."""
         try:
-            return ask(*arguments)
-        except self._nvml.NVMLError:
-            return None
+            return self._library.text(function, handle)
+        except NvmlError:
+            return ""
+
+    def _maybe(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
+        """Return the one answer of the library; None where this GPU or driver does not say it."""
+        answers = self._all(function, arguments, kind)
+        return answers[0] if answers else None
+
+    def _all(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
+        """Return the library's answers; none where this GPU or driver does not say them."""
+        try:
+            return self._library.ask(function, arguments, *kinds)
+        except NvmlError:
+            return []
 
 
-def _address(bus_id: str | bytes) -> str:
+def _written(pci: Pci) -> str:
     """Write an address as sysfs does: 0000:81:00.0 of 00000000:81:00.0."""
-    domain, _, rest = _text(bus_id).lower().partition(":")
+    domain, _, rest = pci.bus_id.decode(errors="replace").lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
 
 
 def _write(line: Line) -> None:

@@ -5,6 +5,7 @@ Rules:
 2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
    reset a GPU everybody has to let go of it, this program, too, which begins anew then.
 3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
+4. GPUs that NVLink joins are one hive, as those of AMD's that xGMI does: what a container gets is of one, if it can be.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +17,7 @@ from hostdevices import HEALTHY, Device, Health, Inventory
 from hostdevices.device import PCI_BUS_ID, AttributeValue
 from hostdevices.health import HealthHistory, next_health
 from hostdevices.readers.signals import ErrorCounter, Signals
-from nvml.report import Gpu, Instance, Report, Xid
+from nvml.report import SWITCH, Gpu, Instance, Report, Xid
 
 T = TypeVar("T")
 _MOST_XIDS = 16  # different ones that are remembered of a GPU
@@ -55,12 +56,13 @@ class Knowledge(Struct, frozen=True):
     def added_to(self, inventory: Inventory) -> Inventory:
         """Return the inventory, its GPUs with what is known of them."""
         found: dict[str, Device] = {}
+        hives = _hives(self.gpus)
         for device in gpus_in(inventory):
             if (gpu := self.gpus.get(str(device.attributes[PCI_BUS_ID]))) is not None:
-                found[device.id] = self._with(device, gpu)
+                found[device.id] = self._with(device, gpu, hives.get(gpu.address, ""))
         return Inventory({**inventory.devices, **found}, inventory.problems) if found else inventory
 
-    def _with(self, device: Device, gpu: Gpu) -> Device:
+    def _with(self, device: Device, gpu: Gpu, hive: str) -> Device:
         attributes = dict(device.attributes)
         if device.attributes.get("type") == "mig":
             numbers = (device.attributes.get("gpuInstance"), device.attributes.get("computeInstance"))
@@ -69,7 +71,7 @@ class Knowledge(Struct, frozen=True):
             attributes |= {"parentUUID": gpu.uuid} if gpu.uuid else {}
         else:
             numbers = (None, None)
-            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory})
+            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive})
         reasons = [*self._xid_words(gpu.address, numbers)]
         if (health := self.histories[gpu.address].health) != HEALTHY:
             reasons.append(health.reason)
@@ -90,6 +92,31 @@ class Knowledge(Struct, frozen=True):
             )
         ]
         return [f"its driver has reported XID {number}" for number in dict.fromkeys(concerned)]
+
+
+def _hives(gpus: Mapping[str, Gpu]) -> dict[str, str]:
+    """Return which GPUs NVLink joins, directly or by way of others: of each the first one's address.
+
+    A GPU that is joined with none of them has no hive.
+    """
+    neighbours: dict[str, set[str]] = {}
+    for address, gpu in gpus.items():
+        for other in gpu.joined:
+            if other in gpus or other == SWITCH:
+                neighbours.setdefault(address, set()).add(other)
+                neighbours.setdefault(other, set()).add(address)
+    hives: dict[str, str] = {}
+    for first in sorted(neighbours.keys() - {SWITCH}):
+        if first in hives:
+            continue
+        reached, todo = {first}, [first]
+        while todo:
+            new = neighbours[todo.pop()] - reached
+            reached |= new
+            todo += new
+        together = reached - {SWITCH}
+        hives |= dict.fromkeys(together, first) if len(together) > 1 else {}
+    return hives
 
 
 def _of(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:

@@ -29,10 +29,9 @@ from hostdevices import Problem as Unreadable
 from hostdevices.device import PCI_BUS_ID
 from hostdevices.tree import Folder
 from nvml.knowledge import Knowledge, gpus_in
-from nvml.report import Problem, Report, Xid, decode
+from nvml.report import SONAME, Problem, Report, Xid, decode
 from userspace import nvidia
 
-_LIBRARY = "libnvidia-ml.so.1"
 _LONGEST = 1024 * 1024  # bytes of a line
 _END = 2.0  # seconds that a killed process has to end
 log = logging.getLogger("nodeplug.nvml")
@@ -167,10 +166,10 @@ class NvmlMonitor:
         if not self._root:
             return ""
         root = Folder(self._root)
-        found = (root.resolve(f"{folder}/{_LIBRARY}") for folder in nvidia.LIBRARY_FOLDERS)
+        found = (root.resolve(f"{folder}/{SONAME}") for folder in nvidia.LIBRARY_FOLDERS)
         if (path := next(filter(None, found), None)) is None:
             raise _Ended(
-                f"there is no {_LIBRARY} below {self._driver_root}; settings.driverRoot says where the driver is"
+                f"there is no {SONAME} below {self._driver_root}; settings.driverRoot says where the driver is"
             )
         return f"{self._root}{path}"
 
@@ -218,7 +217,7 @@ async def look_once(host: Host, driver_root: str, ignored: Collection[int], inve
 
 def _shown(known: Knowledge) -> object:
     """Return what of it is to be seen in an inventory."""
-    gpus = {x.address: (x.uuid, x.memory, x.instances) for x in known.gpus.values()}
+    gpus = {x.address: (x.uuid, x.memory, x.instances, x.joined) for x in known.gpus.values()}
     return gpus, known.xids, {address: x.health for address, x in known.histories.items()}
 
 

@@ -8,6 +8,10 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+SONAME = "libnvidia-ml.so.1"
+SWITCH = "switch"
+"""What a GPU is joined with where NVLink goes through switches (NVSwitch): all of a machine are one fabric."""
+
 
 class Instance(Struct, frozen=True):
     """A MIG instance: one compute instance of a GPU instance. `memory` is in bytes, the placement in slices."""
@@ -32,6 +36,7 @@ class Gpu(Struct, frozen=True):
     uncorrected: int | None = None
     faults: tuple[str, ...] = ()  # in words
     instances: tuple[Instance, ...] = ()
+    joined: tuple[str, ...] = ()  # with what NVLink joins it: addresses of GPUs, or SWITCH
 
 
 class Report(Struct, frozen=True, tag_field="is", tag="report"):

@@ -80,16 +80,23 @@ def claim_spec(
     `place` says where an interface is, `bound` which nodes there are of what has another driver for the claim.
 
     A device that is gone has no description: a runtime refuses a container that asks for it, rather than to give it
-    whatever has taken its place. Raises `ValueTooLong` for a variable, `TooManyVariables` for all of them together.
+    whatever has taken its place. Nor has a request of which an interface is nowhere: runtimes look for interfaces by
+    their names, and another one may have that name now. Raises `ValueTooLong` for a variable, `TooManyVariables` for
+    all of them together.
     """
     devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
+    lost = {
+        base_request(each.request)
+        for each in record.allocated
+        if each.interface is not None and place(each.interface) is Place.LOST
+    }
     edits: dict[str, cdi.Device] = {}
     described: set[str] = set()
     for each in devices:
         request = base_request(each.allocated.request)
         is_first = request not in described
         described.add(request)
-        if each.device is None:
+        if each.device is None or request in lost:
             continue
         found = _node_edits(each.allocated, each.device)
         if is_first:
@@ -182,7 +189,7 @@ def _with_request(
         net_devices=tuple(
             cdi.NetDevice(host_interface_name=each.home.name, name=each.inside.name)
             for each in _interfaces(devices)
-            if place(each) is not Place.AWAY
+            if place(each) is Place.HOME
         ),
         mounts=(*edits.mounts, *map(_mount, mounts.values())),
         additional_gids=edits.additional_gids,

@@ -116,9 +116,9 @@ class Interfaces:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
         if found is None and _can_be_made(kernel, each):
             found = _made_again(kernel, each)
-        elif found is None and (each.kind or not self._is_there(each)):
+        elif found is None and (each.kind or not self._is_there(each) or is_made_anew(each, links(kernel), self._host)):
             log.warning(
-                "an interface of a claim is gone: it was virtual, and ended with its pod, or was unplugged",
+                "an interface of a claim is gone: it was virtual, and ended with its pod, or it was unplugged",
                 extra={"device": each.device.id},
             )
             return ""
@@ -163,6 +163,21 @@ class Interfaces:
                 self._seen[each.device.id] = (namespace, found.index)
                 return None, Place.AWAY
         return None, Place.LOST
+
+
+def is_made_anew(each: Interface, here: Iterable[Link], host: Host) -> bool:
+    """Tell whether among those `here` one has the place of an interface at its hardware: that one is gone for good.
+
+    Virtual functions that were made again, or whose driver was, may have other addresses than before.
+    """
+    port = [str(each.device.attributes.get(x, "")) for x in ("devPort", "physPort")]
+
+    def is_at_its_port(link: Link) -> bool:  # some functions have several interfaces
+        said = [host.read(f"/sys/class/net/{link.name}/{x}") or "" for x in ("dev_port", "phys_port_name")]
+        return said == port
+
+    others = (x for x in here if x.parent == each.parent and each.permanent and x.permanent not in ("", each.permanent))
+    return bool(each.parent) and any(map(is_at_its_port, others))
 
 
 def _interfaces_of(record: Record) -> list[Interface]:

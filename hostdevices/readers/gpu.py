@@ -119,7 +119,7 @@ GPU = Reader(
         memory            integer      bytes; NVIDIA's with `settings.nvml`
         memoryNode        integer      NUMA node of its memory
         gfx               text         what AMD's compilers call it
-        hive              text         AMD's GPUs that xGMI joins have the same
+        hive              text         GPUs that xGMI joins have the same; with `settings.nvml` those that NVLink joins
         computePartition  text         mode of an AMD GPU: "SPX", "CPX"
         memoryPartition   text
         partition         integer      of an AMD GPU that is several

@@ -335,7 +335,7 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     preferred: Annotated[
         PreferredPolicy,
         Meta(
-            description="Which devices go together where the kubelet leaves it to us: `numa` (one xGMI hive, one NUMA "
+            description="Which devices go together where the kubelet leaves it to us: `numa` (one hive, one NUMA "
             "node), `packed` (shares of few devices), `spread` (shares of many devices), `distinct` (never two shares "
             "of one)."
         ),

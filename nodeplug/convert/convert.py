@@ -12,7 +12,7 @@ from nodeplug.config import ConfigError, Finding
 from nodeplug.config.document import Document
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
-from nodeplug.convert import generic, nvidia, rdma_shared, smarter, sriov
+from nodeplug.convert import generic, kubevirt, nvidia, rdma_shared, smarter, sriov
 from nodeplug.convert.conversion import Conversion, LeftOut, Offered
 from nodeplug.convert.dangerous import with_danger
 from nodeplug.convert.ownership import with_one_owner
@@ -28,8 +28,10 @@ class _Format(Struct, frozen=True):
     domain: str
 
 
+_PERMITTED = "permittedHostDevices"
 FORMATS: Mapping[str, _Format] = {
     "generic": _Format("generic-device-plugin", "devices", generic.File, generic.resources, "squat.ai"),
+    "kubevirt": _Format("KubeVirt", _PERMITTED, kubevirt.File, kubevirt.resources, "devices.kubevirt.io"),
     "nvidia": _Format("NVIDIA's k8s-device-plugin", "version", nvidia.File, nvidia.resources, "nvidia.com"),
     "rdma-shared": _Format("k8s-rdma-shared-dev-plugin", "configList", rdma_shared.File, rdma_shared.resources, "rdma"),
     "smarter": _Format("smarter-device-manager", "devicematch", smarter.File, smarter.resources, "smarter-devices"),
@@ -60,7 +62,15 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
 
 
 def _unwrapped(root: Node) -> Node:
-    """Return what is in a ConfigMap, or behind the arguments of a command line."""
+    """Return what is in a ConfigMap or a KubeVirt object, or behind the arguments of a command line."""
+    if isinstance(root, Keys) and _text(root, "kind") == "KubeVirt":
+        inner: Node | None = root
+        for key in ("spec", "configuration"):
+            inner = _value(inner, key) if isinstance(inner, Keys) else None
+        permitted = _value(inner, _PERMITTED) if isinstance(inner, Keys) else None
+        if permitted is None:
+            raise Unreadable(Finding(root.line, root.column, f"this KubeVirt has no spec.configuration.{_PERMITTED}"))
+        return Keys(((_key(_PERMITTED, root), permitted),), root.line, root.column)
     if isinstance(root, Keys) and _text(root, "kind") == "ConfigMap":
         data = _value(root, "data")
         entries = data.entries if isinstance(data, Keys) else ()

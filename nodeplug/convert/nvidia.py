@@ -6,7 +6,7 @@ Source: NVIDIA/k8s-device-plugin, README (configuration file, time-slicing, MIG)
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values
@@ -15,6 +15,7 @@ _GPU = "gpu"
 _NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
 _BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
 _TWICE = "by CDI (nvidia-ctk cdi generate): NVIDIA_VISIBLE_DEVICES of two resources is in a container that of one."
+_MPS = "MPS is not run by nodeplug; docs/recipes.md has what a resource needs beside a service of yours"
 _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
 
 
@@ -61,12 +62,23 @@ class Flags(Struct, frozen=True, rename="camel"):
 
     mig_strategy: Literal["none", "single", "mixed"] = "none"
     fail_on_init_error: bool = True
+    mps_root: str = ""
     nvidia_driver_root: str = "/"
+    nvidia_dev_root: str = ""
+    gdrcopy_enabled: bool = False
     gds_enabled: bool = False
     mofed_enabled: bool = False
+    use_node_feature_api: bool = field(default=False, name="useNodeFeatureAPI")
     device_discovery_strategy: str = ""
     plugin: dict[str, _Setting] = {}
     gfd: dict[str, _Setting] = {}
+
+
+class Imex(Struct, frozen=True):
+    """The channels that every container gets."""
+
+    channel_ids: tuple[int, ...] = field(default=(), name="channelIDs")
+    required: bool = False
 
 
 class File(Struct, frozen=True):
@@ -76,6 +88,7 @@ class File(Struct, frozen=True):
     flags: Flags = Flags()
     resources: Resources = Resources()
     sharing: Sharing = Sharing()
+    imex: Imex = Imex()
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -83,7 +96,18 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     slicing = file.sharing.time_slicing
     shared = {_qualified(x.name, domain): x for x in slicing.resources}
     for replicated in file.sharing.mps.resources:
-        yield LeftOut(_qualified(replicated.name, domain), "nothing here stands for MPS")
+        yield LeftOut(_qualified(replicated.name, domain), _MPS)
+    if file.imex.channel_ids:
+        yield LeftOut(
+            "imex", "a channel is a resource of its own here, which pods ask for; docs/recipes.md, IMEX channels"
+        )
+    wanted = {
+        "NVIDIA_GDRCOPY": file.flags.gdrcopy_enabled,
+        "NVIDIA_GDS": file.flags.gds_enabled,
+        "NVIDIA_MOFED": file.flags.mofed_enabled,
+    }
+    asked = {name: "enabled" for name, is_wanted in wanted.items() if is_wanted}
+    env: Values = {"env": asked} if asked else {}
     if file.flags.mig_strategy == "mixed" and not file.resources.migs:
         example = "`select: {preset: mig, attributes: {profile: 1g.10gb}}`, `compat: nvidia` and `settings.nvml`"
         yield LeftOut(f"{domain}/mig-...", f"the file does not say which profiles there are: for each {example}")
@@ -101,7 +125,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         select: Any = preset
         if each.pattern != "*":
             select = {"preset": preset, "attributes": {attribute: each.pattern}}
-        values: Values = {"name": name, "select": select, **({"compat": "nvidia"} if is_first else _BY_CDI)}
+        values: Values = {"name": name, "select": select, **({"compat": "nvidia"} | env if is_first else _BY_CDI)}
         remarks: list[str] = [] if is_first else [_TWICE]
         if (sharing := shared.get(name)) is not None:
             if sharing.devices != "all":

@@ -5,7 +5,7 @@ Source: Mellanox/k8s-rdma-shared-dev-plugin, README (configuration).
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values, one_or_all
@@ -15,7 +15,7 @@ class Selector(Struct, frozen=True, rename="camel"):
     """What a device must be, all of it; of a list one entry."""
 
     vendors: tuple[str, ...] = ()
-    device_ids: tuple[str, ...] = ()
+    device_ids: tuple[str, ...] = field(default=(), name="deviceIDs")
     drivers: tuple[str, ...] = ()
     if_names: tuple[str, ...] = ()
     link_types: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
-/* A libnvidia-ml.so.1 with one GPU of two MIG instances, as far as nvml/child.py asks. What it does besides stands in the
-   file $FAKE_NVML, which is read with every question: "hang", "crash", "lost", "init N", "xid N GI", "errors N", "rows". */
+/* A libnvidia-ml.so.1 with GPUs of two MIG instances each, as far as nvml/child.py asks. What it does besides stands in the
+   file $FAKE_NVML, which is read with every question: "hang", "crash", "lost", "init N", "xid N GI", "errors N", "rows",
+   "gpus N" (one, if it does not say), "link A B" (one of NVLink from A to B, which is a GPU, or a switch from 8 on). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,10 @@ typedef struct { char legacy[16]; unsigned domain, bus, device, pci, subsystem; 
 typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
 typedef struct { void *device; unsigned id, profile, start, size; } InstanceInfo;
 
-static char gpu, migs[3]; /* their addresses are the handles */
+static char gpus[8], migs[3]; /* their addresses are the handles */
 static int is_told;
+
+static int is_gpu(char *handle) { return handle >= gpus && handle < gpus + 8; }
 
 static int said(const char *word, int *first, int *second) {
     char line[128];
@@ -42,14 +45,46 @@ Result nvmlInitWithFlags(unsigned flags) {
     return said("init", &code, &other) ? code : SUCCESS;
 }
 const char *nvmlErrorString(Result code) { return code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error"; }
-Result nvmlDeviceGetCount_v2(unsigned *count) { obey(); *count = 1; return SUCCESS; }
-Result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &gpu; return SUCCESS; }
-Result nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
-    strcpy(pci->bus_id, "00000000:81:00.0");
+Result nvmlDeviceGetCount_v2(unsigned *count) {
+    int other;
+    obey();
+    if (!said("gpus", (int *)count, &other)) *count = 1;
     return SUCCESS;
 }
+Result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &gpus[index]; return SUCCESS; }
+Result nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
+    sprintf(pci->bus_id, "00000000:%X:00.0", 0x81 + (int)((char *)handle - gpus));
+    return SUCCESS;
+}
+static Result link_of(void *handle, unsigned number, int *other) {
+    char line[128];
+    int from, found = 0;
+    FILE *file = fopen(getenv("FAKE_NVML"), "r");
+    while (file && !found && fgets(line, sizeof line, file))
+        found = sscanf(line, "link %d %d", &from, other) == 2 && handle == &gpus[from] && number-- == 0;
+    if (file) fclose(file);
+    return found ? SUCCESS : NOT_SUPPORTED;
+}
+Result nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
+    int other;
+    *active = link_of(handle, link, &other) == SUCCESS;
+    return link < 12 ? SUCCESS : NOT_SUPPORTED;
+}
+Result nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned link, int *type) {
+    int other = 0;
+    Result result = link_of(handle, link, &other);
+    *type = other >= 8 ? 2 : 0;
+    return result;
+}
+Result nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, Pci *pci) {
+    int other = 0;
+    Result result = link_of(handle, link, &other);
+    sprintf(pci->bus_id, "00000000:%X:00.0", 0x81 + other);
+    return result;
+}
 Result nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
-    if (handle == &gpu) snprintf(text, length, "GPU-8a56a4bc");
+    if (handle == gpus) snprintf(text, length, "GPU-8a56a4bc");
+    else if (is_gpu(handle)) snprintf(text, length, "GPU-%d", (int)((char *)handle - gpus));
     else snprintf(text, length, "MIG-%d", (int)((char *)handle - migs));
     return SUCCESS;
 }
@@ -60,7 +95,7 @@ Result nvmlDeviceGetName(void *handle, char *text, unsigned length) {
 Result nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
     int a, b;
     if (said("lost", &a, &b)) return GPU_IS_LOST;
-    memory->total = handle == &gpu ? 85899345920ULL : 10737418240ULL;
+    memory->total = is_gpu(handle) ? 85899345920ULL : 10737418240ULL;
     return SUCCESS;
 }
 Result nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count) {
@@ -101,7 +136,7 @@ Result nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
         if (!said("xid", &number, &instance)) is_told = 0;
         else if (is_told != number) {
             is_told = number;
-            event->device = &gpu;
+            event->device = gpus;
             event->type = 8;
             event->data = number;
             event->gpu_instance = instance;

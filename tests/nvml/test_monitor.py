@@ -1,18 +1,22 @@
 """NVML in a process of its own: a made-up library, whose faults are those of a driver."""
 
 import asyncio
+import ctypes
 import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import pynvml
 import pytest
 
 from hostdevices import Device, Inventory, scan
 from nodeplug.config import Settings
-from nvml import NvmlMonitor, Timings
+from nvml import NvmlMonitor, Timings, child
+from nvml import library as library_module
 from tests.hostdevices.tree import Tree
 from tests.nvml.library import Told, build_library
 from tests.running import running
@@ -35,19 +39,24 @@ class Driver(Told):
     def __init__(self, folder: Path, library: Path) -> None:
         super().__init__(folder / "told")
         self.tree = tree = Tree(folder / "host")
-        tree.pci("0000:81:00.0", vendor="10de", pci_class="030200", driver="nvidia")
         of_driver = "/proc/driver/nvidia"
-        tree.file(f"{of_driver}/gpus/0000:81:00.0/information", "Model: A100\nGPU UUID: GPU-???\nDevice Minor: 3")
+        self.add("0000:81:00.0", 3)
         tree.file(f"{of_driver}/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  x")
         for instance in (1, 2):
             access = f"{of_driver}/capabilities/gpu3/mig/gi{instance}/ci0/access"
             tree.file(access, f"DeviceFileMinor: {instance}")
-        for name, numbers in (("nvidia3", "195:3"), ("nvidiactl", "195:255")):
-            tree.node(f"/dev/{name}", numbers)
+        tree.node("/dev/nvidiactl", "195:255")
         self.library = tree.root / "run/nvidia/driver/usr/lib64/libnvidia-ml.so.1"
         self.library.parent.mkdir(parents=True)
         shutil.copy(library, self.library)
         self.inventory: Inventory = scan(tree.host)
+
+    def add(self, address: str, minor: int) -> None:
+        """Add a GPU."""
+        self.tree.pci(address, vendor="10de", pci_class="030200", driver="nvidia")
+        facts = f"Model: A100\nGPU UUID: GPU-???\nDevice Minor: {minor}"
+        self.tree.file(f"/proc/driver/nvidia/gpus/{address}/information", facts)
+        self.tree.node(f"/dev/nvidia{minor}", f"195:{minor}")
 
 
 @pytest.fixture
@@ -131,6 +140,28 @@ async def test_memory_errors_and_a_gpu_that_is_lost(driver: Driver) -> None:
         await watched.until(lambda x: "fallen off the bus" in reason(GPU)(x))
 
 
+@pytest.mark.parametrize(
+    ("links", "hives"),
+    [
+        ((), ["", "", "", ""]),
+        (("0 1", "0 1", "1 0", "1 0", "2 3", "3 2"), ["81", "81", "83", "83"]),  # bridges
+        (("0 1", "1 2", "2 1"), ["81", "81", "81", ""]),  # one tells of itself alone
+        (("0 8", "1 9", "3 8"), ["81", "81", "", "81"]),  # switches; the third GPU's links are down
+        (("0 8", "1 7"), ["", "", "", ""]),  # with nothing that is here
+    ],
+)
+async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[str, ...], hives: list[str]) -> None:
+    for number in (1, 2, 3):
+        driver.add(f"0000:{0x81 + number:x}:00.0", 3 + number)
+    driver.inventory = scan(driver.tree.host)
+    driver.tell("gpus 4", *(f"link {each}" for each in links))
+    async with watching(driver) as watched:
+        found = await watched.now()
+    gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
+    assert [x.attributes.get("hive", "") for x in gpus] == [x and f"0000:{x}:00.0" for x in hives]
+    assert "hive" not in found.devices[FIRST].attributes  # NVLink knows nothing of instances
+
+
 async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,21 +184,15 @@ async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
         ("no library", "there is no libnvidia-ml.so.1 below /run/nvidia/driver; settings.driverRoot says where"),
         ("no elf", "cannot be loaded: "),
         ("no driver", "says: Driver Not Loaded"),
-        ("no package", "nvidia-ml-py cannot be imported"),
     ],
 )
-async def test_what_is_missing_is_said_in_words(
-    driver: Driver, fault: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_missing_is_said_in_words(driver: Driver, fault: str, words: str) -> None:
     if fault == "no library":
         driver.library.unlink()
     elif fault == "no elf":
         driver.library.write_text("x")
-    elif fault == "no driver":
-        driver.tell("init 9")
     else:
-        (tmp_path / "pynvml.py").write_text("raise ImportError('not here')")
-        monkeypatch.syspath_prepend(tmp_path)
+        driver.tell("init 9")
     async with watching(driver) as watched:
         found = await watched.now()
         assert found.devices == driver.inventory.devices
@@ -182,7 +207,33 @@ async def test_without_its_gpus_nothing_is_asked(driver: Driver) -> None:
         assert await watched.now() == driver.inventory
 
 
-def test_the_daemon_itself_loads_no_library() -> None:
-    code = "import nvml, sys; print('pynvml' in sys.modules)"
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (library_module.Pci, pynvml.nvmlPciInfo_t),
+        (library_module.Memory, pynvml.c_nvmlMemory_t),
+        (library_module.Event, pynvml.c_nvmlEventData_t),
+        (library_module.GpuInstance, pynvml.c_nvmlGpuInstanceInfo_t),
+    ],
+)
+def test_structures_are_those_that_nvidias_own_binding_has(ours: Any, theirs: Any) -> None:
+    assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
+    last, its_last = ours._fields_[-1][0], theirs._fields_[-1][0]
+    nested = ctypes.sizeof(ctypes.c_uint) if its_last == "placement" else 0  # spread out here: start and size
+    assert getattr(ours, last).offset == getattr(theirs, its_last).offset + nested
+
+
+def test_the_numbers_of_the_interface_are_those_that_nvidias_own_binding_has() -> None:
+    assert pynvml.nvmlEventTypeXidCriticalError == child.XID
+    assert child.TO_SWITCH == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+    assert child.MOST_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
+    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    assert tuple(x.value for x in child.UNCORRECTED_SINCE_LOADED) == uncorrected
+    errors = library_module.TIMEOUT, library_module.FUNCTION_NOT_FOUND, library_module.GPU_IS_LOST
+    assert errors == (pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def test_the_daemon_itself_has_nothing_of_the_library() -> None:
+    code = "import nvml, sys; print('nvml.library' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"

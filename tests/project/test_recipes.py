@@ -25,6 +25,7 @@ UUID = "GPU-2b2c3d4e-0000-1111-2222-333344445555"
 OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
     "NVIDIA GPUs with the container toolkit": {"example.com/gpu": [NVIDIA]},
     "NVIDIA GPUs without the toolkit": {"nvidia.com/gpu": [NVIDIA]},
+    "A GPU shared through MPS": {"example.com/gpu": [NVIDIA]},
     "MIG instances": {
         "nvidia.com/mig": [
             tuple(f"/dev/nvidia{x}" for x in (f"-caps/nvidia-cap{a}", f"-caps/nvidia-cap{a + 1}", "-uvm", "3", "ctl"))
@@ -59,6 +60,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
 }
 
 ENVIRONMENT = {
+    "A GPU shared through MPS": ("CUDA_MPS_PIPE_DIRECTORY", {"/run/nvidia-mps/pipe"}),
     "SR-IOV with Multus": ("PCIDEVICE_EXAMPLE_COM_DATA", {"0000:3b:00.2", "0000:3b:00.3"}),
     "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
     "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),

@@ -12,7 +12,8 @@ import cdi
 from dra_plugin.preparing.claim_record import record_of
 from dra_plugin.preparing.device_config import InvalidConfig, read
 from dra_plugin.preparing.interface_config import InterfaceRefused
-from dra_plugin.preparing.interface_moves import Interfaces
+from dra_plugin.preparing.interface_moves import Interfaces, is_made_anew
+from dra_plugin.preparing.interface_record import Interface, LinkState
 from dra_plugin.preparing.oci_runtime import UNCHECKED, OciRuntime
 from hostdevices import Device
 from netlink import Connection, Link, addresses, link
@@ -20,6 +21,7 @@ from resourceapi.objects import v1
 from resources.resource import DraOptions, InterfaceMoves, Resource
 from resources.selector import Ids
 from tests.dra_plugin.preparing.world import CONFIG, World, claim, config, ref, result, uid
+from tests.hostdevices.tree import Tree
 from tests.network import PodNetwork, ip, needs_root, own_network, show_in_sysfs
 from tests.running import until
 
@@ -254,6 +256,42 @@ async def test_a_veth_ends_with_its_pod(network: Network, caplog: pytest.LogCapt
     await network.unprepare(mine)
     assert "it was virtual" in caplog.text
     assert network.units() == []
+
+
+async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(network: Network) -> None:
+    """Unplugged in its pod; what comes instead has its name, and no container that starts again gets it."""
+    mine = wanted(**WANTED)
+    await network.prepare(mine)
+    network.moves().end()
+    await until(lambda: there("np1") is None)
+    ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "veth", "peer", "name", "np1")
+    network.show("np0")
+    network.scan()
+    other = state("np0")
+    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses what nobody describes
+    await network.unprepare(mine)
+    assert state("np0") == other
+    assert network.units() == network.files() == []
+
+
+@pytest.mark.parametrize(
+    ("link", "is_so"),
+    [
+        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), True),
+        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent=MAC), False),  # itself
+        (Link(7, "np0", parent="pci/0000:3b:00.2"), False),  # an older kernel does not say
+        (Link(7, "np0", parent="pci/0000:3b:00.3", permanent="02:00:00:00:00:77"), False),
+        (Link(7, "np1", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), False),  # the card's second port
+    ],
+)
+def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: Link, is_so: bool) -> None:
+    tree = Tree(tmp_path / "host")
+    for port, name in enumerate(("np0", "np1")):
+        tree.device(f"/sys/devices/pci0000:3b/0000:3b:00.2/net/{name}", group="class/net", dev_port=port)
+    home = LinkState("np0", 1500, MAC)
+    device = Device("nic-1", "nic", "np0", attributes={"devPort": 0})
+    each = Interface(device, home, home, parent="pci/0000:3b:00.2", permanent=MAC)
+    assert is_made_anew(each, [link], tree.host) is is_so
 
 
 async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:

@@ -10,6 +10,7 @@ from hostdevices import scan
 from nodeplug.cli import main
 from nodeplug.config import loads
 from resources.resource import Resource
+from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.tree import Tree
 
 
@@ -101,7 +102,8 @@ def test_the_example_of_the_page(tree: Tree) -> None:
 
 def test_shared_rdma_devices_are_one_device_for_many(tree: Tree) -> None:
     text = """{"periodicUpdateInterval": 300, "configList": [
-      {"resourceName": "hca", "rdmaHcaMax": 1000, "selectors": {"vendors": ["15b3"], "linkTypes": ["infiniband"]}}]}"""
+      {"resourceName": "hca", "rdmaHcaMax": 1000,
+       "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "linkTypes": ["infiniband"]}}]}"""
     found = resources(converted(tree, text))
     assert found["rdma/hca"].shares == 1000
 
@@ -119,6 +121,21 @@ sharing:
     found = resources(converted(tree, text))
     resource = found["nvidia.com/gpu.shared"]
     assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
+
+
+def test_nvidia_files_with_everything_that_its_page_names(tree: Tree) -> None:
+    text = """
+version: v1
+flags:
+  {migStrategy: none, failOnInitError: true, nvidiaDriverRoot: /, nvidiaDevRoot: /, mpsRoot: /run/nvidia/mps,
+   gdrcopyEnabled: true, gdsEnabled: false, mofedEnabled: true, useNodeFeatureAPI: false, deviceDiscoveryStrategy: auto}
+"""
+    (resource,) = resources(converted(tree, text)).values()
+    variables = {"NVIDIA_VISIBLE_DEVICES": "{uuid}", "NVIDIA_GDRCOPY": "enabled", "NVIDIA_MOFED": "enabled"}
+    assert dict(resource.env) == variables
+    assert converted(tree, text + "imex: {channelIDs: [0], required: true}").stderr.endswith(
+        "docs/recipes.md, IMEX channels\n"
+    )
 
 
 def test_nvidia_mig_strategies(tree: Tree) -> None:
@@ -201,6 +218,52 @@ resourceList:
     ]
 
 
+KUBEVIRT = """
+apiVersion: kubevirt.io/v1
+kind: KubeVirt
+metadata: {name: kubevirt}
+spec:
+  certificateRotateStrategy: {}
+  configuration:
+    developerConfiguration: {featureGates: [HostDevices]}
+    permittedHostDevices:
+      pciHostDevices:
+        - {pciVendorSelector: "10DE:20B5", resourceName: nvidia.com/A100}
+        - {pciVendorSelector: "8086:6F54", resourceName: intel.com/qat, externalResourceProvider: true}
+        - {pciVendorSelector: "10DE", resourceName: nvidia.com/any}
+      mediatedDevices:
+        - {mdevNameSelector: "GRID_T4-1B", resourceName: nvidia.com/GRID_T4-1B}
+      usb:
+        - {resourceName: kubevirt.io/stick, selectors: [{vendor: "951", product: "1666"}]}
+        - {resourceName: kubevirt.io/set, selectors: [{vendor: "46f4", product: "1"}, {vendor: "864", product: "8003"}]}
+"""
+
+
+def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
+    result = converted(tree, KUBEVIRT)
+    assert result.exit_code == 1
+    found = {x.name: x for x in loads(result.stdout.encode()).resources}
+    card = tree.pci("0000:41:00.0", vendor="10de", device="20b5", driver="vfio-pci")
+    tree.iommu_group(7, card)
+    tree.device("/sys/devices/virtual/vfio/7", group="class/vfio", node="vfio/7")
+    parent = tree.pci("0000:65:00.0", vendor="10de", device="20b5", driver="nvidia")
+    mdev = tree.device(f"{parent}/{MDEV_UUID}", group="bus/mdev/devices")
+    tree.file(f"{parent}/mdev_supported_types/nvidia-222/name", "GRID T4-1B")
+    tree.link(f"{mdev}/mdev_type", f"{parent}/mdev_supported_types/nvidia-222")
+    tree.usb(tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0951", product="1666")
+    devices = scan(tree.host).devices.values()
+    meant = {name: [x.kind for x in devices if not each.selector.why_not(x)] for name, each in found.items()}
+    assert meant == {"nvidia.com/A100": ["vfio"], "nvidia.com/GRID_T4-1B": ["mdev"], "kubevirt.io/stick": ["usb"]}
+    assert dict(found["nvidia.com/A100"].env) == {"PCI_RESOURCE_NVIDIA_COM_A100": "{resource.kubernetes.io/pciBusID}"}
+    assert found["nvidia.com/GRID_T4-1B"].ids == "uuid"
+    for words in (
+        "intel.com/qat is left out: another plugin offers it",
+        "nvidia.com/any is left out: 10DE is not vendor and device",
+        "kubevirt.io/set is left out: a machine has 2 of its USB devices at once",
+    ):
+        assert words in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -219,7 +282,7 @@ resourceList:
         ("[{devicematch: '^vcsm.*$', nummaxdevices: 1}]", "nothing here fits it"),
         ("[{devicematch: nvidia-gpu, nummaxdevices: 1}]", "Tegra's GPUs"),
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
-        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "nothing here stands for MPS"),
+        ("{version: v1, sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}}", "MPS is not run by nodeplug"),
     ],
 )
 def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
@@ -233,7 +296,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1", ":1:1: this is no configuration that is known; --from generic | nvidia"),
+        ("a: 1", ":1:1: this is no configuration that is known; --from generic | kubevirt"),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
             ":1:41: unknown key selector; did you mean selectors?",
@@ -241,6 +304,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
         ("devices: [{name: a, groups: [{usb: [{vendor: 0403, product: x}]}]}]", "YAML takes 0403 for a number"),
         ("[--device, '{name: ']", ":1:12: this is not YAML"),
         ("{kind: ConfigMap, data: {a: b, c: d}}", "this ConfigMap has 2 entries"),
+        ("{kind: KubeVirt, spec: {}}", "this KubeVirt has no spec.configuration.permittedHostDevices"),
     ],
 )
 def test_a_file_that_is_not_understood(tree: Tree, text: str, message: str) -> None:

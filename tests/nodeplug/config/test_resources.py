@@ -148,6 +148,7 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
         ),
         ("mounts: [{hostPath: /fwx}]", "/fwx is not below any of settings.allowedMounts"),
         ("mounts: [{hostPath: /fw, containerPath: /proc/x}]", "nothing can be mounted at /proc/x"),
+        ("mounts: [{hostPath: /fw, containerPath: /dev/shm/x}]", "nothing can be mounted at /dev/shm/x"),
         (
             "mounts: [{hostPath: /fw, containerPath: a}]",
             "a is not an absolute path without empty, `.` or `..` components",

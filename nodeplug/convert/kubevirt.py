@@ -1,0 +1,102 @@
+"""KubeVirt: the devices of the host that virtual machines may have (`permittedHostDevices`), which virt-handler offers.
+
+Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from hostdevices import Host
+from nodeplug.convert.conversion import LeftOut, Offered, Values
+
+_IDS = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
+_OTHERS = "another plugin offers it (externalResourceProvider): convert that one's file"
+_REMARK = "in KubeVirt it is to have `externalResourceProvider: true` from now on."
+
+
+class PciDevice(Struct, frozen=True, rename="camel"):
+    """PCI functions that are bound to vfio-pci, by vendor and device."""
+
+    pci_vendor_selector: str
+    resource_name: str
+    external_resource_provider: bool = False
+
+
+class MediatedDevice(Struct, frozen=True, rename="camel"):
+    """Mediated devices by the name of their type, in which `_` stands for a space, too."""
+
+    mdev_name_selector: str
+    resource_name: str
+    external_resource_provider: bool = False
+
+
+class UsbSelector(Struct, frozen=True):
+    """A USB device by vendor and product."""
+
+    vendor: str
+    product: str
+
+
+class UsbDevices(Struct, frozen=True, rename="camel"):
+    """USB devices that go together, one for each selector."""
+
+    resource_name: str
+    selectors: tuple[UsbSelector, ...] = ()
+    external_resource_provider: bool = False
+
+
+_Entry: TypeAlias = PciDevice | MediatedDevice | UsbDevices
+
+
+class Permitted(Struct, frozen=True, rename="camel"):
+    """What machines may have."""
+
+    pci_host_devices: tuple[PciDevice, ...] = ()
+    mediated_devices: tuple[MediatedDevice, ...] = ()
+    usb: tuple[UsbDevices, ...] = ()
+
+
+class File(Struct, frozen=True, rename="camel"):
+    """The part of a KubeVirt object that is about devices."""
+
+    permitted_host_devices: Permitted
+
+
+def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield a resource for each name that virt-handler itself offers."""
+    permitted = file.permitted_host_devices
+    entries: tuple[_Entry, ...] = (*permitted.pci_host_devices, *permitted.mediated_devices, *permitted.usb)
+    for each in entries:
+        name = each.resource_name if "/" in each.resource_name else f"{domain}/{each.resource_name}"
+        if each.external_resource_provider:
+            yield LeftOut(name, _OTHERS)
+            continue
+        select = _select(each)
+        if isinstance(select, str):
+            yield LeftOut(name, select)
+            continue
+        values: Values = {"name": name, "select": select, "compat": "kubevirt"}
+        if isinstance(each, MediatedDevice):
+            values["ids"] = "uuid"  # as virt-handler has it
+        yield Offered(values, (_REMARK,))
+
+
+def _select(each: _Entry) -> Values | str:
+    """Return the selector, or why there is none."""
+    if isinstance(each, MediatedDevice):
+        return {"kind": "mdev", "attributes": {"model": re.sub("[ _]", "?", each.mdev_name_selector)}}
+    if isinstance(each, PciDevice):
+        if (ids := _IDS.fullmatch(each.pci_vendor_selector)) is None:
+            return f"{each.pci_vendor_selector} is not vendor and device, as 10de:1eb8"
+        return {"kind": "vfio", "attributes": {"vendor": ids[1].lower(), "device": ids[2].lower()}}
+    if len(each.selectors) != 1:
+        return f"a machine has {len(each.selectors)} of its USB devices at once, each another one"
+    (one,) = each.selectors
+    return {"kind": "usb", "attributes": {"vendor": _four(one.vendor), "product": _four(one.product)}}
+
+
+def _four(digits: str) -> str:
+    return digits.lower().removeprefix("0x").zfill(4)

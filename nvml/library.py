@@ -1,0 +1,102 @@
+"""libnvidia-ml.so.1 as child.py asks it: through ctypes, so that nothing is to be installed beside the driver.
+
+Functions have the library's own names, and answer into what their last arguments point at. Structures are those of the
+versions that the names say, which never change: a driver that makes another one gives it another name.
+
+Source: NVML API reference (device queries, event handling, NvLink methods, multi-instance GPU management).
+"""
+
+import ctypes
+from ctypes import Structure, c_char, c_char_p, c_uint, c_ulonglong, c_void_p
+from typing import Any
+
+from nvml.report import SONAME
+
+TIMEOUT, FUNCTION_NOT_FOUND, GPU_IS_LOST = 10, 13, 15
+_TEXT = 96  # bytes: the longest of names and UUIDs
+
+
+class NvmlError(Exception):
+    """What the library, or this GPU, says instead of an answer."""
+
+
+class GpuIsLostError(NvmlError):
+    """The GPU has fallen off the bus, or cannot be reached."""
+
+
+class NoEventError(NvmlError):
+    """None came in the time that was waited for one."""
+
+
+class Pci(Structure):
+    """nvmlPciInfo_t of the functions `_v3` and, of NvLink, `_v2`."""
+
+    _fields_ = (
+        ("bus_id_of_before", c_char * 16),
+        ("domain", c_uint),
+        ("bus", c_uint),
+        ("device", c_uint),
+        ("ids", c_uint),
+        ("subsystem_ids", c_uint),
+        ("bus_id", c_char * 32),
+    )
+
+
+class Memory(Structure):
+    """nvmlMemory_t, in bytes."""
+
+    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+
+
+class Event(Structure):
+    """nvmlEventData_t; the instances are 0xFFFFFFFF where it is of the whole GPU."""
+
+    _fields_ = (
+        ("device", c_void_p),
+        ("type", c_ulonglong),
+        ("data", c_ulonglong),
+        ("gpu_instance", c_uint),
+        ("compute_instance", c_uint),
+    )
+
+
+class GpuInstance(Structure):
+    """nvmlGpuInstanceInfo_t, its placement spread out."""
+
+    _fields_ = (("device", c_void_p), ("id", c_uint), ("profile", c_uint), ("start", c_uint), ("size", c_uint))
+
+
+class Library:
+    """The library, initialised."""
+
+    def __init__(self, path: str) -> None:
+        """Load it from `path`; empty where the loader knows it. Raises OSError; NvmlError where it has no driver."""
+        self._library = ctypes.CDLL(path or SONAME)
+        self.call("nvmlInitWithFlags", c_uint(0))
+
+    def ask(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
+        """Return what a function answers, one value of each of the ctypes `kinds`. Raises NvmlError."""
+        answers = [kind() for kind in kinds]
+        self.call(function, *arguments, *map(ctypes.byref, answers))
+        return answers
+
+    def text(self, function: str, handle: Any) -> str:
+        """Return the text that a function writes of a device. Raises NvmlError."""
+        buffer = ctypes.create_string_buffer(_TEXT)
+        self.call(function, handle, buffer, c_uint(_TEXT))
+        return buffer.value.decode(errors="replace")
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function. Raises NvmlError, also where this driver does not have it."""
+        called = getattr(self._library, function, None)
+        code = FUNCTION_NOT_FOUND if called is None else called(*arguments)
+        if code != 0:
+            kinds = {TIMEOUT: NoEventError, GPU_IS_LOST: GpuIsLostError}
+            raise kinds.get(code, NvmlError)(self._words(code))
+
+    def _words(self, code: int) -> str:
+        words = getattr(self._library, "nvmlErrorString", None)
+        if words is None:
+            return f"error {code}"
+        words.restype = c_char_p
+        return (words(code) or b"").decode(errors="replace")
