@@ -241,6 +241,7 @@ class DevicePlugins:
             servicer.options,
             lambda: servicer.streaming,
             servicer.silence,
+            servicer.answered,
             self._timings,
             self._transport,
             self._telemetry.events,

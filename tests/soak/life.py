@@ -36,6 +36,7 @@ class Life:
         self._stack = AsyncExitStack()
         self._mode = "0600"
         self.counts: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()  # of Allocate, in the daemon's words
 
     async def __aenter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="s")))
@@ -133,8 +134,9 @@ class Life:
                 try:
                     await client.call("Allocate", asked, timeout=30)
                     self.counts["allocations"] += 1
-                except RpcError:
+                except RpcError as error:
                     self.counts["refused"] += 1
+                    self.refusals[f"{error.code.name}: {error.details}"] += 1
 
     async def _prepare(self) -> None:
         name = f"p{self.counts['claims']}"
