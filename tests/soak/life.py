@@ -123,10 +123,10 @@ class Life:
         await self._until_async(offered)
 
     async def _allocate(self) -> None:
-        """Ask as a kubelet does, for units that pods of before have no more."""
-        folder = self._stand.node.device_plugins
-        socket = next(path for path in folder.glob("nodeplug-fuse-*.sock"))
-        async with connect(socket) as channel:
+        """Ask as a kubelet does, where it would: the socket of before its restart may be there for a moment."""
+        node = self._stand.node
+        await self._until(lambda: not node.endpoints()[_FUSE].is_stopped)
+        async with connect(node.endpoints()[_FUSE].socket) as channel:
             client = Client(channel, _PLUGIN)
             for _ in range(self._allocations):
                 unit = f"misc-fuse.{self._random.randrange(_SHARES)}"
