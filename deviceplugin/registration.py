@@ -181,12 +181,14 @@ class Registration:
 
         Whoever asked for devices and is still there gets the answer first: the kubelet would fail the pod without it.
         """
-        while len(self._servers) > keep:
-            try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._timings.answer):
-                        await self._answered()
-            finally:
+        if len(self._servers) <= keep:
+            return
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timings.answer):
+                    await self._answered()
+        finally:
+            while len(self._servers) > keep:
                 await self._servers.pop(0).stop()
 
     @property
