@@ -197,7 +197,9 @@ class Database:
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
             connection.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
             connection.execute("PRAGMA synchronous = EXTRA")  # is FULL, and safe where a file system allows no WAL
-            connection.execute("PRAGMA foreign_keys = ON")
+            # SQLite reads all of a record to find out that a lease's is there: once a lease, megabytes each time where
+            # one container has thousands of units. `_insert` writes them together, and `_load` misses none.
+            connection.execute("PRAGMA foreign_keys = OFF")
             migrate(connection)
             found = _load(connection)
         except _OF_SQLITE as error:

@@ -159,21 +159,21 @@ class Book:
 
     def grant(self, wanted: Sequence[Lease]) -> Change:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
-        ended: list[Lease] = []
+        ended: dict[LeaseKey, Lease] = {}
         begun: list[Lease] = []
         try:
             for key in dict.fromkeys(lease.key for lease in wanted):
                 if (old := self._leases.get(key)) is not None:
                     self._drop(old)
-                    ended.append(old)
+                    ended[key] = old
             for lease in wanted:
                 self._check(lease, ended)
                 self._add(lease)
                 begun.append(lease)
         except LeaseRefused:
-            self.undo(Change(tuple(ended), tuple(begun)))
+            self.undo(Change(tuple(ended.values()), tuple(begun)))
             raise
-        return Change(tuple(ended), tuple(begun))
+        return Change(tuple(ended.values()), tuple(begun))
 
     def end(self, keys: Iterable[LeaseKey]) -> Change:
         """End the leases of these units; those that are not leased are passed over."""
@@ -222,12 +222,12 @@ class Book:
         for lease in change.ended:
             self._add(lease)
 
-    def _check(self, wanted: Lease, replaced: Iterable[Lease]) -> None:
+    def _check(self, wanted: Lease, replaced: Mapping[LeaseKey, Lease]) -> None:
         if wanted.key in self._leases:
             raise LeaseRefused(
                 f"device {wanted.unit}: requested twice in one request of {wanted.resource}; name it once", wanted.unit
             )
-        old = next((x for x in replaced if x.key == wanted.key), None)
+        old = replaced.get(wanted.key)
         if old is not None and wanted.api == "dra" and old.owner != wanted.owner:
             raise _refusal(wanted, old, wanted.unit, "a unit has one claim at a time")
         for device, held in self.conflicts(wanted.owner, wanted.exclusive, wanted.shared):

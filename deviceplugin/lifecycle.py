@@ -83,4 +83,5 @@ class Timings(Struct, frozen=True):
     stream: float = 10.0  # from the answer to ListAndWatch; a kubelet takes a millisecond
     stable: float = 10.0  # a stream that lived that long was a good one: the next try comes without delay
     silence: float = 60.0  # a kubelet that is silent that long is pinged, and given up after as long again
+    answer: float = 3.0  # for an Allocate under way when its server is to stop
     recheck: float = 30.0  # between looks at the kubelet's folder

@@ -93,7 +93,7 @@ class DevicePlugins:
         self._folder = PluginFolder(
             paths.device_plugins, self._instance, watcher, timings.recheck, self._telemetry.events
         )
-        self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), lambda: self._leases_changed(None), retry)
+        self._specs = Specs(cdi.CdiDirectory(paths.cdi, API), self._specs_changed, retry)
         self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -241,6 +241,7 @@ class DevicePlugins:
             servicer.options,
             lambda: servicer.streaming,
             servicer.silence,
+            servicer.answered,
             self._timings,
             self._transport,
             self._telemetry.events,
@@ -270,6 +271,12 @@ class DevicePlugins:
             files = {name: content for each in told for name, content in each.device_info().items()}
             kept = {name for each in self._plugins.values() for name in each.held_device_info()}
             self._device_info.want((each.resource.name for each in told), files, kept)
+
+    def _specs_changed(self) -> None:
+        """Offer what needs a CDI spec and has one now, and no more what has none."""
+        for plugin in self._plugins.values():
+            if plugin.resource.needs_cdi:
+                plugin.rebuild()
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """What others hand out or get back cannot be had or can be had here, at once."""

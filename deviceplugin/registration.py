@@ -6,6 +6,7 @@ sends it, and an old one would undo the new one.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -31,13 +32,15 @@ class Registration:
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
         silence: Callable[[bool], None],
+        answered: Callable[[], Awaitable[None]],
         timings: Timings = Timings(),
         transport: Transport = "builtin",
         events: EventLog | None = None,
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list.
 
-        `silence` is told when a successor has come (True) or is gone (False).
+        `silence` is told when a successor has come (True) or is gone (False). `answered` returns once no Allocate is
+        under way.
         """
         self.resource_name = resource_name
         self.state = State.ABSENT
@@ -48,6 +51,7 @@ class Registration:
         self._options = options
         self._streaming = streaming
         self._silence = silence
+        self._answered = answered
         self._timings = timings
         self._transport: Transport = transport
         self._event_log = events or EventLog()
@@ -173,9 +177,19 @@ class Registration:
         return Event.DUE
 
     async def _stop_servers(self, keep: int) -> None:
-        """Stop all but the newest `keep` servers: nobody uses them once a newer one has the stream."""
-        while len(self._servers) > keep:
-            await self._servers.pop(0).stop()
+        """Stop all but the newest `keep` servers: nobody uses them once a newer one has the stream.
+
+        Whoever asked for devices and is still there gets the answer first: the kubelet would fail the pod without it.
+        """
+        if len(self._servers) <= keep:
+            return
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timings.answer):
+                    await self._answered()
+        finally:
+            while len(self._servers) > keep:
+                await self._servers.pop(0).stop()
 
     @property
     def _extra(self) -> dict[str, str]:

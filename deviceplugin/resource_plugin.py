@@ -5,7 +5,7 @@ listed, as unhealthy, and their containers can start again.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from deviceplugin.container_record import ContainerRecord
 from deviceplugin.device_info import file_content, file_name
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
-from deviceplugin.response import cdi_device, describe
+from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
 from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device
@@ -31,6 +31,8 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin.rehearsal import Rehearsal
 
+_MOST_LINES = 20  # about devices of which the same is to be said: there may be 10,000
+_GONE = "it is gone, or not offered any more, and a pod has it"
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -141,7 +143,7 @@ class ResourcePlugin:
             return
         self._unavailable[device.id] = reason
         if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
-            self._log_change(device, not reason)
+            self._log({self._change(device, not reason): [device.id]})
             self.servicer.publish()
 
     def describe(self) -> Iterator[cdi.Device]:
@@ -151,7 +153,7 @@ class ResourcePlugin:
         if resource.cdi is not False:
             for device in self.allocator.devices.values():
                 if device.devnodes and device.id not in self._held:
-                    yield describe(resource, device)
+                    yield self.allocator.describe(device)
         yield from filter(None, self._held.values())
 
     def device_info(self) -> dict[str, bytes]:
@@ -223,7 +225,7 @@ class ResourcePlugin:
             else:
                 yield DeviceStatus(device.id, "healthy")
         for unit in self._gone:
-            yield DeviceStatus(unit, "unhealthy", "it is gone, or not offered any more, and a pod has it")
+            yield DeviceStatus(unit, "unhealthy", _GONE)
 
     def rebuild(self, noticed_at: float | None = None) -> None:
         """Make the list again, and send it if it is another one.
@@ -238,15 +240,15 @@ class ResourcePlugin:
         leased = (lease.unit for lease in self._ledger.of_resource(self.resource.name, API))
         gone = dict.fromkeys(sorted(unit for unit in leased if unit not in units))
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
-        for unit in gone.keys() - self._gone.keys():
-            log.warning(
-                "device is unhealthy: it is gone, or not offered any more, and a pod has it", extra=self._extra(unit)
-            )
+        if new := [unit for unit in gone if unit not in self._gone]:
+            self._log({(logging.WARNING, f"device is unhealthy: {_GONE}"): new})
         self._gone = gone
         if self._advertised.replace(units):
+            changes: dict[tuple[int, str], list[str]] = {}
             for device in devices.values():
                 if before[device.id] != healthy[device.id]:
-                    self._log_change(device, before[device.id])
+                    changes.setdefault(self._change(device, before[device.id]), []).append(device.id)
+            self._log(changes)
             self.servicer.publish(noticed_at=noticed_at)
 
     def is_not_as_offered(self, lease: Lease) -> bool:
@@ -289,21 +291,23 @@ class ResourcePlugin:
         leases = filter(None, map(self._lease, self._units(device)))
         return next((lease for lease in leases if device.id not in lease.exclusive), None)
 
-    def _log_change(self, device: Device, before: bool | None) -> None:
-        """Say in one line what became of a device and all its shares."""
+    def _change(self, device: Device, before: bool | None) -> tuple[int, str]:
+        """Return in words, and how much they matter, what became of a device and all its shares."""
         if reason := self._unavailable.get(device.id) or device.health.reason:
-            log.log(
-                logging.WARNING if device.unavailable or device.withheld or not device.health.healthy else logging.INFO,
-                "device is unhealthy: %s",
-                reason,
-                extra=self._extra(device.id),
-            )
-        else:
-            text = "device is offered" if before is None else "device is healthy again"
-            log.info(text, extra=self._extra(device.id))
+            matters = device.unavailable or device.withheld or not device.health.healthy
+            return logging.WARNING if matters else logging.INFO, f"device is unhealthy: {reason}"
+        return logging.INFO, "device is offered" if before is None else "device is healthy again"
 
-    def _extra(self, device: str) -> dict[str, str]:
-        return {"resource": self.resource.name, "device": device}
+    def _log(self, changes: Mapping[tuple[int, str], Sequence[str]]) -> None:
+        """Say what became of devices: a line for each, or one for very many alike."""
+        for (level, text), ids in changes.items():
+            if is_many := len(ids) > _MOST_LINES:
+                words = "%s (%d devices, named at the log level debug)"
+                log.log(level, words, text, len(ids), extra={"resource": self.resource.name})
+            if not is_many or log.isEnabledFor(logging.DEBUG):
+                for i in ids:
+                    extra = {"resource": self.resource.name, "device": i}
+                    log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
 
 
 def _as_leased(device: Device, record: ContainerRecord) -> cdi.Device:

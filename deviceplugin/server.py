@@ -4,10 +4,11 @@ Only here do our refusals become gRPC status codes.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import Allocator
@@ -54,6 +55,24 @@ class DevicePluginServicer:
         self._newest: asyncio.Event | None = None  # set when there is a list to send
         self._noticed_at: float | None = None  # when the host said what the list that is to be sent says
         self._is_silent = self._sends_anyway = False
+        self._calls = 0  # that hand something out, under way
+        self._has_answered = asyncio.Event()
+        self._has_answered.set()
+
+    async def answered(self) -> None:
+        """Return once no call is under way that hands something out."""
+        await self._has_answered.wait()
+
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        self._calls += 1
+        self._has_answered.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._has_answered.set()
 
     @property
     def streaming(self) -> bool:
@@ -134,7 +153,8 @@ class DevicePluginServicer:
         del context
         began = time.perf_counter()
         try:
-            responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
+            with self._under_way():
+                responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
         except AllocationRefused as refusal:
             raise self._refused(
                 refusal, [unit for r in request.container_requests for unit in r.devices_ids]
@@ -149,9 +169,10 @@ class DevicePluginServicer:
         """Find out whether what the container was answered is its devices still; reset them where that is asked for."""
         del context
         try:
-            devices = await self._allocator.prepare_start(request.devices_ids)
-            if self._allocator.resource.reset:
-                await asyncio.to_thread(reset, self._host, devices)
+            with self._under_way():
+                devices = await self._allocator.prepare_start(request.devices_ids)
+                if self._allocator.resource.reset:
+                    await asyncio.to_thread(reset, self._host, devices)
         except (AllocationRefused, ResetFailed) as refusal:
             raise self._refused(refusal, request.devices_ids) from refusal
         return api.PreStartContainerResponse()

@@ -38,6 +38,15 @@ class Inventory(Struct, frozen=True):
                 found.append(Problem(device.syspath or device.name, f"has the same id {device.id} as {first.syspath}"))
         return cls(dict(sorted(kept.items())), tuple(sorted(set(found))))
 
+    def sharing(self, before: "Inventory") -> "Inventory":
+        """Return the same with the values of `before` for what did not change: of thousands few are compared then."""
+        known = before.devices
+        devices = {
+            i: old if (old := known.get(i)) is not None and old == device else device
+            for i, device in self.devices.items()
+        }
+        return Inventory(devices, self.problems)
+
 
 class Diff(Struct, frozen=True):
     """What turned one inventory into the next; `changed` holds the new values."""
@@ -55,5 +64,6 @@ def diff(old: Inventory, new: Inventory) -> Diff:
     """Compare two inventories by device id."""
     added = [d for i, d in new.devices.items() if i not in old.devices]
     removed = [d for i, d in old.devices.items() if i not in new.devices]
-    changed = [d for i, d in new.devices.items() if i in old.devices and old.devices[i] != d]
+    both = ((old.devices[i], d) for i, d in new.devices.items() if i in old.devices)
+    changed = [d for before, d in both if before is not d and before != d]
     return Diff(tuple(added), tuple(removed), tuple(changed))

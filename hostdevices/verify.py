@@ -57,7 +57,8 @@ class Fingerprints:
         known, self._taken = self._taken, {}
         for device in map(_without_health, devices):
             before = known.get(device.id)
-            taken = before[1] if before and before[0] == device else fingerprint(self._host, device)
+            is_known = before is not None and (before[0] is device or before[0] == device)
+            taken = before[1] if before is not None and is_known else fingerprint(self._host, device)
             self._taken[device.id] = (device, taken)
 
     def why_changed(self, device: Device) -> str:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from userspace import NvidiaUserspace
 
 LABELS_PATIENCE = 15.0  # seconds that devices which wait for no labels wait for them, too
+MOST_LINES = 100  # about devices that are not offered, at once
 END_PATIENCE = 8.0  # seconds; systemd and the kubelet kill after more than that
 log = logging.getLogger("nodeplug")
 Observer = Callable[[Assignment, Diff], None]
@@ -316,9 +317,11 @@ class Daemon:
     def _report_refused(self, assignment: Assignment) -> None:
         """Say once of each device that a resource means why it is not offered."""
         refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
-        for device, reason in refused.items():
-            if self._refused.get(device) != reason:
-                log.info("device is not offered: %s", reason, extra={"device": device})
+        new = [device for device, reason in refused.items() if self._refused.get(device) != reason]
+        for device in new[:MOST_LINES]:
+            log.info("device is not offered: %s", refused[device], extra={"device": device})
+        if len(new) > MOST_LINES:
+            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MOST_LINES)
         self._refused = refused
 
     def _watcher(self, dra: "DraPlugin | None") -> Watcher:

@@ -4,8 +4,10 @@ They are offered only by a resource that says `dangerous: true`. Numbers decide 
 (Documentation/admin-guide/devices.txt), because a node can be given any name; names decide for dynamic numbers.
 """
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from typing import Final
 
 from hostdevices.device import Device, Devnode
 
@@ -47,6 +49,12 @@ _NAMES: tuple[tuple[str, str], ...] = (
 )
 
 
+_BY_MAJOR: Final = {  # few devices have such a number or name: what most are asked for is one look at each
+    major: tuple(each for each in _NUMBERS if each[0] == major) for major, *_ in _NUMBERS
+}
+_ANY_NAME: Final = re.compile("|".join(translate(glob) for glob, _ in _NAMES))
+
+
 def why_dangerous(device: Device) -> str:
     """Return what a container could do with `device` to the node, in words; empty where it is an ordinary device."""
     for node in device.devnodes:
@@ -64,8 +72,8 @@ def why_dangerous(device: Device) -> str:
 def _why_node(node: Devnode) -> str:
     if node.kind == "b":
         return f"is a block device and {_STORAGE}"
-    for major, minors, reason in _NUMBERS:
-        if node.major == major and node.minor in minors:
+    for _, minors, reason in _BY_MAJOR.get(node.major, ()):
+        if node.minor in minors:
             return reason
-    names = (node.path, node.target)
+    names = [name for name in (node.path, node.target) if _ANY_NAME.match(name)]
     return next((reason for glob, reason in _NAMES if any(fnmatchcase(name, glob) for name in names)), "")

@@ -137,9 +137,12 @@ class UdevEvents:
             self._wake(subsystem, syspath)
 
     def _overflowed(self, same_socket: socket.socket) -> None:
-        """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it."""
-        error = same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        _log.warning("%s events were lost (%s): reading everything", self._source, os.strerror(error))
+        """Repair ENOBUFS. The error stays on the socket, readable for ever, until somebody asks for it.
+
+        Where the socket has none libudev could not read a message, of which whoever sends them may send any number.
+        """
+        if error := same_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            _log.warning("%s events were lost (%s): reading everything", self._source, os.strerror(error))
         self._gaps = Gaps()
         self._wake(None, "")
 

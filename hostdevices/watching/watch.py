@@ -281,4 +281,6 @@ class Watcher:
         found = self._scanner.scan(task.subsystems, task.syspaths)
         if self._enrich:
             found = self._enrich(found)
-        return None if found == self.inventory else Change(found, diff(self.inventory or Inventory(), found))
+        before = self.inventory or Inventory()
+        found = found.sharing(before)
+        return None if found == self.inventory else Change(found, diff(before, found))

@@ -2,6 +2,7 @@ import os
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,22 @@ def test_what_is_no_file_in_the_place_of_a_spec_costs_no_descriptor(tmp_path: Pa
     assert since.descriptors() == []
     assert files(tmp_path) == ["nodeplug-dra~a.json", "nodeplug-dra~b.json"]
     assert (tmp_path / "nodeplug-dra~b.json").is_file()
+
+
+@pytest.mark.parametrize("place", [lambda path: path.write_text(""), os.mkfifo], ids=["a file", "a pipe"])
+def test_what_is_no_folder_in_the_place_of_the_folder_is_refused_and_stays(
+    tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    folder = CdiDirectory(tmp_path / "cdi", "dra")
+    place(folder.path)
+    since = HeldSince()
+    for _ in range(5):
+        with pytest.raises(OSError, match="cdi"):
+            folder.sync({"a": spec()})
+    assert since.descriptors() == []
+    folder.path.unlink()
+    folder.sync({"a": spec()})
+    assert folder.ours() == ("a",)
 
 
 def test_a_file_that_somebody_made_large_is_not_read(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from checkpoint import Ledger
 from checkpoint.holdings import UnitEntry
 from deviceplugin import Paths, container_record
-from grpcunix import RpcError, Status
+from deviceplugin.lifecycle import Timings
+from grpcunix import Client, RpcError, Status
 from hostdevices import Health
 from hostdevices.readers import paths_reader
 from hostdevices.scan import scan
+from kubelet.rpc import connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.assignment import assign
 from resources.resource import Mount, NodeAccess, Resource
@@ -360,3 +362,34 @@ async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugi
     kept.annotations["devices.nodeplug.dev/example.com_fuse"] = '{"id":'
     found = side.plugins.restore_unit("example.com/fuse", "/dev/fuse", UnitEntry("u", "c", kept.SerializeToString()))
     assert found.exclusive == {"misc-fuse"}
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["is still there", "is gone"])
+async def test_who_asked_before_the_list_was_opened_anew_and(
+    start: StartPlugins, paths: Paths, tmp_path: Path, is_gone: bool
+) -> None:
+    """The server that was asked stops; who is still there gets the answer first, for who is gone nothing is leased."""
+    ledger = Ledger(tmp_path / "another", "this-boot")
+    await ledger.read()
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["misc-fuse"])])
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([resource()], on=ledger, timings=Timings(answer=30.0))
+        await kubelet.lists.get()
+        async with connect(paths.device_plugins / kubelet.endpoint) as channel:
+            client = Client(channel, api.DESCRIPTOR.services_by_name["DevicePlugin"])
+            await client.call("GetDevicePluginOptions", api.Empty())
+            asked = asyncio.ensure_future(client.call("Allocate", request))  # an older daemon has the state: it waits
+            await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # it has come
+            if is_gone:
+                asked.cancel()
+                await asyncio.wait([asked])
+            await kubelet.cut_streams()
+            await kubelet.lists.get()
+            await ledger.take()
+            if not is_gone:
+                ((node,),) = [found.devices for found in (await asked).container_responses]
+                assert node.host_path == "/dev/fuse"
+        assert [lease.unit for lease in ledger.leases()] == ([] if is_gone else ["misc-fuse"])
+        assert [node.host_path for node in (await allocate(kubelet, "misc-fuse")).devices] == ["/dev/fuse"]
+    await side.stop()
+    await ledger.close()

@@ -66,6 +66,23 @@ async def test_what_is_no_kubelet_where_its_socket_should_be_is_waited_out(
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
+async def test_kubelet_sockets_that_come_and_go_by_the_hundred_keep_no_kubelet_waiting(
+    start: StartPlugins, paths: Paths
+) -> None:
+    path = paths.device_plugins / "kubelet.sock"
+    side = await start([resource()])
+    since = HeldSince()
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX) as nobody:
+            nobody.bind(str(path))
+        await asyncio.sleep(0)
+        path.unlink()
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
+        assert side.plugins.status()[0].registrations == 1
+    assert len(since.descriptors()) <= 10  # gRPC's own, and one connection
+
+
 async def test_an_empty_list_is_sent_too(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource("missing")])

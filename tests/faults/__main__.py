@@ -4,8 +4,8 @@
                            [--jobs N] [--json FILE]
 
 A life is a daemon's of today (`whole`), or the start of one on a ledger of an older schema (`from 1`: version 1). The
-first of each kind records the calls. Of a call that is made often, the first, the middle and the last are tried, with
-`--every` each, with `--sample` one that is drawn for each fault.
+first two of each kind record the calls. Of a call that is made often, the first, the middle and the last are tried,
+with `--every` each, with `--sample` one that is drawn for each fault.
 """
 
 import argparse
@@ -88,14 +88,17 @@ def trials(
 
 
 async def _calls(life: str) -> Counter[tuple[str, str]] | None:
-    """Return what a life without a fault calls; None where it fails."""
+    """Return what two lives without a fault both call, and once what one of them does; None where one fails."""
+    found: list[Counter[tuple[str, str]]] = []
     with tempfile.TemporaryDirectory() as folder:
-        calls = Path(folder) / "calls"
-        first = await LIVES[life](calls=calls)
-        if first.wrong:
-            print(first.log, *first.wrong, sep="\n")
-            return None
-        return recorded(calls)
+        for calls in (Path(folder) / "first", Path(folder) / "second"):
+            outcome = await LIVES[life](calls=calls)
+            if outcome.wrong:
+                print(outcome.log, *outcome.wrong, sep="\n")
+                return None
+            found.append(recorded(calls))
+    first, second = found
+    return Counter({call: min(first[call], second[call]) or 1 for call in first | second})
 
 
 async def _all(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The library that makes one system call of a process fail, and what it recorded."""
 
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 _SOURCE = Path(__file__).with_name("shim.c")
+_BUILT = Path(__file__).parents[2] / "build"  # git ignores it
 _MADE_UP = re.compile(
     r"[0-9a-z]{15}(?=\.sock)|(?<=/default_)[a-z]\d*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8,}|\d{4}[0-9a-z]{11}|\d{8}T\d{6}Z"
 )  # differs in each run
@@ -36,12 +38,17 @@ class Fault(Struct, frozen=True):
 
 @functools.cache
 def library() -> Path | None:
-    """Return the library, built where there is a C compiler; None where there is none."""
+    """Return the library, built once for a checkout where there is a C compiler; None where there is none."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
-    target = Path(tempfile.mkdtemp(prefix="faults-")) / "shim.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(target), str(_SOURCE), "-ldl"], check=True)
+    target = _BUILT / f"faults-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.so"
+    if not target.exists():
+        _BUILT.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_BUILT) as folder:  # processes that build it at once have one each
+            made = Path(folder) / target.name
+            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(_SOURCE), "-ldl"], check=True)
+            made.replace(target)
     return target
 
 

@@ -18,7 +18,7 @@ from netlink.messages import attributes, messages
 from resourceapi.cel import CelError, base_environment, compile_expression, compile_selector, device_environment
 from resourceapi.manifests import ManifestError, read_documents
 from resourceapi.objects import Quantity, QuantityError
-from tests.fuzz import apiserver, sysfs, transport
+from tests.fuzz import apiserver, sysfs, transport, udev
 from tests.fuzz.mutation import mutated
 from tests.grpcunix.http2 import fuzz as http2
 from tests.nodeplug.config.test_fuzz import BUILTIN, refusal
@@ -150,7 +150,7 @@ def cdi_files(data: bytes) -> str:
     return "has problems" if problems else "sound"
 
 
-def uevents(data: bytes) -> str:
+def netlink_links(data: bytes) -> str:
     """Messages of the kernel about interfaces: links, or nothing."""
     count = 0
     for each in itertools.islice(messages(data), 10_000):
@@ -229,7 +229,8 @@ TARGETS: dict[str, Callable[[int], str]] = {
         _words("&a *a !!binary !!int << : - ? | > --- ... %YAML 1:59 0x1f 1e400 .nan ~ \" ' [ ] { } , # \\u0000"),
     ),
     "sysfs": sysfs.readers,
-    "uevents": bytewise(uevents, _links),
+    "netlink-links": bytewise(netlink_links, _links),
+    "udev-messages": udev.messages,
     "checkpoint-files": bytewise(
         kubelet_files,
         lambda: _files("tests/data/recorded/kubelet/checkpoint-*.json", "tests/data/recorded/checkpoint/*.json"),

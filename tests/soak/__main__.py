@@ -48,8 +48,15 @@ async def _soak(options: argparse.Namespace) -> int:
         growth = f"{slope.slope * 1000:+,.1f} ± {slope.error * 1000:,.1f} {unit}".strip()
         print(f"| {name} | {' | '.join(figures)} | {growth} | {getattr(after, name):,.0f} {unit} |".replace(" |", " |"))
     print(*(f"left behind: {each}" for each in left), sep="\n")
+    print(*(f"refused {count} times: {text}" for text, count in life.refusals.most_common(20)), sep="\n")
     if options.json:
-        found = {"counts": life.counts, "slopes": to_builtins(slopes), "after": to_builtins(after), "left": left}
+        found = {
+            "counts": life.counts,
+            "refused": life.refusals,
+            "slopes": to_builtins(slopes),
+            "after": to_builtins(after),
+            "left": left,
+        }
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     return int(bool(left))
 

@@ -36,6 +36,7 @@ class Life:
         self._stack = AsyncExitStack()
         self._mode = "0600"
         self.counts: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()  # of Allocate, in the daemon's words
 
     async def __aenter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="s")))
@@ -122,10 +123,10 @@ class Life:
         await self._until_async(offered)
 
     async def _allocate(self) -> None:
-        """Ask as a kubelet does, for units that pods of before have no more."""
-        folder = self._stand.node.device_plugins
-        socket = next(path for path in folder.glob("nodeplug-fuse-*.sock"))
-        async with connect(socket) as channel:
+        """Ask as a kubelet does, where it would: the socket of before its restart may be there for a moment."""
+        node = self._stand.node
+        await self._until(lambda: not node.endpoints()[_FUSE].is_stopped)
+        async with connect(node.endpoints()[_FUSE].socket) as channel:
             client = Client(channel, _PLUGIN)
             for _ in range(self._allocations):
                 unit = f"misc-fuse.{self._random.randrange(_SHARES)}"
@@ -133,8 +134,9 @@ class Life:
                 try:
                     await client.call("Allocate", asked, timeout=30)
                     self.counts["allocations"] += 1
-                except RpcError:
+                except RpcError as error:
                     self.counts["refused"] += 1
+                    self.refusals[f"{error.code.name}: {error.details}"] += 1
 
     async def _prepare(self) -> None:
         name = f"p{self.counts['claims']}"

@@ -159,6 +159,7 @@ MALFORMED = {
     "has no header": FORGED.partition(b"\0")[2],
     "has udevd's header with any lengths": b"libudev\0\xfe\xed\xca\xfe" + b"\xff" * 28 + FORGED,
     "is long": FORGED.replace(b"null", b"n" * 60_000),
+    "names no device": b"\0".join([b"change@/", b"ACTION=change", b"DEVPATH=/", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]),
     "is zeros": bytes(100),
 }
 

@@ -1,0 +1,124 @@
+"""Ten thousand devices on one node.
+
+What the daemon spends of the processor, and what it holds: at the start until the kubelet has the list, for Allocate of
+one unit and of all at once, when one device goes and comes back, and idle. Devices are of the misc class, which are
+read below /sys, or paths, which are read below /dev and of which inotify tells. With `cdi` the daemon writes a spec for
+them first.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.table import Table
+from bench.tree import make_host
+from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from tests.deviceplugin.kubelet_end import KubeletEnd
+
+DEVICES = 10_000
+CALLS = 200
+HOTPLUGS = 10
+_LAUNCH = (  # as `nodeplug run --config` begins, which takes no root
+    "import sys; from pathlib import Path; from nodeplug import process;"
+    " sys.exit(process.run(*map(Path, sys.argv[1:])))"
+)
+_SELECT: dict[str, dict[str, Any]] = {
+    "misc": {"select": {"id": "misc-res0-dev*"}},
+    "misc, cdi": {"select": {"id": "misc-res0-dev*"}, "cdi": True},
+    "path": {"select": {"kind": "path", "path": "/dev/res0-dev*"}},
+}
+
+
+def run() -> Iterator[Table]:
+    """Measure; the processor's time in milliseconds, user's and kernel's, of all threads."""
+    found = {name: asyncio.run(_measure(resource)) for name, resource in _SELECT.items()}
+    steps = dict.fromkeys(step for figures in found.values() for step in figures)
+    rows = [(step, *(figures.get(step) for figures in found.values())) for step in steps]
+    yield Table((f"{DEVICES:,} devices", *found), tuple(rows))
+
+
+async def _measure(resource: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="np-") as name:
+        folder, root = Path(name), Path(name) / "host"
+        make_host(root, 1, DEVICES)
+        (folder / "device-plugins").mkdir()
+        settings = {"kubeletRoot": name, "stateDirectory": f"{name}/state", "cdiDirectory": f"{name}/cdi"}
+        resources = [{"name": "example.com/many", **resource}]
+        (folder / "config.yaml").write_text(json.dumps({"settings": settings, "resources": resources}))
+        kubelet = KubeletEnd(folder / "device-plugins")
+        await kubelet.start()
+        with (folder / "log").open("wb") as log:
+            daemon = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _LAUNCH, str(folder / "config.yaml"), str(root), stderr=log
+            )
+        try:
+            units = await _listed(kubelet, DEVICES)
+            found["start until listed, ms"] = _spent(daemon.pid)
+            await _quiet(daemon.pid)
+            found["start, ms"] = _spent(daemon.pid)
+            found["lines in the log"] = len((folder / "log").read_bytes().splitlines())
+            found["resident, MiB"] = _resident(daemon.pid)
+            before = _spent(daemon.pid)
+            for unit in units[:CALLS]:
+                await _allocate(kubelet, [unit])
+            found["Allocate of one, ms"] = (_spent(daemon.pid) - before) / CALLS
+            before = _spent(daemon.pid)
+            await _allocate(kubelet, units)
+            found["Allocate of all, ms"] = _spent(daemon.pid) - before
+            if "kind" in resource["select"]:
+                before = _spent(daemon.pid)
+                for _ in range(HOTPLUGS):
+                    await _replug(kubelet, root / "dev/res0-dev7")
+                found["one goes or comes back, ms"] = (_spent(daemon.pid) - before) / (2 * HOTPLUGS)
+            found["resident with all leased, MiB"] = _resident(daemon.pid)
+            return found
+        finally:
+            daemon.terminate()
+            await daemon.wait()
+            await kubelet.stop()
+
+
+async def _listed(kubelet: KubeletEnd, healthy: int) -> list[str]:
+    while True:
+        units = [device.ID for device in await kubelet.lists.get() if device.health == "Healthy"]
+        if len(units) == healthy:
+            return units
+
+
+async def _allocate(kubelet: KubeletEnd, units: list[str]) -> None:
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=units)])
+    await kubelet.call("Allocate", request)
+
+
+async def _replug(kubelet: KubeletEnd, node: Path) -> None:
+    status = node.stat()
+    node.unlink()
+    await _listed(kubelet, DEVICES - 1)
+    os.mknod(node, status.st_mode, status.st_rdev)
+    await _listed(kubelet, DEVICES)
+
+
+async def _quiet(pid: int) -> None:
+    """Return once a process has spent nothing for a second."""
+    before = -1.0
+    while (now := _spent(pid)) != before:
+        before = now
+        await asyncio.sleep(1)
+
+
+def _spent(pid: int) -> float:
+    """Return the milliseconds of processor time that a process has spent."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> float:
+    """Return the MiB that a process has resident."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

@@ -1,0 +1,40 @@
+"""Very many devices: what is the same for all of them is said once, and one that changes is named."""
+
+import logging
+
+import pytest
+
+from deviceplugin import Paths
+from resources.resource import Resource
+from resources.selector import Kinds
+from tests.deviceplugin.conftest import StartPlugins
+from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.kubelet_end import allocate, kubelet_end, until_listed
+
+MANY = 100
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=["info", "debug"])
+async def test_what_is_to_be_said_of_all_is_a_line_and_at_the_level_debug_one_for_each(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    for number in range(MANY - 2):  # fuse and kvm are there
+        made_up.add(f"d{number}", 100 + number)
+    caplog.set_level(level, "nodeplug.deviceplugin")
+    units = [f"misc-{name}" for name in ("fuse", "kvm", *(f"d{number}" for number in range(MANY - 2)))]
+    many = Resource("example.com/many", Kinds(("misc",)), cdi=True)
+    async with kubelet_end(paths.device_plugins) as kubelet:
+        side = await start([many])
+        await until_listed(kubelet, dict.fromkeys(units, "Healthy"))
+        assert len((await allocate(kubelet, *units)).cdi_devices) == MANY
+        lines = [x for x in caplog.records if x.getMessage().startswith("device is")]
+        wanted = "device is healthy again (100 devices, named at the log level debug)"
+        assert wanted in [x.getMessage() for x in lines]
+        named = {getattr(x, "device", None) for x in lines if x.getMessage() == "device is healthy again"}
+        assert named == (set(units) if level == logging.DEBUG else set())
+        caplog.clear()
+        made_up.unplug("d7")
+        side.update()
+        await until_listed(kubelet, dict.fromkeys(units, "Healthy") | {"misc-d7": "Unhealthy"})
+        (gone,) = [x for x in caplog.records if x.levelno == logging.WARNING]
+        assert getattr(gone, "device", None) == "misc-d7"

@@ -1,0 +1,91 @@
+"""Messages as udevd and the kernel send them, forged and damaged, to who hears them: each may wake it, none ends it.
+
+They go round in a network namespace of their own, which a thread makes: nobody else on the machine hears them.
+"""
+
+import asyncio
+import ctypes
+import functools
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+from random import Random
+
+from hostdevices.watching.uevents import UdevEvents
+from tests.fuzz.mutation import mutated
+
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+_UEVENTS = 15  # NETLINK_KOBJECT_UEVENT
+_UDEVD_GROUP = 2
+_PROPERTIES = b"ACTION=change\0DEVPATH=/devices/virtual/mem/%s\0SUBSYSTEM=%s\0SEQNUM=7\0"
+_WORDS = (b"libudev\0", b"\xfe\xed\xca\xfe", b"=", b"\0", b"SUBSYSTEM=", b"DEVPATH=/../..", b"\xff\xff\xff\xff", b"@")
+_LAST = "last"  # subsystem of the message behind each made up one
+
+
+class _Heard:
+    """A listener and a sender in a namespace of their own, and the loop in which the listener wakes."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.woken: asyncio.Queue[str | None] = asyncio.Queue()
+        self.error: OSError | None = None
+        thread = threading.Thread(target=self._open)  # a namespace is a thread's; sockets stay in it
+        thread.start()
+        thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _open(self) -> None:
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
+            self.error = OSError(ctypes.get_errno(), "no network namespace of one's own")
+            return
+        self.sender = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _UEVENTS)
+        self.loop.run_until_complete(self._listen())
+
+    async def _listen(self) -> None:
+        UdevEvents("udev").start(lambda subsystem, _: self.woken.put_nowait(subsystem))
+
+    async def hear(self, message: bytes) -> list[str | None]:
+        """Return what a message woke."""
+        for each in (message, _message(b"null", _LAST.encode())):
+            self.sender.sendto(each, (0, _UDEVD_GROUP))
+        found = []
+        async with asyncio.timeout(30):
+            while (subsystem := await self.woken.get()) != _LAST:
+                found.append(subsystem)
+        return found
+
+
+@functools.cache
+def _heard() -> _Heard:
+    return _Heard()
+
+
+def can_listen() -> bool:
+    """Tell whether this process may make a network namespace, and udev's library is here."""
+    if os.geteuid() != 0 or not Path("/proc/self/ns/net").exists():
+        return False
+    try:
+        _heard()
+    except (OSError, ImportError):
+        return False
+    return True
+
+
+def _message(name: bytes, subsystem: bytes) -> bytes:
+    """Return a message as udevd sends it: its header (in libudev's source: struct udev_monitor_netlink_header)."""
+    properties = _PROPERTIES % (name, subsystem)
+    sizes = struct.pack("=III", 40, 40, len(properties))
+    return b"libudev\0" + struct.pack("!I", 0xFEEDCAFE) + sizes + bytes(16) + properties
+
+
+def messages(seed: int) -> str:
+    """A message of udevd, or of the kernel, damaged: it is heard, has everything read again, or is passed over."""
+    plain = b"change@/devices/virtual/mem/null\0" + _PROPERTIES % (b"null", b"mem")
+    seeds = (_message(b"null", b"mem"), _message(b"n" * 500, b"block"), plain)
+    heard = _heard()
+    message = mutated(Random(seed), seeds, _WORDS)
+    found = heard.loop.run_until_complete(heard.hear(message)) if message else []
+    return "everything" if None in found else "heard" if found else "nothing"
