@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--architecture", default="amd64", choices=sorted(wheels.PLATFORMS))
-    parser.add_argument("--name", help="repository:tag; default nodeplug:VERSION")
+    parser.add_argument("--name", help="repository:tag; default localhost/nodeplug:VERSION")
     asked = parser.parse_args()
     build(asked.wheel.resolve(), asked.out, asked.architecture, asked.name)
 
@@ -58,7 +58,7 @@ def build(wheel: Path, out: Path, architecture: str, name: str | None = None) ->
     labels = {"org.opencontainers.image.title": "nodeplug", "org.opencontainers.image.version": version}
     labels["org.opencontainers.image.licenses"] = "Apache-2.0"
     layers = [oci.tree_layer(system), oci.tree_layer(program)]
-    oci.write(out, name or f"nodeplug:{version}", layers, _CONFIG, architecture=architecture, labels=labels)
+    oci.write(out, name or f"localhost/nodeplug:{version}", layers, _CONFIG, architecture=architecture, labels=labels)
     bill = out.with_name(out.name.removesuffix(".oci.tar") + ".cdx.json")
     bill.write_bytes(sbom.document(system, program / SITE, architecture=architecture))
 

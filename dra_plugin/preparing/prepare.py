@@ -38,7 +38,8 @@ from msgspec import Struct
 from cdi import CdiError
 from checkpoint import CheckpointError, Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimName, claim_of
-from checkpoint.lease import Phase, claim_owner
+from checkpoint.lease import Book, Phase, claim_owner
+from checkpoint.withheld import why_withheld
 from dra_plugin.driver import API, ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_bindings import bindings_of
@@ -306,14 +307,15 @@ class Preparer:
     async def _carry_out(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
         """Lease and change the host. `before` is what the claim has already; its devices `in_use` are not reset."""
         claim, boot_id = plan.record.claim, self._ledger.boot_id
-        check = partial(check_shares, uid=claim.uid, holdings=plan.record.shared)
+        check = partial(_check, record=plan.record)
         self._files.check(claim)
         # a reboot has taken drivers back: which ones devices have now is on record before they change again
         begins = before is None or (bool(bindings_of(plan.record)) and not self._is_current(claim))
         try:
             if begins:
                 phase: Phase = "intended" if plan.resets else "done"
-                await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=check)
+                first = partial(check, is_new=before is None)
+                await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=first)
             if resets := [device for device in plan.resets if device.id not in in_use]:
                 await self._work.wait(partial(reset, self._host, resets))
             await self._write(plan.record, anew=True)
@@ -413,6 +415,17 @@ class Preparer:
 
     def _dra_leases(self) -> list[Lease]:
         return [lease for lease in self._ledger.leases() if lease.api == API]
+
+
+def _check(book: Book, record: Record, *, is_new: bool = False) -> None:
+    """Raise `LeaseRefused` where a claim cannot have its devices as things stand now, which may not be as planned."""
+    check_shares(book, record.claim.uid, record.shared)
+    for each in record.allocated if is_new else ():
+        device = each.seen.device
+        words = "" if each.is_admin else why_withheld(device.id, device.ids.union(device.parents), book.withheld)
+        if words:
+            where = f"request {each.request}: device {each.name}"
+            raise LeaseRefused(f"{where} is {words}; `nodeplug readmit` ends that", device.id)
 
 
 def _ref(lease: Lease) -> ClaimRef:

@@ -154,7 +154,7 @@ def _check_the_pod(objects: Objects) -> None:
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": int(port)}
     assert bool(host) is pod.get("hostNetwork", False)
     assert settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"]
-    assert container["image"].endswith(f"nodeplug:{VERSION}")
+    assert container["image"].endswith("/nodeplug:" + VERSION)  # a name without a host is Docker Hub's
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,14 @@ class Road:
         self._listener: asyncio.Server | None = None
         self._travelling: set[asyncio.Task[None]] = set()
 
+    @property
+    def url(self) -> str:
+        """This end of it, once it was opened."""
+        return f"http://127.0.0.1:{self._port}"
+
     def client(self) -> AsyncClient:
         """A client at this end of it, who tries once."""
-        credentials = Credentials(server=f"http://127.0.0.1:{self._port}", token=self._server.token)
+        credentials = Credentials(server=self.url, token=self._server.token)
         return AsyncClient(lambda: credentials, attempts=1)
 
     async def open(self) -> None:

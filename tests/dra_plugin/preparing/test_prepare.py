@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import cdi
+from checkpoint.withheld import Withheld
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from hostdevices import Health
 from resourceapi.objects import v1
@@ -53,6 +54,21 @@ async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
     assert len({lease.record for lease in world.ledger.leases()}) == 1
     assert world.container(devices, "a").env == {"NODEPLUG_MINE__A": "misc-fuse"}
     assert world.container(devices).env == {"NODEPLUG_MINE__A": "misc-fuse", "NODEPLUG_MINE__B": "misc-kvm"}
+
+
+async def test_what_is_withheld_after_the_plan_is_made_is_given_to_nobody_new(world: World) -> None:
+    """What is offered here does not say that it is withheld: so it is for as long as that is on its way."""
+    fuse = claim(result("misc-fuse"))
+    prepared = await world.prepare(fuse)
+    await world.ledger.withhold([Withheld("misc-fuse", "noise", 0.0), Withheld("misc-kvm", "", 0.0)])
+    assert await world.prepare(fuse) == prepared
+    other = claim(result("misc-kvm"), name="other", uid=uid(1))
+    outcome = (await world.outcomes(other))[uid(1)]
+    assert isinstance(outcome, ClaimFailed)
+    assert outcome.reason == "request gpu: device misc-kvm is withheld; `nodeplug readmit` ends that"
+    assert [lease.unit for lease in world.ledger.leases()] == ["misc-fuse"]
+    await world.ledger.readmit(["misc-kvm"])
+    await world.prepare(other)
 
 
 async def test_a_claim_without_a_device_of_ours_is_done_at_once(world: World) -> None:
