@@ -39,6 +39,7 @@ INTERVAL = 30.0  # seconds between passes while there are leases
 GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_NO_PODS = "the kubelet does not know its pods yet"
 _MOST_LINES = 100  # of a pass about what is held without a lease: a lost ledger may have had 40,000
 _MOST_REASONS = 3  # in `problem`, which every refusal repeats
 
@@ -131,6 +132,9 @@ class Reconciler:
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
+        self.awaits_a_pod = (
+            False  # `problem` is that of a node without pods: the kubelet's files name no device of ours
+        )
         self._ledger = ledger
         self._witnesses = witnesses
         self._interval = interval
@@ -372,6 +376,8 @@ class Reconciler:
                 "%d more were held without a lease; `nodeplug status` has all leases", self._lines - _MOST_LINES
             )
         self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
+        listed = found.holdings.listed
+        self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not found.holdings.files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
                 log.warning("the lease database was empty or lost; what pods hold is leased")
@@ -425,7 +431,7 @@ class Reconciler:
         if holdings.listed is None:
             return "pod-resources does not answer"
         if not holdings.listed.knows_its_pods:
-            return "the kubelet does not know its pods yet"
+            return _NO_PODS
         return ""
 
     def _is_leased(self, claim: ClaimName) -> bool:

@@ -18,6 +18,7 @@ _CONTROL = """Package: nodeplug
 Version: {version}
 Architecture: {architecture}
 Maintainer: the nodeplug project <nodeplug@localhost>
+Installed-Size: {kib}
 Depends: python3 (>= 3.11), python3 (<< 3.12), libudev1
 Section: admin
 Priority: optional
@@ -33,7 +34,15 @@ from nodeplug.__main__ import main
 
 main()
 """
-_PAGES = ("install.md", "configuration.md", "operating.md", "device-classes.md", "claims.md")
+_PAGES = (
+    "install.md",
+    "configuration.md",
+    "operating.md",
+    "device-classes.md",
+    "claims.md",
+    "recipes.md",
+    "troubleshooting.md",
+)
 _COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
 _COMPILE = "python3 -m compileall -q /opt/nodeplug/lib"
 _SCRIPTS = {
@@ -89,7 +98,8 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "usr/share/doc/nodeplug/copyright", (ROOT / "LICENSE").read_text())
         completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         _put(root / "usr/share/bash-completion/completions/nodeplug", completion)
-        _put(root / "DEBIAN/control", _CONTROL.format(version=version, architecture=architecture))
+        kib = sum(-(-path.stat().st_size // 1024) for path in root.rglob("*") if path.is_file())
+        _put(root / "DEBIAN/control", _CONTROL.format(version=version, architecture=architecture, kib=kib))
         _put(root / "DEBIAN/conffiles", "/etc/nodeplug/config.yaml\n")
         for name, text in _SCRIPTS.items():
             _put(root / "DEBIAN" / name, text, 0o755)

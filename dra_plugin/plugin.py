@@ -65,7 +65,7 @@ class DraStatus(Struct, frozen=True):
     last_error: str
     registrations: int = 0
     withheld: int = 0
-    published: bool = True  # what is offered was stored once; nothing has to be where there is no API server
+    published: bool = True  # what is offered was stored once, or is another's to store: it has the ledger, or no server
 
 
 class DraPlugin:
@@ -124,6 +124,7 @@ class DraPlugin:
         owner = Owner.node(options.node)
         self._slices = Controller(client, options.driver, owner, on_error=self._slices_failed) if client else None
         self._is_published = self._slices is None
+        self._is_ours_to_publish = False  # once we have the ledger: before, an older instance does it
         self._drops_taints = False  # the API server does not know them
         self._updated = asyncio.Event()
         self._noticed_at = 0.0  # when the host said what is not stored yet
@@ -143,6 +144,7 @@ class DraPlugin:
                 if self._options.pod_uid:
                     calls.create_task(self._kubelet.run(), name="DRA sockets")
                 await self._ledger.owned()
+                self._is_ours_to_publish = True
                 self._repair_due.clear()
                 is_repaired = await self._preparer.repair()
                 await self._updated.wait()
@@ -192,10 +194,10 @@ class DraPlugin:
         registration = self._kubelet.registration_status
         written = self._slices.statistics if self._slices else None
         problem = self._slices.problem if self._slices else ""
-        self._is_published |= self._slices is not None and self._slices.is_stored
+        self._is_published |= self._is_ours_to_publish and self._slices is not None and self._slices.is_stored
         offered = list(self._offers)
         return DraStatus(
-            published=self._is_published,
+            published=self._is_published or not self._is_ours_to_publish,
             devices=len(offered),
             healthy=sum(x.device.health.healthy and not x.device.withheld for x in offered),
             withheld=sum(bool(x.device.withheld) for x in offered),

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def why_not_ready(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
     """Return a reason for each resource, and for DRA, that the kubelet does not know of; empty when it knows of all.
 
-    DRA is ready once its ResourceSlices were stored, too: without a right to write them no pod gets a device.
+    DRA is ready once its ResourceSlices were stored, too: without a right to write them no pod gets a device. Who waits
+    for the state has none to store yet.
     """
     away = [(f"resource {x.name}", x.last_error) for x in resources if not x.streaming]
     if dra is not None and not dra.registered:

@@ -23,7 +23,7 @@ from nodeplug.commands.running_daemon import (
     output_option,
     state_option,
 )
-from nodeplug.control.status import Answer, DeviceView, Question
+from nodeplug.control.status import Answer, DeviceView, Question, before_the_first_pod
 
 _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
 
@@ -58,6 +58,8 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield f"DRA driver {found.dra.driver}  {registered}  {found.dra.claims} claims prepared"
     for problem in (*found.problems, *configuration.problems):
         yield f"wrong: {problem}"
+    if line := before_the_first_pod(found):
+        yield f"note: {line}"
     yield ""
     yield from _resources(found, is_wide=is_wide)
     devices = found.devices if is_wide else tuple(x for x in found.devices if x.health == "unhealthy")

@@ -169,6 +169,13 @@ async def answer(running: Running, question: Question) -> Answer:
     )
 
 
+def before_the_first_pod(found: Answer) -> str:
+    """Return a line for a node whose kubelet has listed no pod yet, which is as it is to be; empty elsewhere."""
+    if found.ledger.is_complete or any(found.ledger.problem in line for line in found.problems):
+        return ""
+    return f"the database of leases is new, and {found.ledger.problem}: the first pod that it lists can have devices"
+
+
 def _configuration(running: Running) -> ConfigurationView:
     file = running.file
     if file is None:
@@ -181,9 +188,9 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     if not configuration.is_current:
         yield f"{configuration.file} is wrong, and what it said before counts; nodeplug reload says what is wrong"
     yield from running.not_ready()
-    if not ledger.is_complete:
+    if not ledger.is_complete and not running.reconciler.awaits_a_pod:
         yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
-    elif ledger.problem:
+    elif ledger.is_complete and ledger.problem:
         yield f"leases could not be written when that was tried last: {ledger.problem}"
     scan = running.scan()
     if scan is not None and scan.stuck_reads:

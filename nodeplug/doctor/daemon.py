@@ -7,7 +7,7 @@ from nodeplug.config import ConfigError, Settings, read
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.status import Answer, Question
+from nodeplug.control.status import Answer, Question, before_the_first_pod
 from nodeplug.digest import sha256
 from nodeplug.doctor.finding import Finding
 
@@ -24,6 +24,8 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")
     for problem in found.problems:
         yield Finding("wrong", _SUBJECT, problem, "nodeplug status says more")
+    if line := before_the_first_pod(found):
+        yield Finding("note", _SUBJECT, line)
     try:
         content = read(path) if path.exists() else b""
     except ConfigError:

@@ -123,10 +123,14 @@ async def test_an_update_meets_no_closed_door(machine: Machine, driver: str) -> 
     await machine.classes(driver)
     first = await machine.start(environment={"POD_UID": "one"}, driverName=driver)
     await machine.until_published()
-    await machine.start(environment={"POD_UID": "two"}, driverName=driver)
+    status = machine.state.with_name("status.sock")
+    await machine.start(environment={"POD_UID": "two"}, driverName=driver, statusSocket=str(status))
     registry = stand.node.plugins_registry
     await machine.until(lambda: len(list(registry.glob("*.sock"))) == 2)
     await stand.clock.advance(2.0)  # the kubelet finds the new instance, which has no state yet
+    async with asyncio.timeout(30):
+        while not (await asyncio.to_thread(probe.ask, str(status), "/readyz"))[0]:  # noqa: ASYNC110 - see below
+            await asyncio.sleep(0.01)  # the daemon is another process; not before would an update end the first one
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0

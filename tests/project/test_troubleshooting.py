@@ -9,7 +9,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
-OTHERS = {"UnexpectedAdmissionError", "FailedPrepareDynamicResources", "FailedScheduling", "permission denied"}
+OTHERS = {
+    "status=226/NAMESPACE",
+    "UnexpectedAdmissionError",
+    "FailedPrepareDynamicResources",
+    "FailedScheduling",
+    "permission denied",
+}
 """What the kubelet and the kernel say."""
 PACKAGES = [path.parent for path in ROOT.glob("*/py.typed") if path.parent.name not in ("kubelet", "controlplane")]
 

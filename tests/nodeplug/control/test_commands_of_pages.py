@@ -25,6 +25,7 @@ REPLAYED = {
 """Pages whose console blocks a test of their own replays, output included."""
 
 RUN_BY = {
+    r"sudo (apt-get|systemctl enable|journalctl)": "e2e/test_edge_box.py::test_the_page",
     r"~/nodeplug/bin/|python3 -m venv ~": "project/test_install_page.py::test_the_first_path_works_as_it_is_written",
     r"kubectl config |kubectl create token": (
         "project/test_install_page.py::test_the_kubeconfig_that_the_page_makes_can_be_used"
@@ -33,13 +34,9 @@ RUN_BY = {
         "project/test_manifests.py::test_base_overlays_and_chart_make_the_same_objects"
     ),
     r"kubectl apply -k systemd": "project/test_manifests.py::test_a_service_of_systemd_is_somebody_to_the_cluster",
-    r"helm install|kubectl apply -f deploy/daemonset|sudo ctr": (
-        "e2e/test_daemonset.py::test_the_server_takes_what_is_shipped"
-    ),
-    r"helm (upgrade|rollback|uninstall)": (
-        "project/test_manifests.py::test_base_overlays_and_chart_make_the_same_objects"
-    ),
-    r"kubectl (rollout|describe|exec|delete) ": "e2e/test_daemonset.py::test_pods_open_what_the_daemonset_offers",
+    r"kubectl apply -f deploy/daemonset": "e2e/test_daemonset.py::test_the_server_takes_what_is_shipped",
+    r"sudo ctr|helm |kubectl (rollout|describe|exec) ": "e2e/test_cluster_page.py::test_the_page",
+    r"kubectl delete ": "e2e/test_daemonset.py::test_pods_open_what_the_daemonset_offers",
     r"python3 dist/nodeplug-\S+ (discover|check systemd)": (
         "project/test_pyz.py::test_it_runs_from_the_file_alone_and_is_the_same_each_time"
     ),
@@ -74,7 +71,9 @@ RUN_BY = {
 
 NOT_RUN = {
     r"make (test|check|long|pyz)|NODEPLUG_REQUESTS=|python -m pytest": "it runs the tests, or needs the network",
-    r"sudo (systemctl|apt-get|install|python3|/opt)|/opt/|echo 'settings": "it needs a machine of its own with systemd",
+    r"sudo (systemctl (daemon-reload|restart)|install|python3|/opt)|/opt/|echo 'settings": (
+        "it needs a machine of its own with systemd"
+    ),
     r"ssh ": "it needs another machine",
     r"pip install|export KUBECONFIG": "an installation; the test replays the page in this one",
     r"ls -l /sys|cat /sys/class|cat pod.yaml|nodeplug discover --kind gnss": "it looks at what the page is about",

@@ -59,6 +59,20 @@ async def test_tables(asked: Asked, node: Node) -> None:
     )
 
 
+async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> None:
+    await asked.start(FUSE)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    async with asyncio.timeout(30):
+        while "the first pod that it lists" not in (result := await asked.run("status")).stdout:
+            pass  # the kubelet is asked soon after the start
+    assert result.exit_code == 0
+    assert "wrong" not in result.stdout
+    examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root))
+    assert "note  daemon         the database of leases is new" in examined.stdout
+    assert (await node.admit(pod("a"))).phase == "Running"
+    assert "note" not in (await asked.run("status")).stdout
+
+
 async def test_what_is_wrong_has_a_line_and_an_exit_code(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
     await asked.start(FUSE, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
