@@ -1,0 +1,126 @@
+"""A box that systemd has booted: the real one, as PID 1 of namespaces, above this machine's files.
+
+What it writes goes to a tmpfs and is forgotten. It has a cgroup, a mount and a PID namespace of its own and no network,
+so that the sandbox of a unit is what systemd makes of it. Its /sys is a made-up one.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+SYSTEMD = Path("/lib/systemd/systemd")
+_ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8")
+_BOOT = """
+set -e
+mount -t tmpfs box {scratch}
+mkdir {scratch}/upper {scratch}/work {scratch}/root
+mount -t overlay overlay -o lowerdir=/,upperdir={scratch}/upper,workdir={scratch}/work {scratch}/root
+root={scratch}/root
+mount -t proc proc $root/proc
+mount --bind {sys} $root/sys
+mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
+mount -t tmpfs tmpfs $root/run
+mount --rbind /dev $root/dev
+{binds}
+cd $root
+mkdir run/before
+pivot_root . run/before
+umount -l run/before
+exec env -i container=nodeplug-test {systemd} --system --unit=basic.target --log-target=journal
+"""
+
+
+def why_not() -> str:
+    """Return why no box can be booted here; empty when one can."""
+    if os.geteuid() != 0:
+        return "namespaces with systemd need root"
+    if not SYSTEMD.exists() or not shutil.which("apt-get"):
+        return "no systemd, or no Debian"
+    if "VERSION_CODENAME=bookworm" not in Path("/etc/os-release").read_text():
+        return "the package is for Debian 12"
+    return "" if _cgroup2() else "there is no cgroup2 to give a part of"
+
+
+class DebianBox:
+    """See the module. It runs from `booted` on."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def run(self, command: str, folder: str = "/", answers: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command of bash as root in the box; `answers` are typed. What it prints, errors too, is in `stdout`."""
+        enter = ["nsenter", "-t", str(self._pid), "-m", "-p", "-u", "-i", "-C", "-n", "-r", "-w"]
+        script = f"cd {shlex.quote(folder)} && {command}"
+        return subprocess.run(
+            [*enter, *_ENVIRONMENT, "bash", "-c", script],
+            input=answers,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def booted(scratch: Path, sys: Path, binds: Mapping[str, Path]) -> Iterator[DebianBox]:
+    """Boot a box: `sys` becomes its /sys, and `binds` says which folder of this machine is where in it."""
+    (sys / "fs/cgroup").mkdir(parents=True)
+    scratch.mkdir()
+    lines = [
+        f"mkdir -p $root{there}; mount --rbind {shlex.quote(str(here))} $root{there}" for there, here in binds.items()
+    ]
+    script = _BOOT.format(scratch=scratch, sys=sys, systemd=SYSTEMD, binds="\n".join(lines))
+    cgroup = Path(_cgroup2()) / f"nodeplug-box-{os.getpid()}"
+    cgroup.mkdir()
+    unshare = "unshare --mount --pid --uts --ipc --cgroup --net --fork --kill-child --propagation private bash -c"
+    enter = f"echo $$ >{cgroup}/cgroup.procs; exec {unshare} {shlex.quote(script)}"
+    process = subprocess.Popen(["bash", "-c", enter], stderr=subprocess.PIPE, text=True)
+    try:
+        box = DebianBox(_child(process))
+        _until_running(box)
+        yield box
+    finally:
+        process.kill()  # and with it PID 1 of the box, which takes everything along
+        process.communicate()
+        _remove(cgroup)
+
+
+def _child(process: "subprocess.Popen[str]") -> int:
+    """Wait until PID 1 of the box is systemd."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the box does not boot: {process.communicate()[1]}")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if children and os.readlink(f"/proc/{children[0]}/exe") == str(SYSTEMD.resolve()):
+            return int(children[0])
+        time.sleep(0.05)
+    raise AssertionError("the box does not boot within 30 s")
+
+
+def _until_running(box: DebianBox) -> None:
+    deadline = time.monotonic() + 30
+    while (said := box.run("systemctl is-system-running").stdout.strip()) not in ("running", "degraded"):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+
+
+def _remove(cgroup: Path) -> None:
+    deadline = time.monotonic() + 10
+    while "populated 1" in (cgroup / "cgroup.events").read_text():
+        assert time.monotonic() < deadline, f"{cgroup}: somebody is still there"
+        time.sleep(0.05)
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        os.rmdir(folder)
+
+
+def _cgroup2() -> str:
+    found = re.search(r"(?m)^\S+ (\S+) cgroup2 ", Path("/proc/self/mounts").read_text())
+    return found.group(1) if found else ""

@@ -1,0 +1,185 @@
+"""docs/start-cluster.md as somebody types it: the image that is shipped and the Helm chart, on the real node."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeplug.version import VERSION
+from tests.e2e.conftest import CHECKOUT
+from tests.e2e.pages import steps
+from tests.e2e.realnode import BUSYBOX, FOLDER, HOME, RealNode
+from tests.network import ip
+
+pytestmark = pytest.mark.e2e
+PAGE = "start-cluster.md"
+KVM = "example.com/kvm"
+SERVICE, SERVER = ("10.96.0.1", 443), ("127.0.0.1", 16443)
+"""Where pods look for the API server, and where it is: nothing here does what kube-proxy does."""
+NEWER = "localhost/nodeplug:99.0.0"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone, with the image in `dist` as `make dist` builds it."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(CHECKOUT / "deploy", folder / "deploy")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    (folder / "dist").mkdir()
+    image = folder / f"dist/nodeplug-{VERSION}-amd64.oci.tar"
+    subprocess.run([sys.executable, "-m", "deploy.image", wheel, image], cwd=CHECKOUT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def service() -> Iterator[None]:
+    """The service of the API server, for what has the node's network."""
+    ip("address", "replace", f"{SERVICE[0]}/32", "dev", "lo")
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    task: asyncio.Task[None] | None = None
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+        target.close()
+
+    async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server = await asyncio.open_connection(*SERVER)
+        await asyncio.gather(copy(reader, to_server[1]), copy(to_server[0], writer))
+
+    async def serve() -> None:
+        nonlocal task
+        task = asyncio.current_task()
+        async with await asyncio.start_server(join, *SERVICE):
+            ready.set()
+            await asyncio.Event().wait()
+
+    def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(serve())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(10)
+    yield
+    assert task is not None
+    loop.call_soon_threadsafe(task.cancel)
+    thread.join()
+    ip("address", "del", f"{SERVICE[0]}/32", "dev", "lo")
+
+
+class Newcomer:
+    """Somebody who types what stands on the page, and looks at a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        path = f"{FOLDER}:{HOME / 'bin'}:{Path.home() / '.cache/realnode/bin'}:{os.environ['PATH']}"
+        self._environment = os.environ | {"PATH": path, "KUBECONFIG": str(HOME / "run/conf/admin.kubeconfig")}
+
+    def types(self, command: str) -> str:
+        """Return what the command prints; everybody here is root, and pods have the node's network."""
+        typed = command.replace("sudo ", "")
+        typed += " --set hostNetwork=true" if re.match("helm (install|upgrade)", typed) else ""
+        begun = time.monotonic()
+        done = self.asks(typed)
+        print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
+        assert done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+    def asks(self, command: str) -> "subprocess.CompletedProcess[str]":
+        script = ["bash", "-o", "pipefail", "-c", command]
+        return subprocess.run(
+            script,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture
+def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
+    typing = Newcomer(clone)
+    yield typing
+    logs = "kubectl logs -n nodeplug -l app.kubernetes.io/name=nodeplug --prefix --tail=50"
+    print(typing.asks(f"kubectl get events -n nodeplug; {logs}").stdout)
+    typing.asks("helm uninstall nodeplug -n nodeplug")
+    for kind in ("deviceclass", "resourceslice"):
+        node.kubectl("delete", kind, "--all")
+    node.delete_pod("virtual-machine")
+    node.kubectl("delete", "namespace", "nodeplug", "--ignore-not-found", "--wait=true", "--timeout=60s")
+
+
+def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
+    said: dict[str, str] = {}
+    for kind, text in steps(PAGE):
+        if kind == "yaml" and text.startswith("# values.yaml"):
+            (clone / "values.yaml").write_text(text)
+        elif kind == "yaml":
+            runs(node, yaml.safe_load(text))
+        elif text.startswith("kubectl apply -f deploy/"):
+            continue  # the other way; the DaemonSet's own tests go it
+        else:
+            if "example.com" in text:
+                node.wait_resource(KVM, 100)
+            said[text] = newcomer.types(before(newcomer, text))
+            after(node, newcomer, text)
+    outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in said.items()}
+    assert "nodeplug.dev/fuse" in outcome["kubectl describe node | grep nodeplug.dev"]
+    assert "wrong" not in outcome["nodeplug status"]
+    assert "example.com/kvm is new" in outcome["nodeplug events"]
+    assert "gpu.example.com" in outcome["nodeplug classes /etc/nodeplug/config.yaml | kubectl apply -f -"]
+
+
+def runs(node: RealNode, pod: dict[str, Any]) -> None:
+    """Create the page's pod, with the busybox that this node has."""
+    (container,) = pod["spec"]["containers"]
+    container["image"] = BUSYBOX
+    node.wait_resource(KVM, 100, timeout=150)
+    node.apply(pod)
+    node.wait(f"pod/{pod['metadata']['name']}", ".status.phase", "Succeeded")
+    assert "/dev/kvm" in node.kubectl("logs", pod["metadata"]["name"])
+
+
+def before(newcomer: Newcomer, text: str) -> str:
+    """A newer image is this one under another name."""
+    if "image.tag=" not in text:
+        return text
+    newcomer.types(f"ctr images tag localhost/nodeplug:{VERSION} {NEWER}")
+    return re.sub(r"image\.tag=\S+", f"image.tag={NEWER.partition(':')[2]}", text)
+
+
+def after(node: RealNode, newcomer: Newcomer, text: str) -> None:
+    """See what a step is for."""
+    if text.startswith("helm upgrade") and "values.yaml" in text:
+        begun = time.monotonic()
+        node.wait_resource(KVM, 100, timeout=150)
+        print(f"[{time.monotonic() - begun:5.1f} s] the ConfigMap is in force")
+        return
+    if text.startswith(("helm upgrade", "helm rollback")):
+        newcomer.types("kubectl rollout status -n nodeplug daemonset/nodeplug --timeout=60s")
+        pods = [x for x in node.get("pods", "-n", "nodeplug")["items"] if "deletionTimestamp" not in x["metadata"]]
+        assert all(x["spec"]["containers"][0]["image"].endswith(NEWER) == ("upgrade" in text) for x in pods)
+    if text.startswith("helm rollback"):
+        node.wait_resource(KVM, 100)
+    if text.startswith("helm uninstall"):
+        node.wait_resource(KVM, 0)

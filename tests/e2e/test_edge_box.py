@@ -1,0 +1,141 @@
+"""docs/start-edge-box.md as somebody types it, on a box that systemd has booted, with a real kubelet and a stick."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import CHECKOUT
+from tests.e2e.debian_box import DebianBox, booted, why_not
+from tests.e2e.pages import steps
+from tests.e2e.realnode import BUSYBOX, RealNode
+from tests.e2e.sticks import FIRST, SECOND, Sticks
+
+pytestmark = pytest.mark.e2e
+PAGE = "start-edge-box.md"
+ZIGBEE = "example.com/zigbee"
+CLONE = "/srv/nodeplug"
+"""Where the box has the clone; its /tmp is its own."""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, as `make deb` builds it, in `dist` of the folder that is returned."""
+    folder = tmp_path_factory.mktemp("clone")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    (folder / "dist").mkdir()
+    build = [sys.executable, "-m", "deploy.debian_package", str(wheel), str(folder / "dist")]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def sticks(tmp_path: Path) -> Iterator[Sticks]:
+    made = Sticks(tmp_path)
+    made.plug(FIRST, SECOND)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterator[DebianBox]:
+    """The box, where the node's kubelet is in /var/lib/kubelet."""
+    if reason := why_not():
+        pytest.skip(reason)
+    (sticks.root / "sys/class").mkdir(exist_ok=True)
+    binds = {"/var/lib/kubelet": node.kubelet_dir, "/run/cdi": node.cdi_dir, CLONE: package}
+    with booted(tmp_path / "box", sticks.root / "sys", binds) as started:
+        yield started
+
+
+class Newcomer:
+    """Somebody who types what stands on the page, and looks at a clock."""
+
+    def __init__(self, box: DebianBox) -> None:
+        self._box = box
+
+    def types(self, command: str) -> str:
+        """Return what the command prints; everybody here is root."""
+        begun = time.monotonic()
+        done = self._box.run(command.replace("sudo ", ""), CLONE, answers="y\n")
+        print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
+        assert done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+    def until(self, command: str, text: str) -> str:
+        """Type it again until it says `text`."""
+        deadline = time.monotonic() + 30
+        while text not in (said := self._box.run(command, CLONE).stdout):
+            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {said}"
+            time.sleep(0.2)
+        return said
+
+
+def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
+    newcomer = Newcomer(box)
+    said: dict[str, str] = {}
+    for kind, text in steps(PAGE):
+        if kind == "sh" and "remove" in text:
+            upgrades(newcomer, package)
+            node.wait_resource(ZIGBEE, 2)
+            assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
+        if kind == "sh":
+            said[text] = newcomer.types(text)
+        elif text.startswith("# /etc/"):
+            newcomer.types(f"cat >{text.split()[1]} <<'END'\n{text}END")
+        else:
+            node.wait_resource(ZIGBEE, 2)
+            runs(node, newcomer, text)
+    outcome = {text.removeprefix("sudo "): printed for text, printed in said.items()}
+    assert "tty-10c4-ea60" in outcome["nodeplug discover"]
+    checked = outcome["nodeplug check /etc/nodeplug/config.yaml"]
+    assert re.search(rf"{ZIGBEE} +tty-10c4-ea60-\S+ +/dev/ttyUSB70", checked)
+    assert "wrong" not in outcome["nodeplug doctor"] + outcome["nodeplug status"]
+    assert "handed out" in outcome["nodeplug events"]
+    assert "registered" in outcome["journalctl -u nodeplug"]
+    removed(node, newcomer)
+
+
+def runs(node: RealNode, newcomer: Newcomer, text: str) -> None:
+    """Create the page's pod, with an image that this node has, and see the stick in it."""
+    pod = yaml.safe_load(text)
+    (container,) = pod["spec"]["containers"]
+    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", "sleep 600"]}
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    node.apply(pod)
+    name = pod["metadata"]["name"]
+    node.wait(f"pod/{name}", ".status.phase", "Running")
+    seen = node.kubectl("exec", name, "--", "stat", "-c", "%F %g %a", "/dev/zigbee")
+    assert seen == "character special file 1000 660\n"
+    newcomer.until("nodeplug leases list", name)
+
+
+def upgrades(newcomer: Newcomer, package: Path) -> None:
+    """Install a newer package, which is this one with another number."""
+    (old,) = (package / "dist").glob("*.deb")
+    new = Path(re.sub(r"_[0-9.]+_", "_99.0_", str(old)))
+    folder = package / "newer"
+    subprocess.run(["dpkg-deb", "-R", old, folder], check=True)
+    control = folder / "DEBIAN/control"
+    control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99.0", control.read_text()))
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", folder, new], check=True)
+    newcomer.types(f"sudo apt-get install ./dist/{new.name}")
+    newcomer.until("nodeplug status", "zigbee2mqtt")
+    assert ZIGBEE in newcomer.types("cat /etc/nodeplug/config.yaml")
+
+
+def removed(node: RealNode, newcomer: Newcomer) -> None:
+    """See what is left: the pod with its stick, the configuration and the ledger, until they are purged."""
+    node.wait_resource(ZIGBEE, 0)
+    assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
+    newcomer.types("ls /etc/nodeplug/config.yaml /var/lib/nodeplug/ledger.sqlite3")
+    newcomer.types("sudo apt-get purge nodeplug")
+    newcomer.types("test ! -e /etc/nodeplug && test ! -e /var/lib/nodeplug && test ! -e /opt/nodeplug")
+    node.delete_pod("zigbee2mqtt")
