@@ -80,6 +80,7 @@ def booted(scratch: Path, sys: Path, binds: Mapping[str, Path]) -> Iterator[Debi
     cgroup = Path(_cgroup2()) / f"nodeplug-box-{os.getpid()}"
     cgroup.mkdir()
     unshare = "unshare --mount --pid --uts --ipc --cgroup --net --fork --kill-child --propagation private bash -c"
+    unshare = f"setpriv --pdeathsig KILL {unshare}"  # or a test run that is killed leaves the box running
     enter = f"echo $$ >{cgroup}/cgroup.procs; exec {unshare} {shlex.quote(script)}"
     process = subprocess.Popen(["bash", "-c", enter], stderr=subprocess.PIPE, text=True)
     try:
