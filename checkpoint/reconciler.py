@@ -132,9 +132,7 @@ class Reconciler:
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
-        self.awaits_a_pod = (
-            False  # `problem` is that of a node without pods: the kubelet's files name no device of ours
-        )
+        self.awaits_a_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
         self._ledger = ledger
         self._witnesses = witnesses
         self._interval = interval
@@ -372,9 +370,8 @@ class Reconciler:
             if claim_owner(claim.uid) not in found.owners and not self._is_leased(claim):
                 await self._restore_claim(claim, units)
         if self._lines > _MOST_LINES:
-            log.warning(
-                "%d more were held without a lease; `nodeplug status` has all leases", self._lines - _MOST_LINES
-            )
+            more = self._lines - _MOST_LINES
+            log.warning("%d more were held without a lease; `nodeplug status` has all leases", more)
         self.problem = "; ".join(list(self._unrestored)[:_MOST_REASONS]) or self._why_unknown(found.holdings)
         listed = found.holdings.listed
         self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not found.holdings.files_name_any
@@ -398,9 +395,8 @@ class Reconciler:
             self._unrestored[str(error)] = None
             self._report(f"{resource} {unit}", str(error), extra)
         else:
-            self._log(
-                logging.WARNING, "lease restored: the kubelet has given the device out, our record was lost", extra
-            )
+            told = "lease restored: the kubelet has given the device out, our record was lost"
+            self._log(logging.WARNING, told, extra)
 
     async def _restore_claim(self, claim: ClaimName, units: Set[str]) -> None:
         if self.claims is None:

@@ -173,7 +173,8 @@ def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
         user = write.user
         if question.account is not None:
             user = account(*question.account, "", {})
-        found = authorizer.decide(user, Attributes(question.verb, *question[2:7], question.path))
+        wanted = Attributes(**{name: getattr(question, name) for name in Attributes._fields})
+        found = authorizer.decide(user, wanted)
         return cel.Decision(found.is_allowed, found.reason)
 
     kind = write.kind

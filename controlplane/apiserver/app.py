@@ -36,12 +36,7 @@ from controlplane.apiserver.negotiation import (
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import (
-    APPLY_PATCH,
-    patch_type_of,
-    read_patch,
-    unread,
-)
+from controlplane.apiserver.patch import APPLY_PATCH, patch_type_of, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Outcome, Rest
@@ -218,10 +213,13 @@ class Application:
         raise method_not_allowed()
 
     async def _object(self, request: Request, target: Target) -> Response:
-        if request.method == "PATCH":
-            patch_type_of(request.headers.get("Content-Type", ""), is_custom=target.kind.from_definition)
-        if request.method == "POST" and not target.kind.from_definition:
-            raise method_not_allowed()
+        is_custom, patch_type = target.kind.from_definition, ""
+        if request.method == "PATCH":  # its own format is looked at before the answer's
+            patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=is_custom)
+        if request.method == "POST":
+            if not is_custom:
+                raise method_not_allowed()
+            return await self._collection(request, target._replace(name=""))
         form = self._form(request, target.kind)
         match request.method:
             case "GET":
@@ -233,11 +231,9 @@ class Application:
                 outcome = self._rest.update(target, body, options, self._manager(request))
                 return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
-                return await self._patch(form, request, target)
+                return await self._patch(form, request, target, patch_type)
             case "DELETE":
                 return await self._delete(form, request, target)
-            case "POST":  # as if it were to the collection
-                return await self._collection(request, target._replace(name=""))
         raise method_not_allowed()
 
     async def _subresource(self, request: Request, target: Target) -> Response:
@@ -284,9 +280,7 @@ class Application:
         value = self._list_value(form, target, page.objects, page.metadata, include)
         return Response(written(value, form), media_type=form.media_type)
 
-    async def _patch(self, form: Form, request: Request, target: Target) -> Response:
-        is_custom = target.kind.from_definition
-        patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=is_custom)
+    async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         release, is_apply = self._rest.release, patch_type == APPLY_PATCH
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
         data = await body_of(request)

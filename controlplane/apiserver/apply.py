@@ -72,20 +72,21 @@ def apply(
         released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
         merged = _without(merged, released, schema, ())
     others = {each: owned for each, owned in owners.items() if each != manager}
-    here, elsewhere = (
-        Changes(*(tracked(fields, ignored) for fields in compare(old, new, schema)))
-        for old, new in ((live, merged), (_without_empty(live), _without_empty(merged)))
-    )
-    seen = _Seen(api_version, here, elsewhere)
+    here = _changes(live, merged, schema, ignored)
+    changes = {api_version: here}  # as who wrote in a version sees them
+    elsewhere = {owned.api_version for owned in others.values()} - {api_version}
+    if elsewhere:
+        converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
+        changes |= dict.fromkeys(elsewhere, converted)
     if not force:
         found = [
             (each, path)
             for each, owned in others.items()
-            for path in owned.fields & frozenset().union(*seen.changes(owned.api_version)[:2])
+            for path in owned.fields & (changes[owned.api_version].added | changes[owned.api_version].modified)
         ]
         if found and not (manager.name == _KUBECTL and _only_last_applied(live, found, schema)):
             raise _conflicts(found)
-    result = {**release_fields(others, seen.changes), manager: owners[manager]}
+    result = {**release_fields(others, changes), manager: owners[manager]}
     if not named:
         del result[manager]
     is_changed = any(here)
@@ -94,16 +95,8 @@ def apply(
     return with_managed(_with_last_applied(merged, config, manager), result)
 
 
-class _Seen(NamedTuple):
-    """What an apply changes, in the version of the request and as another version shows it: without what is empty."""
-
-    version: str
-    here: Changes
-    elsewhere: Changes
-
-    def changes(self, api_version: str) -> Changes:
-        """The changes as who wrote in a version sees them."""
-        return self.here if api_version == self.version else self.elsewhere
+def _changes(old: Plain, new: Plain, schema: Schema, ignored: tuple[str, ...]) -> Changes:
+    return Changes(*(tracked(fields, ignored) for fields in compare(old, new, schema)))
 
 
 def _without_empty(value: Any) -> Any:

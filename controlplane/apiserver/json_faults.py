@@ -5,8 +5,7 @@ Asked only after a parser has refused the text. Source: encoding/json's scanner,
 
 from collections.abc import Callable
 
-MAX_SHOWN = 30
-"""Bytes of a body that a refusal repeats."""
+_MAX_SHOWN = 30  # bytes of a body that a refusal repeats
 _SPACE = b" \t\r\n"
 _ESCAPED = b'bfnrt\\/"'
 _LITERALS = {ord("t"): "true", ord("f"): "false", ord("n"): "null"}
@@ -40,7 +39,7 @@ def shown(data: bytes, *, is_binary: bool = False) -> str:
     """The beginning of a body as a refusal repeats it: an object's as text, anything else in hexadecimal digits."""
     if not data:
         return "<empty>"
-    head, more = data[:MAX_SHOWN], " ..." if len(data) > MAX_SHOWN else ""
+    head, more = data[:_MAX_SHOWN], " ..." if len(data) > _MAX_SHOWN else ""
     return (head.decode("utf-8", "replace") if data.startswith(b"{") and not is_binary else head.hex()) + more
 
 

@@ -1,7 +1,7 @@
 """metadata.managedFields: which manager owns which fields, kept up to date by every write (allocator.md 5.8)."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ def track_update(
     found = compare(without_managed(old), without_managed(new), schema)
     changes = Changes(*(tracked(fields, ignored) for fields in found))
     taken = changes.added | changes.modified
-    result = release_fields(managers, lambda _: changes)
+    result = release_fields(managers, {owned.api_version: changes for owned in managers.values()})
     if taken:
         before = result.get(manager)
         fields = taken | (before.fields if before else NOTHING)
@@ -148,12 +148,11 @@ def track_update(
     return _capped(result)
 
 
-def release_fields(managers: Managers, changes_in: Callable[[str], Changes]) -> dict[Manager, Owned]:
-    """The managers without what somebody else changed or removed; `changes_in` says what, in a manager's version."""
+def release_fields(managers: Managers, changes: Mapping[str, Changes]) -> dict[Manager, Owned]:
+    """The managers without what somebody else changed or removed; `changes` says what, by a manager's version."""
     result = {}
     for manager, owned in managers.items():
-        lost = frozenset().union(*changes_in(owned.api_version))
-        fields = owned.fields - lost if lost else owned.fields
+        fields = owned.fields.difference(*changes[owned.api_version])
         if fields:
             result[manager] = owned._replace(fields=fields)
     return result

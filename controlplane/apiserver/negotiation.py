@@ -137,7 +137,10 @@ def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1"
             text = f"couldn't get version/kind; json parse error: {error} ({shown(data)})"
             raise bad_request(f"{unrecognized}: {text}") from None
     elif media_type == PROTOBUF:
-        value = _read_protobuf(data, kind, api_version, is_custom=is_custom)
+        try:
+            value = _read_protobuf(data, kind, api_version, is_custom=is_custom)
+        except ValueError as error:
+            raise bad_request(f"{unrecognized}: {error} ({shown(data, is_binary=True)})") from None
     else:
         raise unsupported_media_type(ACCEPTED)
     if value is None:
@@ -187,16 +190,15 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
 
 
 def _read_protobuf(data: bytes, kind: str, api_version: str, *, is_custom: bool) -> Plain:
-    """The object in a protobuf body; raises ApiError 400."""
+    """The object in a protobuf body; raises ApiError 400 for another kind's, ValueError for what is no message."""
     try:
         value = protobuf.decode(data, api_version, kind)
         check_depth(value)
     except MessageError as error:
         version = error.api_version.rpartition("/")[2]
         raise bad_request(f'{error.kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
-    except (ProtobufError, ValueError, RecursionError) as error:
-        unrecognized = f"the object provided is unrecognized (must be of type {kind})"
-        raise bad_request(f"{unrecognized}: {error} ({shown(data, is_binary=True)})") from None
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
     if is_custom:
         version = str(value["apiVersion"]).rpartition("/")[2]
         raise bad_request(f'{value["kind"]} in version "{version}" cannot be handled as a {kind}: {_NO_MESSAGE}')

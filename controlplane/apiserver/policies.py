@@ -109,7 +109,7 @@ class Policy:
         self._validations = [_validation(each, plain, telling) for each in spec.get("validations") or ()]
 
     def denials(self, inputs: Plain) -> list[Denial]:
-        """What speaks against a request: `object`, `oldObject`, `request`, `params`, `namespaceObject` and so on."""
+        """What speaks against a request; `inputs` are what expressions can name, `object` and `request` among them."""
         budget = MAX_BUDGET
 
         def evaluator(given: dict[str, Any]) -> Callable[[Expression], Any]:

@@ -17,6 +17,7 @@ import pytest
 
 from checkpoint import Lease, Ledger
 from tests.e2e.realnode import HOME, RealNode, why_not
+from tests.e2e.sticks import FIRST, SECOND, Sticks
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
@@ -167,3 +168,12 @@ def daemon(node: RealNode, tmp_path: Path) -> Iterator[DaemonProcess]:
             node.wait_resource(resource["name"], 0)
         if os.environ.get("NODEPLUG_E2E_LOG"):
             print(process.log.read_text())
+
+
+@pytest.fixture
+def sticks(tmp_path: Path) -> Iterator[Sticks]:
+    """Both, each at its first place."""
+    made = Sticks(tmp_path)
+    made.plug(FIRST, SECOND)
+    yield made
+    made.close()

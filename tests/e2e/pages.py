@@ -1,7 +1,9 @@
-"""What a page of the documentation has somebody type and write, in its order."""
+"""What a page of the documentation has somebody type and write, in its order, and who types it."""
 
 import re
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -15,3 +17,26 @@ def steps(page: str) -> Iterator[tuple[str, str]]:
             continue
         for line in block.replace("\\\n", " ").splitlines():
             yield kind, line
+
+
+class Newcomer:
+    """Somebody who types what stands on a page, and looks at a clock. Everybody is root where `run` runs a command."""
+
+    def __init__(self, run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+        self.asks = run
+
+    def types(self, command: str) -> str:
+        """Return what the command prints."""
+        begun = time.monotonic()
+        done = self.asks(command.replace("sudo ", ""))
+        print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
+        assert done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+    def until(self, command: str, text: str) -> str:
+        """Type it again until it says `text`."""
+        deadline = time.monotonic() + 30
+        while text not in (said := self.asks(command).stdout):
+            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {said}"
+            time.sleep(0.2)
+        return said

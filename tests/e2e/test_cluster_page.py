@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 
 from nodeplug.version import VERSION
 from tests.e2e.conftest import CHECKOUT
-from tests.e2e.pages import steps
+from tests.e2e.pages import Newcomer, steps
 from tests.e2e.realnode import BUSYBOX, FOLDER, HOME, RealNode
 from tests.network import ip
 
@@ -84,30 +84,17 @@ def service() -> Iterator[None]:
     ip("address", "del", f"{SERVICE[0]}/32", "dev", "lo")
 
 
-class Newcomer:
-    """Somebody who types what stands on the page, and looks at a clock."""
+def typing_in(folder: Path) -> Callable[[str], "subprocess.CompletedProcess[str]"]:
+    """What somebody types in a folder, with helm and the administrator's kubeconfig; pods have the node's network."""
+    path = f"{FOLDER}:{HOME / 'bin'}:{Path.home() / '.cache/realnode/bin'}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "KUBECONFIG": str(HOME / "run/conf/admin.kubeconfig")}
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        path = f"{FOLDER}:{HOME / 'bin'}:{Path.home() / '.cache/realnode/bin'}:{os.environ['PATH']}"
-        self._environment = os.environ | {"PATH": path, "KUBECONFIG": str(HOME / "run/conf/admin.kubeconfig")}
-
-    def types(self, command: str) -> str:
-        """Return what the command prints; everybody here is root, and pods have the node's network."""
-        typed = command.replace("sudo ", "")
+    def run(typed: str) -> "subprocess.CompletedProcess[str]":
         typed += " --set hostNetwork=true" if re.match("helm (install|upgrade)", typed) else ""
-        begun = time.monotonic()
-        done = self.asks(typed)
-        print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
-        assert done.returncode == 0, f"{command}: {done.stdout}"
-        return done.stdout
-
-    def asks(self, command: str) -> "subprocess.CompletedProcess[str]":
-        script = ["bash", "-o", "pipefail", "-c", command]
         return subprocess.run(
-            script,
-            cwd=self._folder,
-            env=self._environment,
+            ["bash", "-o", "pipefail", "-c", typed],
+            cwd=folder,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -115,10 +102,12 @@ class Newcomer:
             check=False,
         )
 
+    return run
+
 
 @pytest.fixture
 def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
-    typing = Newcomer(clone)
+    typing = Newcomer(typing_in(clone))
     yield typing
     logs = "kubectl logs -n nodeplug -l app.kubernetes.io/name=nodeplug --prefix --tail=50"
     print(typing.asks(f"kubectl get events -n nodeplug; {logs}").stdout)

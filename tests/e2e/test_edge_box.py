@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import yaml
 
 from tests.e2e.conftest import CHECKOUT
 from tests.e2e.debian_box import DebianBox, booted, why_not
-from tests.e2e.pages import steps
+from tests.e2e.pages import Newcomer, steps
 from tests.e2e.realnode import BUSYBOX, RealNode
-from tests.e2e.sticks import FIRST, SECOND, Sticks
+from tests.e2e.sticks import Sticks
 
 pytestmark = pytest.mark.e2e
 PAGE = "start-edge-box.md"
@@ -37,14 +36,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sticks(tmp_path: Path) -> Iterator[Sticks]:
-    made = Sticks(tmp_path)
-    made.plug(FIRST, SECOND)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterator[DebianBox]:
     """The box, where the node's kubelet is in /var/lib/kubelet."""
     if reason := why_not():
@@ -55,31 +46,8 @@ def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterat
         yield started
 
 
-class Newcomer:
-    """Somebody who types what stands on the page, and looks at a clock."""
-
-    def __init__(self, box: DebianBox) -> None:
-        self._box = box
-
-    def types(self, command: str) -> str:
-        """Return what the command prints; everybody here is root."""
-        begun = time.monotonic()
-        done = self._box.run(command.replace("sudo ", ""), CLONE, answers="y\n")
-        print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
-        assert done.returncode == 0, f"{command}: {done.stdout}"
-        return done.stdout
-
-    def until(self, command: str, text: str) -> str:
-        """Type it again until it says `text`."""
-        deadline = time.monotonic() + 30
-        while text not in (said := self._box.run(command, CLONE).stdout):
-            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {said}"
-            time.sleep(0.2)
-        return said
-
-
 def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
-    newcomer = Newcomer(box)
+    newcomer = Newcomer(lambda typed: box.run(typed, CLONE, answers="y\n"))
     said: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "sh" and "remove" in text:

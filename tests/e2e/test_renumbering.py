@@ -37,14 +37,6 @@ def has_cdi(node: RealNode, request: pytest.FixtureRequest) -> Iterator[bool]:
 
 
 @pytest.fixture
-def sticks(tmp_path: Path) -> Iterator[Sticks]:
-    made = Sticks(tmp_path)
-    made.plug(FIRST, SECOND)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def cluster(node: RealNode, tmp_path: Path, sticks: Sticks, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A daemon that offers the one resource that the test names."""
     resources = [each for each in RESOURCES if each["name"] == f"e2e.example/{request.param}"]
