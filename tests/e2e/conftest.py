@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from tests.e2e.sticks import FIRST, SECOND, Sticks
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
+PROGRAM = shlex.split(os.environ.get("NODEPLUG_E2E_PROGRAM", f"{sys.executable} -m nodeplug"))
+"""What is tested as a process on this machine: this checkout, or one that was built for another architecture."""
 
 RESOURCES: list[dict[str, Any]] = [
     {
@@ -75,7 +78,7 @@ class DaemonProcess:
         self.state = folder / "state"
         self.log = folder / "daemon.log"
         self.config = folder / "config.yaml"
-        self._command = [sys.executable, "-m", "nodeplug", "run", "--config", str(self.config), "--root", str(root)]
+        self._command = [*PROGRAM, "run", "--config", str(self.config), "--root", str(root)]
         self._settings = {
             "kubeletRoot": str(node.kubelet_dir),
             "stateDirectory": str(self.state),
