@@ -16,6 +16,7 @@ from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
 from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.pod_admission import check_change
 from controlplane.apiserver.pod_defaults import with_pod_defaults
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
@@ -204,6 +205,8 @@ def _core() -> list[Kind]:
             blank={"spec": {"containers": None}, "status": {}},
             counts_generations=True,
             fill=_pod,
+            check=check_change,
+            categories=("all",),
             kept=_OF_THE_PROTOTYPE,
             fields=pod_fields,
         ),

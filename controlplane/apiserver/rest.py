@@ -17,7 +17,7 @@ from controlplane.apiserver.apply import apply, untyped
 from controlplane.apiserver.definitions import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions import Definitions
 from controlplane.apiserver.go_values import go_text
-from controlplane.apiserver.grace import is_graceful, seconds_to_end
+from controlplane.apiserver.grace import PODS, is_graceful, seconds_to_end
 from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
 from controlplane.apiserver.managed import Manager, starting_managers, track_update, with_managed, without_managed
 from controlplane.apiserver.options import DeleteOptions, WriteOptions, uint
@@ -31,6 +31,7 @@ from controlplane.apiserver.patch import (
     merge_patch,
     undecoded_to_apply,
 )
+from controlplane.apiserver.pod_admission import admitted
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
     check_name,
@@ -247,7 +248,8 @@ class Rest:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self.clock())}
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated(kind, target.namespace, metadata["generateName"])
-        new = kind.rules.create({**obj, "metadata": metadata}, self._context(target))
+        obj = {**obj, "metadata": metadata}
+        new = kind.rules.create(admitted(self.store, obj) if kind.id == PODS else obj, self._context(target))
         name = new["metadata"]["name"]
         if new["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")

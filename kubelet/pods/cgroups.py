@@ -2,7 +2,7 @@
 
 A kubelet that starts leaves them, and removes those of pods that no source names once all sources are ready. So a pod's
 cgroup is there whenever one of its containers can run, whatever the kubelet knows just then.
-Source: the kubelet's `pod_container_manager_linux.go` and `HandlePodCleanups`; QoS classes as `ComputePodQOS`.
+Source: the kubelet's `pod_container_manager_linux.go` and `HandlePodCleanups`.
 """
 
 import shutil
@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from kubelet.pods.objects import Pod
-from resourceapi.objects import Quantity
+from resourceapi.objects.qos import qos_class
 
 CgroupDriver = Literal["systemd", "cgroupfs"]
-
-_COMPUTE = ("cpu", "memory")  # the resources that decide about the class
 
 
 class PodCgroups:
@@ -35,7 +33,7 @@ class PodCgroups:
         """A pod's cgroup, whether it is there or not; None without a root."""
         if self._root is None:
             return None
-        qos = qos_class(pod)
+        qos = qos_level(pod)
         if self._driver == "cgroupfs":
             return self._parent(self._root, qos) / f"pod{pod.uid}"
         prefix = "-".join(filter(None, ("kubepods", qos)))
@@ -65,23 +63,7 @@ class PodCgroups:
         return top / f"kubepods-{qos}.slice" if qos else top
 
 
-def qos_class(pod: Pod) -> str:
+def qos_level(pod: Pod) -> str:
     """`burstable`, `besteffort`, or empty for a guaranteed pod, whose cgroup lies at the top."""
-    limits: dict[str, int] = {}
-    requests: dict[str, int] = {}
-    is_guaranteed = True
-    for container in pod.all_containers:
-        resources = container.resources
-        found = {name: _milli(resources.limits.get(name)) for name in _COMPUTE}
-        is_guaranteed = is_guaranteed and all(found.values())
-        for name, limit in found.items():
-            request = _milli(resources.requests[name]) if name in resources.requests else limit  # the API's default
-            limits[name] = limits.get(name, 0) + limit
-            requests[name] = requests.get(name, 0) + request
-    if not any((*limits.values(), *requests.values())):
-        return "besteffort"
-    return "" if is_guaranteed and limits == requests else "burstable"
-
-
-def _milli(amount: str | float | None) -> int:
-    return 0 if amount is None else Quantity.parse(str(amount)).milli_value()
+    found = qos_class((x.resources.requests, x.resources.limits) for x in pod.all_containers)
+    return "" if found == "Guaranteed" else found.lower()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Set
 from typing import Any
 
-from controlplane.apiserver.protobuf.codec import is_message, zero_of
+from controlplane.apiserver.protobuf.codec import canonical, is_message, zero_of
 from controlplane.apiserver.protobuf.messages import Field, fields_of
 from resourceapi.objects.strict import members
 
@@ -40,6 +40,8 @@ def _known(form: str, value: Any, problems: list[str], kept: Set[str], path: str
     if value is None:
         return zero_of(form)
     form = form.removeprefix("*")
+    if form == "Quantity":
+        return canonical(value)
     if form.startswith(_LIST) and isinstance(value, list):
         form = form.removeprefix(_LIST)
         return [_known(form, item, problems, kept, f"{path}[{index}]") for index, item in enumerate(value)]

@@ -81,3 +81,52 @@ def test_defaults(api: Http) -> None:
         {"name": "v", "emptyDir": {}},
         {"name": "s", "secret": {"secretName": "x", "defaultMode": 0o644}},
     ]
+
+
+def test_a_new_pod_has_a_priority_tolerations_and_its_class(api: Http) -> None:
+    """Whatever status its author gives it: it is pending. Amounts come back as Go's type writes them."""
+    asked = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1, "cpu": "1000m"}}}
+    made = api.ok("POST", PODS, _pod("q", containers=[asked]) | {"status": {"phase": "Running"}})
+    assert made["status"] == {"phase": "Pending", "qosClass": "Burstable"}
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"example.com/gpu": "1", "cpu": "1"}
+    assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (0, "PreemptLowerPriority")
+    keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert [each["key"] for each in made["spec"]["tolerations"]] == keys
+
+
+def test_a_toleration_of_everything_is_enough(api: Http) -> None:
+    made = api.ok("POST", PODS, _pod("t", tolerations=[{"operator": "Exists"}]))
+    assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_priority_classes(api: Http) -> None:
+    group = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    one = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "first"}, "value": 7}
+    api.ok("POST", group, one | {"preemptionPolicy": "Never"})
+    spec = api.ok("POST", PODS, _pod("first", priorityClassName="first"))["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
+    assert api.ok("POST", PODS, _pod("node", priorityClassName="system-node-critical"))["spec"]["priority"] > 10**9
+    refused = api.send("POST", PODS, _pod("none", priorityClassName="nope"))
+    assert refused.status == 403
+    assert refused.body["message"] == 'pods "none" is forbidden: no PriorityClass with name nope was found'
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}]}]}, "spec"),
+        ({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}, "spec.containers"),
+        ({"restartPolicy": "Never"}, "spec"),
+        ({"containers": [{"name": "c", "image": "other"}]}, ""),
+        ({"activeDeadlineSeconds": 5}, ""),
+        ({"tolerations": [{"operator": "Exists"}]}, ""),
+    ],
+)
+def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
+    name = f"changed-{abs(hash(str(change)))}"
+    api.ok("POST", PODS, _pod(name))
+    answer = api.send("PATCH", f"{PODS}/{name}", {"spec": change}, content="application/strategic-merge-patch+json")
+    assert answer.status == (422 if where else 200)
+    if where:
+        assert [cause["field"] for cause in answer.body["details"]["causes"]] == [where]
+    api.ok("DELETE", f"{PODS}/{name}")

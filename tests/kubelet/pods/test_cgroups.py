@@ -6,7 +6,7 @@ import pytest
 
 from kubelet import Container, Pod, pod
 from kubelet.pods import ResourceRequirements
-from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_class
+from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_level
 
 UID = "d37f6d4b-5c0a-437a-bbf6-467696514850"
 
@@ -48,7 +48,7 @@ def test_the_class_of_a_pod(
     init: tuple[dict[str, str], dict[str, str]] | None,
     expected: str,
 ) -> None:
-    assert qos_class(asking(*containers, init=init)) == expected
+    assert qos_level(asking(*containers, init=init)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""What a new pod is given beside its defaults, and what may not change of it any more.
+
+Source: kube-apiserver's admission plugins Priority and DefaultTolerationSeconds; k8s.io/kubernetes
+pkg/registry/core/pod/strategy.go and ValidatePodUpdate; kubernetes.io "Pod Quality of Service Classes".
+"""
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.status import forbidden
+from controlplane.apiserver.store import Store
+from resourceapi.objects import ErrorList
+from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.qos import qos_class
+
+_CLASSES = "priorityclasses.scheduling.k8s.io"
+_OF_THE_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_PREEMPTS = "PreemptLowerPriority"
+_UNTIL_EVICTED = 300  # seconds
+_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_FIXED = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+
+
+def admitted(store: Store, pod: Plain) -> Plain:
+    """A new pod with its priority, with tolerations for a node that is away, and as pending.
+
+    Raises ApiError: 403 for a priority class that is not there.
+    """
+    spec = {**(pod.get("spec") or {})}
+    spec |= _priority(store, pod, spec)
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(spec.get("tolerations") or [])]
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return {**pod, "spec": spec, "status": {"phase": "Pending", "qosClass": qos_class(map(_resources, containers))}}
+
+
+def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
+    name = spec.get("priorityClassName") or ""
+    found: Plain | None = {"value": _OF_THE_SYSTEM[name]} if name in _OF_THE_SYSTEM else None
+    if name and found is None:
+        found = store.get(_CLASSES, ("", name))
+        if found is None:
+            why = f"no PriorityClass with name {name} was found"
+            raise forbidden("", "pods", pod["metadata"].get("name", ""), why)
+    if not name:
+        defaults = [each for each in store.objects(_CLASSES) if each.get("globalDefault")]
+        found = min(defaults, key=_value, default=None)
+        name = found["metadata"]["name"] if found else ""
+    found = found or {}
+    given = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
+    return given | ({"priorityClassName": name} if name else {})
+
+
+def _value(priority_class: Plain) -> int:
+    return int(priority_class.get("value") or 0)
+
+
+def _tolerations(has: list[Plain]) -> list[Plain]:
+    missing = [
+        key
+        for key in _AWAY
+        if not any(each.get("key", "") in ("", key) and each.get("effect", "") in ("", "NoExecute") for each in has)
+    ]
+    return [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _UNTIL_EVICTED}
+        for key in missing
+    ]
+
+
+def _resources(container: Plain) -> tuple[Plain, Plain]:
+    resources = container.get("resources") or {}
+    return resources.get("requests") or {}, resources.get("limits") or {}
+
+
+def check_change(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """That a pod's containers stay what they are; a Binding's own write, which names the node, comes here, too."""
+    if old is None:
+        return
+    after, before = new.get("spec") or {}, old.get("spec") or {}
+    for name in ("containers", "initContainers"):
+        if len(after.get(name) or ()) != len(before.get(name) or ()):
+            errors.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
+            return
+    if not json_equal(_fixed(after, before), _fixed(before, before)):
+        errors.forbidden("spec", _FIXED)
+
+
+def _fixed(spec: Plain, before: Plain) -> Plain:
+    """A spec without what an update may change."""
+    free = {*_CHANGEABLE}
+    if not before.get("nodeName"):
+        free.add("nodeName")
+    if before.get("schedulingGates"):
+        free |= {"nodeSelector", "affinity"}
+    if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        free.add("terminationGracePeriodSeconds")
+    fixed = {name: item for name, item in spec.items() if name not in free}
+    for name in ("containers", "initContainers"):
+        if name in fixed:
+            fixed[name] = [{key: item for key, item in each.items() if key != "image"} for each in fixed[name] or ()]
+    return fixed

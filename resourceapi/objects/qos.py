@@ -1,0 +1,36 @@
+"""The quality-of-service class of a pod: who is killed first where a node runs out of memory.
+
+Source: kubernetes.io "Pod Quality of Service Classes"; k8s.io/kubernetes pkg/apis/core/helper/qos.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
+
+from resourceapi.objects.quantity import Quantity
+
+QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
+Amounts: TypeAlias = Mapping[str, str | float]
+_COMPUTE = ("cpu", "memory")
+
+
+def qos_class(containers: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
+    """Return the class by requests and limits of each container, the initial ones among them.
+
+    What has a limit and no request asks for as much. Raises QuantityError.
+    """
+    limits: dict[str, int] = {}
+    requests: dict[str, int] = {}
+    is_guaranteed = True
+    for wanted, most in containers:
+        found = {name: _milli(most.get(name)) for name in _COMPUTE}
+        is_guaranteed = is_guaranteed and all(found.values())
+        for name, limit in found.items():
+            limits[name] = limits.get(name, 0) + limit
+            requests[name] = requests.get(name, 0) + (_milli(wanted[name]) if name in wanted else limit)
+    if not any((*limits.values(), *requests.values())):
+        return "BestEffort"
+    return "Guaranteed" if is_guaranteed and limits == requests else "Burstable"
+
+
+def _milli(amount: str | float | None) -> int:
+    return 0 if amount is None else Quantity.parse(str(amount)).milli_value()
