@@ -6,7 +6,6 @@ Nothing is decided here that the modules behind it could decide.
 import contextlib
 import itertools
 import logging
-import unicodedata
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TypeVar
@@ -20,7 +19,7 @@ from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import Authorizer, attributes_of, refusal
 from controlplane.apiserver.bodies import apart, body_of, kind_checked, read_to_its_end
 from controlplane.apiserver.identity import Caller, User
-from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.kinds import Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
     JSON,
@@ -30,17 +29,18 @@ from controlplane.apiserver.negotiation import (
     accepts,
     read_body,
     read_delete_options,
-    wanted_form,
     written,
     written_event,
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import APPLY_PATCH, patch_type_of, read_patch, unread
+from controlplane.apiserver.patch import APPLY_PATCH, patch_type_of, patched, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
 from controlplane.apiserver.preconditions import NAMESPACES
+from controlplane.apiserver.responses import answered, form_of, refused, warned
 from controlplane.apiserver.rest import Outcome, Rest
-from controlplane.apiserver.reviews import access_review, kind_of_review, subject_review, token_review
+from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
+from controlplane.apiserver.scale import SCALE, scale_of, scaled
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
@@ -90,16 +90,16 @@ class Application:
         except PlainNotFound:
             response = Response("404 page not found\n", 404, media_type="text/plain")
         except ApiError as error:
-            response = _warned(_refusal(request, error), error.warnings)
+            response = warned(refused(request, error), error.warnings)
             if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
         except Exception:  # a fault of ours is answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
-            response = _refusal(request, internal("Internal error occurred: see the log of the server"))
+            response = refused(request, internal("Internal error occurred: see the log of the server"))
         await read_to_its_end(request)
         deprecation = getattr(request.state, "deprecation", "")
         if deprecation:
-            _warned(response, (deprecation,), is_first=True)
+            warned(response, (deprecation,), is_first=True)
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
         await response(scope, receive, send)
 
@@ -109,7 +109,8 @@ class Application:
         if first not in _OPEN_TO_ALL:
             self._let_in(request, steps)
         if first in _HEALTH:
-            return Response("ok", media_type="text/plain")
+            is_verbose = "verbose" in request.query_params
+            return Response(f"[+]ping ok\n{first} check passed\n" if is_verbose else "ok", media_type="text/plain")
         if steps == ["version"]:
             return Response(written(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON)
         if first == "openapi":
@@ -153,8 +154,8 @@ class Application:
                 return Response(written(document, form), headers=headers, media_type=media_type)
         if core:
             host = request.headers.get("Host") or ""
-            return _answered(request, discovery.api_versions(host))
-        return _answered(request, discovery.group_list(self._registry))
+            return answered(request, discovery.api_versions(host))
+        return answered(request, discovery.group_list(self._registry))
 
     def _discover(self, request: Request, group: str, rest: list[str]) -> Response:
         if rest:
@@ -165,7 +166,7 @@ class Application:
             raise no_such_resource()
         if request.method != "GET":
             raise method_not_allowed()
-        return _answered(request, document)
+        return answered(request, document)
 
     async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
         review = kind_of_review(group, version, steps[0]) if len(steps) == 1 else ""
@@ -249,7 +250,9 @@ class Application:
             return Response(written(success(), form), 201, media_type=form.media_type)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
             return await self._token(request, target)
-        served = target.kind
+        served, version = target.kind, target.kind.served(target.version)
+        if target.subresource == "scale" and version is not None and version.scale is not None:
+            return await self._scale(request, target._replace(subresource=""), version.scale)
         if target.subresource != "status" or not served.status:
             raise not_found(served.group, served.plural, target.name) if served.from_definition else no_such_resource()
         if request.method not in ("GET", "PUT", "PATCH"):
@@ -257,6 +260,27 @@ class Application:
                 raise not_supported(served.group, served.plural, request.method)
             raise method_not_allowed()
         return await self._object(request, target)
+
+    async def _scale(self, request: Request, target: Target, paths: ScalePaths) -> Response:
+        """How many there are to be of a custom resource, which is what changes with it."""
+        if request.method not in ("GET", "PUT", "PATCH"):
+            raise not_supported(target.kind.group, target.kind.plural, request.method)
+        form, shown = self._form(request, SCALE), target._replace(kind=SCALE, version="v1")
+        obj = target.kind.rules.encode(self._rest.get(target), target.version)
+        scale = scale_of(obj, paths)
+        if request.method == "GET":
+            return await self._written(form, request, shown, Outcome(scale), 200)
+        if request.method == "PUT":
+            options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
+            wanted = await self._body(request, shown)
+        else:
+            patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
+            options = write_options(request.query_params, _dry_runs(request), "PatchOptions")
+            patch = read_patch(await body_of(request), patch_type)
+            wanted = patched(scale, patch, is_checked=options.field_validation != "Ignore")
+        outcome = self._rest.update(target, scaled(obj, wanted, paths), options, self._manager(request))
+        outcome = outcome._replace(object=scale_of(outcome.object, paths))
+        return await self._written(form, request, shown, outcome, 200)
 
     async def _list(self, request: Request, target: Target, *, is_watch: bool = False) -> Response:
         query = dict(request.query_params)
@@ -323,14 +347,16 @@ class Application:
         user: User = request.state.caller.user
         question = read_body(await body_of(request), request.headers.get("Content-Type", ""), kind, api_version)
         if kind == "SelfSubjectReview":
-            answer = subject_review(user)
+            answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
             token = (question.get("spec") or {}).get("token")
             found = self._authenticator.tokens.user(token) if isinstance(token, str) else None
             answer = token_review(question, found, AUDIENCE)
+        elif kind == "SelfSubjectRulesReview":
+            answer = rules_review(question, user, self._authorizer)
         else:
             answer = access_review(kind, question, user, self._authorizer)
-        return _answered(request, answer, 201)
+        return answered(request, answer, 201)
 
     async def _token(self, request: Request, target: Target) -> Response:
         """A token for a service account."""
@@ -338,7 +364,7 @@ class Application:
             raise method_not_allowed()
         media_type, data = request.headers.get("Content-Type", ""), await body_of(request)
         asked = read_body(data, media_type, "TokenRequest", "authentication.k8s.io/v1")
-        return _answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
+        return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, after everything it shows is durable."""
@@ -356,7 +382,7 @@ class Application:
         else:
             value = kind.rules.encode(obj, target.version)
         response = Response(written(value, form), code, media_type=form.media_type)
-        return _warned(response, outcome.warnings)
+        return warned(response, outcome.warnings)
 
     def _list_value(self, form: Form, target: Target, objects: list[Plain], metadata: Plain, include: str) -> Plain:
         kind = target.kind
@@ -411,7 +437,7 @@ class Application:
         return {"type": change.type, "object": shown}
 
     def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
-        return _form(request, VIEWS, is_custom=kind.from_definition, is_list=is_list, is_watch=is_watch)
+        return form_of(request, VIEWS, is_custom=kind.from_definition, is_list=is_list, is_watch=is_watch)
 
     def _manager(self, request: Request) -> str:
         return manager_name(request.query_params.get("fieldManager", ""), request.headers.get("User-Agent", ""))
@@ -444,49 +470,3 @@ def _typed_first(obj: Plain) -> Plain:
 
 def _dry_runs(request: Request) -> list[str]:
     return [text for text in request.query_params.getlist("dryRun") if text]
-
-
-def _warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
-    """The answer with a header for each warning; none for one with control characters, as the reference does.
-
-    `is_first`: before those that it has.
-    """
-    before = response.headers.getlist("Warning") if is_first else []
-    if before:
-        del response.headers["Warning"]
-    for text in dict.fromkeys(texts):
-        if any(unicodedata.category(character) == "Cc" for character in text):
-            continue
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
-    for header in before:
-        response.headers.append("Warning", header)
-    return response
-
-
-def _form(
-    request: Request,
-    views: tuple[str, ...] = (),
-    *,
-    is_custom: bool = False,
-    is_list: bool = False,
-    is_watch: bool = False,
-) -> Form:
-    headers, pretty = request.headers, request.query_params.get("pretty")
-    accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
-    return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_list=is_list, is_watch=is_watch)
-
-
-def _answered(request: Request, value: Plain, code: int = 200) -> Response:
-    form = _form(request)
-    return Response(written(value, form), code, media_type=form.media_type)
-
-
-def _refusal(request: Request, error: ApiError) -> Response:
-    """The answer that says why not; a client that takes none of its forms gets JSON to be read by people."""
-    try:
-        form = _form(request)
-    except ApiError:
-        form = Form(pretty=True)
-    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
-    return Response(written(error.body, form), error.code, headers, form.media_type)

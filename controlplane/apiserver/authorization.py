@@ -45,6 +45,9 @@ class Authorizer(Protocol):
     def decide(self, user: User, attributes: Attributes) -> Decision:
         """The decision."""
 
+    def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
+        """All that a user may do in a namespace, and what is wrong with what says so."""
+
 
 class AlwaysAllow(Authorizer):
     """Everybody may do everything."""
@@ -52,6 +55,10 @@ class AlwaysAllow(Authorizer):
     def decide(self, user: User, attributes: Attributes) -> Decision:
         del user, attributes
         return Decision(is_allowed=True)
+
+    def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
+        del user, namespace
+        return _everything(), ""
 
 
 class Rbac(Authorizer):
@@ -69,6 +76,11 @@ class Rbac(Authorizer):
             if _allows(rule, attributes):
                 return Decision(is_allowed=True)
         return Decision(is_allowed=False, reason=f"RBAC: {_together(missing)}" if missing else "")
+
+    def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
+        """The rules of all roles that are bound to the user, as they stand in them."""
+        missing: list[str] = []
+        return list(self._rules(user, namespace, missing)), _together(missing) if missing else ""
 
     def _rules(self, user: User, namespace: str, missing: list[str]) -> Iterator[Plain]:
         for binding in self._store.objects(f"clusterrolebindings.{_GROUP}"):
@@ -149,7 +161,7 @@ def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
 def first_roles() -> list[Plain]:
     """What a cluster has from the start: the administrator, and what everybody may ask of the server."""
     return [
-        _cluster_role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]),
+        _cluster_role("cluster-admin", _everything()),
         _cluster_role_binding("cluster-admin", MASTERS),
         _cluster_role(
             "system:basic-user",
@@ -195,6 +207,10 @@ def _cluster_role_binding(name: str, group: str) -> Plain:
         "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": _GROUP, "kind": "Group", "name": group}],
     }
+
+
+def _everything() -> list[Plain]:
+    return [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]
 
 
 def _is_subject(user: User, binding: Plain, namespace: str) -> bool:

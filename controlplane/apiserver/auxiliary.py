@@ -24,6 +24,7 @@ class _Row(NamedTuple):
     group: str
     kind: str
     description: str
+    version: str = "v1"
     namespaced: bool = True
     status: bool = False
     counts_generations: bool = False
@@ -37,15 +38,29 @@ class _Row(NamedTuple):
     must_be_current: bool = False  # an update says which version of the object it is about
     defaults: Mapping[str, str] = MappingProxyType({})
     shown: tuple[Column, ...] = columns.ONLY_AGE
+    deprecation: str = ""  # told to everyone who uses it
 
 
 _ROWS = (
+    _Row(
+        "",
+        "Endpoints",
+        "Where pods of a service are.",
+        short=("ep",),
+        has_spec=False,
+        creates_on_update=True,
+        deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
+    _Row("", "LimitRange", "What pods of a namespace may ask for.", short=("limits",), creates_on_update=True),
     _Row("", "PersistentVolume", "Storage of the cluster.", namespaced=False, status=True, short=("pv",), deletes=True),
     _Row("", "PersistentVolumeClaim", "A wish for storage.", status=True, short=("pvc",), deletes=True),
+    _Row("", "PodTemplate", "A pod to be made.", counts_generations=True, creates_on_update=True, has_spec=False),
+    _Row("", "ResourceQuota", "What a namespace may use up.", status=True, short=("quota",), deletes=True),
     _Row(
         "",
         "ReplicationController",
         "Copies of a pod.",
+        shown=columns.REPLICA_SET,
         status=True,
         counts_generations=True,
         short=("rc",),
@@ -65,10 +80,22 @@ _ROWS = (
         selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
     ),
     _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True, has_spec=False),
+    *(
+        _Row(
+            GROUP,
+            kind,
+            "Who is asked about writes; nobody is here.",
+            namespaced=False,
+            counts_generations=True,
+            has_spec=False,
+        )
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    ),
     _Row(
         "apps",
         "DaemonSet",
         "A pod on each node.",
+        shown=columns.DAEMON_SET,
         status=True,
         counts_generations=True,
         short=("ds",),
@@ -79,6 +106,7 @@ _ROWS = (
         "apps",
         "Deployment",
         "Copies of a pod, and how they are replaced.",
+        shown=columns.DEPLOYMENT,
         status=True,
         counts_generations=True,
         short=("deploy",),
@@ -89,6 +117,7 @@ _ROWS = (
         "apps",
         "ReplicaSet",
         "Copies of a pod.",
+        shown=columns.REPLICA_SET,
         status=True,
         counts_generations=True,
         short=("rs",),
@@ -99,12 +128,32 @@ _ROWS = (
         "apps",
         "StatefulSet",
         "Copies of a pod that keep their names.",
+        shown=columns.STATEFUL_SET,
         status=True,
         counts_generations=True,
         short=("sts",),
         in_all=True,
         atomic=("selector",),
     ),
+    _Row(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        "How many copies a load needs.",
+        version="v2",
+        status=True,
+        short=("hpa",),
+        in_all=True,
+    ),
+    _Row(
+        "batch",
+        "CronJob",
+        "Jobs at given times.",
+        status=True,
+        counts_generations=True,
+        short=("cj",),
+        in_all=True,
+    ),
+    _Row("batch", "Job", "Pods that end.", status=True, counts_generations=True, in_all=True, atomic=("selector",)),
     _Row(
         "coordination.k8s.io",
         "Lease",
@@ -113,6 +162,17 @@ _ROWS = (
         must_be_current=True,
         shown=columns.LEASE,
     ),
+    _Row(
+        "discovery.k8s.io",
+        "EndpointSlice",
+        "Some of a service's pods.",
+        counts_generations=True,
+        has_spec=False,
+        creates_on_update=True,
+    ),
+    _Row("networking.k8s.io", "Ingress", "A way into services.", status=True, counts_generations=True, short=("ing",)),
+    _Row("networking.k8s.io", "IngressClass", "Who makes the way.", namespaced=False, counts_generations=True),
+    _Row("networking.k8s.io", "NetworkPolicy", "Who talks to pods.", counts_generations=True, short=("netpol",)),
     _Row(
         "node.k8s.io",
         "RuntimeClass",
@@ -146,6 +206,7 @@ _ROWS = (
         "rbac.authorization.k8s.io",
         "ClusterRoleBinding",
         "Who may do it.",
+        shown=columns.ROLE_BINDING,
         namespaced=False,
         has_spec=False,
         atomic=("roleRef",),
@@ -163,6 +224,7 @@ _ROWS = (
         "rbac.authorization.k8s.io",
         "RoleBinding",
         "Who may do it in a namespace.",
+        shown=columns.ROLE_BINDING,
         has_spec=False,
         atomic=("roleRef",),
         creates_on_update=True,
@@ -171,6 +233,7 @@ _ROWS = (
         "scheduling.k8s.io",
         "PriorityClass",
         "Which pods go first.",
+        shown=columns.PRIORITY_CLASS,
         namespaced=False,
         short=("pc",),
         has_spec=False,
@@ -195,7 +258,7 @@ _ROWS = (
 
 
 def auxiliary_kinds() -> Iterator[Kind]:
-    """The kinds of the table; kubectl shows their names and ages."""
+    """The kinds of the table."""
     for row in _ROWS:
         yield open_kind(
             row.kind,
@@ -203,6 +266,8 @@ def auxiliary_kinds() -> Iterator[Kind]:
             _schema(row),
             row.shown,
             group=row.group,
+            version=row.version,
+            deprecation=row.deprecation,
             blank={"spec": {}} if row.has_spec else None,
             fill=_filled(row),
             creates_on_update=row.creates_on_update,
@@ -251,6 +316,8 @@ def policy_kinds() -> Iterator[Kind]:
 
 def _plural(kind: str) -> str:
     lower = kind.lower()
+    if lower == "endpoints":
+        return lower
     if lower.endswith("ss"):
         return f"{lower}es"
     return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"

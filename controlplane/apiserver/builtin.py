@@ -73,7 +73,7 @@ def install(
     """
     for kind in (*_core(), *auxiliary_kinds(), *policy_kinds()):
         registry.add(kind)
-    registry.add(definition_kind())
+    registry.add(definition_kind(release))
 
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
         rules = TypedRules(form, clock, has_admin_access, authorizer)

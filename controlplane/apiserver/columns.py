@@ -155,6 +155,32 @@ def _event_object(obj: Plain) -> str:
     return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
 
 
+def _subjects(kind: str) -> Callable[[Plain], str]:
+    def cell(obj: Plain) -> str:
+        found = [each for each in obj.get("subjects") or () if each.get("kind") == kind]
+        return ", ".join("/".join(filter(None, (each.get("namespace"), each.get("name")))) for each in found)
+
+    return cell
+
+
+def _count(*path: str) -> Callable[[Plain], int]:
+    return lambda obj: at(*path)(obj) or 0
+
+
+def _wanted(obj: Plain) -> int:
+    found = at("spec", "replicas")(obj)
+    return found if isinstance(found, int) else 1
+
+
+def _ready_of_wanted(obj: Plain) -> str:
+    return f"{_count('status', 'readyReplicas')(obj)}/{_wanted(obj)}"
+
+
+def _node_selector(obj: Plain) -> str:
+    found = at("spec", "template", "spec", "nodeSelector")(obj) or {}
+    return ",".join(f"{name}={found[name]}" for name in sorted(found)) or "<none>"
+
+
 def _version(obj: Plain) -> Any:
     return at("status", "nodeInfo", "kubeletVersion")(obj)
 
@@ -168,6 +194,11 @@ SLICE = (
 )
 ONLY_AGE = (AGE,)
 CREATED_AT = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)
+ROLE_BINDING = (
+    Column("Role", lambda obj: "/".join(str(at("roleRef", name)(obj)) for name in ("kind", "name"))),
+    AGE,
+    *(Column(f"{kind}s", _subjects(kind), priority=1) for kind in ("User", "Group", "ServiceAccount")),
+)
 LEASE = (Column("Holder", at("spec", "holderIdentity")), AGE)
 RUNTIME_CLASS = (Column("Handler", at("handler")), AGE)
 STORAGE_CLASS = (
@@ -175,6 +206,34 @@ STORAGE_CLASS = (
     Column("ReclaimPolicy", at("reclaimPolicy")),
     Column("VolumeBindingMode", at("volumeBindingMode")),
     Column("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+    AGE,
+)
+PRIORITY_CLASS = (
+    Column("Value", at("value"), "integer"),
+    Column("Global-Default", lambda obj: bool(obj.get("globalDefault")), "boolean"),
+    AGE,
+    Column("PreemptionPolicy", at("preemptionPolicy")),
+)
+DEPLOYMENT = (
+    Column("Ready", _ready_of_wanted),
+    Column("Up-to-date", _count("status", "updatedReplicas"), "integer"),
+    Column("Available", _count("status", "availableReplicas"), "integer"),
+    AGE,
+)
+REPLICA_SET = (
+    Column("Desired", _wanted, "integer"),
+    Column("Current", _count("status", "replicas"), "integer"),
+    Column("Ready", _count("status", "readyReplicas"), "integer"),
+    AGE,
+)
+STATEFUL_SET = (Column("Ready", _ready_of_wanted), AGE)
+DAEMON_SET = (
+    Column("Desired", _count("status", "desiredNumberScheduled"), "integer"),
+    Column("Current", _count("status", "currentNumberScheduled"), "integer"),
+    Column("Ready", _count("status", "numberReady"), "integer"),
+    Column("Up-to-date", _count("status", "updatedNumberScheduled"), "integer"),
+    Column("Available", _count("status", "numberAvailable"), "integer"),
+    Column("Node Selector", _node_selector),
     AGE,
 )
 NAMESPACE = (Column("Status", at("status", "phase")), AGE)

@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from controlplane.apiserver.definition_expressions import check_rules
 from controlplane.apiserver.kinds import Plain
 from resourceapi.cel.re2 import RegexError, compile_regex
 from resourceapi.objects import DecodeError, ErrorList
@@ -78,6 +79,8 @@ _STATUS = _Struct(
 _DEFINITION = _Struct("CustomResourceDefinition", {"spec": _SPEC, "status": _STATUS})
 _GO_NAMES: dict[Any, str] = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
+_AT_THE_ROOT = "at the root"
+
 
 def shaped(definition: Plain) -> Plain:
     """The definition, if every value has the type of its member; null is good everywhere and left out.
@@ -88,7 +91,7 @@ def shaped(definition: Plain) -> Plain:
     return made
 
 
-def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str = "at the root") -> None:
+def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str = _AT_THE_ROOT) -> None:
     """Add what keeps a schema (of a good shape) from being structural."""
     schema = schema or {}
     if schema.get("$ref"):
@@ -109,6 +112,7 @@ def check_schema(errors: ErrorList, path: str, schema: Plain | None, where: str 
         errors.required(f"{path}.items", "must be specified")
     _check_list_type(errors, path, schema)
     _check_pattern(errors, path, schema)
+    check_rules(errors, path, schema, is_root=where == _AT_THE_ROOT)
     for name, child in sorted((schema.get("properties") or {}).items()):
         check_schema(errors, f"{path}.properties[{name}]", child, "for specified object fields")
     extra = schema.get("additionalProperties")

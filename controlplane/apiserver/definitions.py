@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from controlplane.apiserver.columns import AGE, CREATED_AT, Since
+from controlplane.apiserver.columns import AGE, CREATED_AT, Since, at
 from controlplane.apiserver.definition_rules import check_schema, shaped
-from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, Schema, Served, version_rank
-from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, ScalePaths, Schema, Served, version_rank
+from controlplane.apiserver.open_rules import Check, OpenRules
+from controlplane.apiserver.scale import check_scale
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
 from resourceapi.objects.names import dns_label, dns_subdomain
+from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 
 GROUP, PLURAL, KIND = "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"
@@ -58,13 +60,35 @@ _SCHEMA: Schema = {
         },
     },
 }
+
+
+def _version_texts(obj: Plain) -> str:
+    found = sorted(obj["spec"].get("versions") or (), key=lambda each: version_rank(each["name"]))
+    served = [each for each in found if each.get("served", True)]
+    return ",".join(each["name"] + ("(storage)" if each.get("storage") else "") for each in served)
+
+
+def _established(obj: Plain) -> str:
+    conditions = at("status", "conditions")(obj) or ()
+    return str(any(x.get("type") == "Established" and x.get("status") == "True" for x in conditions)).lower()
+
+
+_COLUMNS = (
+    Column("Scope", at("spec", "scope")),
+    Column("Versions", _version_texts),
+    *CREATED_AT,
+    Column("Group", at("spec", "group"), priority=1),
+    Column("Kind", at("spec", "names", "kind"), priority=1),
+    Column("ShortNames", lambda obj: ",".join(at("spec", "names", "shortNames")(obj) or ()), priority=1),
+    Column("Established", _established, priority=1),
+)
 _BLANK: Plain = {
     "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
     "status": {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None},
 }
 
 
-def definition_kind() -> Kind:
+def definition_kind(release: Release) -> Kind:
     """The kind of definitions themselves."""
     rules = OpenRules(
         GROUP,
@@ -89,7 +113,7 @@ def definition_kind() -> Kind:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         status=True,
-        columns=CREATED_AT,
+        columns=_COLUMNS if release.lists_versions else CREATED_AT,
         counts_generations=True,
         delete_returns_object=True,
     )
@@ -114,6 +138,7 @@ def kind_of(definition: Plain) -> Kind:
         status=status,
         counts_generations=True,
         is_validated=True,
+        check=_scale_check(spec["versions"]),
     )
     return Kind(
         group=group,
@@ -121,7 +146,8 @@ def kind_of(definition: Plain) -> Kind:
         kind=names["kind"],
         namespaced=namespaced,
         versions=tuple(
-            Served(each["name"], schemas[each["name"]], _deprecation(each, group, names["kind"])) for each in served
+            Served(each["name"], schemas[each["name"]], _deprecation(each, group, names["kind"]), scale=_scale(each))
+            for each in served
         ),
         storage=storage,
         rules=rules,
@@ -287,6 +313,24 @@ def _deprecation(version: Plain, group: str, kind: str) -> str:
     if not version.get("deprecated"):
         return ""
     return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
+
+
+def _scale(version: Plain) -> ScalePaths | None:
+    scale = (version.get("subresources") or {}).get("scale")
+    if not isinstance(scale, dict):
+        return None
+    return ScalePaths(*(scale.get(f"{name}Path") or "" for name in ("specReplicas", "statusReplicas", "labelSelector")))
+
+
+def _scale_check(versions: Iterable[Plain]) -> Check:
+    paths = [scale for scale in map(_scale, versions) if scale is not None]
+
+    def check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+        del old
+        for each in paths[:1]:
+            check_scale(errors, new, each)
+
+    return check
 
 
 def _columns(version: Plain) -> tuple[Column, ...]:

@@ -124,6 +124,9 @@ def _resources(kind: Kind) -> list[Plain]:
     if kind.status:
         status = {"name": f"{kind.plural}/status", "singularName": "", "namespaced": kind.namespaced}
         found.append(status | {"kind": kind.kind, "verbs": STATUS_VERBS})
+    if kind.versions[0].scale:
+        scale = {"name": f"{kind.plural}/scale", "singularName": "", "namespaced": kind.namespaced}
+        found.append(scale | {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS})
     if kind.id == "pods":
         binding = {
             "name": "pods/binding",
@@ -162,6 +165,9 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
         if kind.status:
             subresources.append({"subresource": "status", "responseKind": response, "verbs": STATUS_VERBS})
+        if kind.versions[0].scale:
+            scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+            subresources.append({"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS})
         if subresources:
             resource["subresources"] = subresources
         resources.append(resource)

@@ -73,8 +73,16 @@ class Rules(Protocol):
         """What is told to the writer of an object."""
 
 
+class ScalePaths(NamedTuple):
+    """Where an object says how many there are to be, how many there are, and which pods: paths as `.spec.replicas`."""
+
+    spec: str
+    status: str
+    selector: str = ""
+
+
 class Served(msgspec.Struct, frozen=True):
-    """A version of a kind; `deprecation` is told to everyone who uses it.
+    """A version of a kind; `deprecation` is told to everyone who uses it, `scale` says that it has one.
 
     With `must_be_current` an update has to say which version of the object it is about.
     """
@@ -83,6 +91,7 @@ class Served(msgspec.Struct, frozen=True):
     schema: Schema
     deprecation: str = ""
     must_be_current: bool = False
+    scale: ScalePaths | None = None
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):

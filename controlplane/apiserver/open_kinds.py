@@ -22,6 +22,8 @@ def open_kind(
     shown: tuple[Column, ...],
     *,
     group: str = "",
+    version: str = "v1",
+    deprecation: str = "",
     short: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
     namespaced: bool = True,
@@ -38,12 +40,12 @@ def open_kind(
     creates_on_update: bool = False,
     must_be_current: bool = False,
 ) -> Kind:
-    """A kind of version v1; see `Kind` and `OpenRules` for the members. `deletes`: a delete answers with the object."""
+    """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
     rules = OpenRules(
         group,
         kind,
-        "v1",
-        {"v1": schema},
+        version,
+        {version: schema},
         namespaced=namespaced,
         status=status,
         counts_generations=counts_generations,
@@ -58,8 +60,8 @@ def open_kind(
         plural=plural,
         kind=kind,
         namespaced=namespaced,
-        versions=(Served("v1", schema, must_be_current=must_be_current),),
-        storage="v1",
+        versions=(Served(version, schema, deprecation, must_be_current=must_be_current),),
+        storage=version,
         rules=rules,
         short_names=short,
         categories=categories,

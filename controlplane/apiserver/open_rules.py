@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from controlplane.apiserver import protobuf
+from controlplane.apiserver.definition_expressions import check_object, has_rules
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
 from controlplane.apiserver.status import go_name, invalid
 from controlplane.apiserver.structural import check, prune, with_defaults
@@ -23,6 +24,7 @@ from resourceapi.objects.metadata_rules import (
     metadata_on_create,
     metadata_on_update,
 )
+from resourceapi.objects.release import Release
 from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
@@ -113,7 +115,7 @@ class OpenRules(Rules):
         metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
         if self._checks_finalizers:
             finalizer_names(errors, metadata)
-        self._refuse(errors, obj, None)
+        self._refuse(errors, obj, None, context.release)
         return obj
 
     def update(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
@@ -152,13 +154,16 @@ class OpenRules(Rules):
         finalizer_labels(errors, after)
         if self._checks_finalizers:
             finalizer_names(errors, after)
-        self._refuse(errors, new, old)
+        self._refuse(errors, new, old, context.release)
         return new
 
-    def _refuse(self, errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    def _refuse(self, errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
         if self._is_validated:
             rest = {name: item for name, item in new.items() if name not in _TYPE}
-            check(errors, rest, self._schemas[self._storage])
+            schema = self._schemas[self._storage]
+            check(errors, rest, schema)
+            if has_rules(schema):
+                check_object(errors, schema, new, old, release)
         if self._check is not None:
             self._check(errors, new, old)
         if errors:

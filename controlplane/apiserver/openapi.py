@@ -4,15 +4,17 @@ One document for each group and version (v3), one for all (v2). Schemas come fro
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from controlplane.apiserver import openapi_protobuf
 from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
+from controlplane.apiserver.negotiation import accepts
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from controlplane.apiserver.status import method_not_allowed, no_such_resource
 from resourceapi.objects.release import Release
@@ -81,7 +83,10 @@ class OpenApi:
         if request.method != "GET":
             raise method_not_allowed()
         if steps == ["v2"]:
-            return _tagged(request, document_v2(self._registry) | {"info": self._info})
+            document = {"swagger": "2.0", "info": self._info} | document_v2(self._registry)
+            if accepts(request.headers.get("Accept", ""), openapi_protobuf.ACCEPTED):
+                return _tagged(request, document, openapi_protobuf.encoded, openapi_protobuf.MEDIA_TYPE)
+            return _tagged(request, document)
         if steps == ["v3"]:
             return _tagged(request, self._index())
         if steps[:1] == ["v3"] and (name := "/".join(steps[1:])) in dict(self._versions()):
@@ -286,9 +291,14 @@ def _hash(document: Plain) -> str:
     return hashlib.sha512(msgspec.json.encode(document)).hexdigest().upper()[:64]
 
 
-def _tagged(request: Request, document: Plain) -> Response:
+def _tagged(
+    request: Request,
+    document: Plain,
+    encode: Callable[[Plain], bytes] = msgspec.json.encode,
+    media_type: str = JSON_TYPE,
+) -> Response:
     tag = f'"{_hash(document)}"'
     headers = {"ETag": tag, "Vary": "Accept"}
     if request.headers.get("If-None-Match") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(msgspec.json.encode(document), headers=headers, media_type=JSON_TYPE)
+    return Response(encode(document), headers=headers, media_type=media_type)

@@ -145,6 +145,14 @@ def checked_merge_patch(patch: Any) -> Plain:
     return patch
 
 
+def patched(obj: Plain, patch: Patch, *, is_checked: bool) -> Plain:
+    """What has no stored object, after a JSON patch or any other, which merges. Raises ApiError."""
+    if patch.type == JSON_PATCH:
+        return json_patch(obj, patch.value, is_checked=is_checked)
+    merged: Plain = merge_patch(obj, checked_merge_patch(patch.value))
+    return merged
+
+
 def _problems_of_operations(operations: Any) -> Iterator[str]:
     """What an operation has twice, and what it has that none knows."""
     for index, operation in enumerate(operations if isinstance(operations, list) else ()):

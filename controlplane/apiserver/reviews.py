@@ -3,12 +3,14 @@
 Source: k8s.io/api authentication/v1 and authorization/v1.
 """
 
+from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver.authorization import Attributes, Authorizer
 from controlplane.apiserver.identity import User
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.status import bad_request
+from resourceapi.objects import format_time
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 REVIEWS = {
@@ -18,6 +20,7 @@ REVIEWS = {
     _AUTHORIZATION: {
         "v1": [
             ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
             ("subjectaccessreviews", "SubjectAccessReview"),
         ]
     },
@@ -41,9 +44,30 @@ def access_review(kind: str, question: Plain, asker: User, authorizer: Authorize
     return _answer(_AUTHORIZATION, kind) | {"spec": spec, "status": status}
 
 
-def subject_review(user: User) -> Plain:
+def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
+    """The answer to all that one may do in a namespace. Raises ApiError."""
+    namespace = _text(question.get("spec") or {}, "namespace")
+    if not namespace:
+        raise bad_request("no namespace on request")
+    rules, missing = authorizer.rules(asker, namespace)
+    found: Plain = {"resourceRules": [], "nonResourceRules": []}
+    for rule in rules:
+        if rule.get("nonResourceURLs"):
+            found["nonResourceRules"].append(_some(rule, "verbs", "nonResourceURLs"))
+        else:
+            found["resourceRules"].append(_some(rule, "verbs", "apiGroups", "resources", "resourceNames"))
+    status = found | {"incomplete": bool(missing)} | ({"evaluationError": missing} if missing else {})
+    return _answer(_AUTHORIZATION, "SelfSubjectRulesReview") | {"spec": {}, "status": status}
+
+
+def _some(rule: Plain, *members: str) -> Plain:
+    return {name: rule[name] for name in members if rule.get(name)}
+
+
+def subject_review(user: User, now: datetime) -> Plain:
     """The answer to who one is."""
-    return _answer(_AUTHENTICATION, "SelfSubjectReview") | {"status": {"userInfo": _info(user)}}
+    answer = _answer(_AUTHENTICATION, "SelfSubjectReview") | {"status": {"userInfo": _info(user)}}
+    return answer | {"metadata": {"creationTimestamp": format_time(now)}}
 
 
 def token_review(question: Plain, user: User | None, audience: str) -> Plain:

@@ -17,9 +17,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -47,13 +52,19 @@ var kinds = []struct {
 	{metav1beta1.SchemeGroupVersion, []string{"PartialObjectMetadata"}},
 	{discoveryv2.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
 	{discoveryv2beta1.SchemeGroupVersion, []string{"APIGroupDiscovery"}},
-	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Event", "Namespace", "Node", "PersistentVolume",
-		"PersistentVolumeClaim", "Pod", "ReplicationController", "Secret", "Service", "ServiceAccount"}},
-	{admissionregistrationv1.SchemeGroupVersion, []string{"ValidatingAdmissionPolicy",
-		"ValidatingAdmissionPolicyBinding"}},
+	{corev1.SchemeGroupVersion, []string{"Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace",
+		"Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController",
+		"ResourceQuota", "Secret", "Service", "ServiceAccount"}},
+	{admissionregistrationv1.SchemeGroupVersion, []string{"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"}},
 	{appsv1.SchemeGroupVersion, []string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}},
+	{autoscalingv1.SchemeGroupVersion, []string{"Scale"}},
+	{autoscalingv2.SchemeGroupVersion, []string{"HorizontalPodAutoscaler"}},
+	{batchv1.SchemeGroupVersion, []string{"CronJob", "Job"}},
 	{coordinationv1.SchemeGroupVersion, []string{"Lease"}},
+	{discoveryv1.SchemeGroupVersion, []string{"EndpointSlice"}},
 	{eventsv1.SchemeGroupVersion, []string{"Event"}},
+	{networkingv1.SchemeGroupVersion, []string{"Ingress", "IngressClass", "NetworkPolicy"}},
 	{nodev1.SchemeGroupVersion, []string{"RuntimeClass"}},
 	{policyv1.SchemeGroupVersion, []string{"PodDisruptionBudget"}},
 	{rbacv1.SchemeGroupVersion, []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}},
@@ -61,7 +72,8 @@ var kinds = []struct {
 	{storagev1.SchemeGroupVersion, []string{"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",
 		"VolumeAttachment"}},
 	{authenticationv1.SchemeGroupVersion, []string{"SelfSubjectReview", "TokenRequest", "TokenReview"}},
-	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview", "SubjectAccessReview"}},
+	{authorizationv1.SchemeGroupVersion, []string{"SelfSubjectAccessReview", "SelfSubjectRulesReview",
+		"SubjectAccessReview"}},
 	{apiextensionsv1.SchemeGroupVersion, []string{"CustomResourceDefinition"}},
 	{resourcev1.SchemeGroupVersion, []string{"DeviceClass", "DeviceTaintRule", "ResourceClaim",
 		"ResourceClaimTemplate", "ResourceSlice"}},
@@ -77,7 +89,8 @@ var scheme = runtime.NewScheme()
 func init() {
 	for _, add := range []func(*runtime.Scheme) error{
 		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, nodev1.AddToScheme,
-		policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
+		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, discoveryv1.AddToScheme,
+		networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
 		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,
 		resourcev1beta2.AddToScheme, apiextensionsv1.AddToScheme, metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,

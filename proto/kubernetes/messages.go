@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,10 @@ var special = map[reflect.Type]string{
 	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray](): "SchemaOrStrings",
 }
 
-// The group version of each Go package.
-var groupOf = map[string]schema.GroupVersion{}
+// The group version of each Go package; those of the kinds are added.
+var groupOf = map[string]schema.GroupVersion{
+	reflect.TypeFor[schedulingv1alpha3.Workload]().PkgPath(): schedulingv1alpha3.SchemeGroupVersion, // a part of Job
+}
 
 // The messages that are printed, or will be.
 type messages struct {

@@ -44,6 +44,10 @@ class Release(Struct, frozen=True, kw_only=True):
     """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
     reads_patches_first: bool
     """A patch that is no JSON is refused before its object is looked for, and one to apply in the words of patches."""
+    rules_tell_values: bool
+    """What breaks a custom resource's rule is shown with a plain value, and not with its type."""
+    lists_versions: bool
+    """`kubectl get crd` shows scope and versions, too."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -67,6 +71,8 @@ _1_37 = Release(
     has_taint_rules_in_v1beta2=True,
     checks_claim_writers=True,
     reads_patches_first=True,
+    rules_tell_values=True,
+    lists_versions=True,
     has_all_fields=True,
 )
 
@@ -84,6 +90,7 @@ _1_36 = replace(
     has_taint_rules_in_v1=False,
     selects_by_pool=False,
     reads_patches_first=False,
+    lists_versions=False,
 )
 
 _1_34 = replace(
@@ -92,6 +99,7 @@ _1_34 = replace(
     patch=4,
     has_taint_rules_in_v1beta2=False,
     checks_claim_writers=False,
+    rules_tell_values=False,
     has_all_fields=False,
 )
 

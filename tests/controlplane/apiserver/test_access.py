@@ -15,6 +15,7 @@ from tests.controlplane.scheduler.kit import claim, device_class, node, request,
 SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "daemonset.yaml"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCOUNT = "system:serviceaccount:nodeplug:nodeplug"
@@ -196,3 +197,13 @@ def test_without_roles_everybody_may(api: Http) -> None:
     asked = api.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
     assert asked["status"] == {"allowed": True}
     assert api.ok("GET", f"{RBAC}/clusterroles")["items"] == []
+
+
+def test_all_that_one_may_do(admin: Http, server: Running) -> None:
+    with of_node(admin, server, "n1") as me:
+        status = me.ok("POST", RULES, {"spec": {"namespace": "default"}})["status"]
+        assert me.send("POST", RULES, {"spec": {}}).status == 400
+    slices = next(each for each in status["resourceRules"] if "resourceslices" in each["resources"])
+    assert {"get", "list", "watch", "create"} <= set(slices["verbs"])
+    assert "/version" in status["nonResourceRules"][0]["nonResourceURLs"]
+    assert status["incomplete"] is False

@@ -16,13 +16,13 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 def collection(kind: Kind) -> str:
-    base = f"/apis/{kind.group}/v1" if kind.group else "/api/v1"
+    base = f"/apis/{kind.group}/{kind.storage}" if kind.group else "/api/v1"
     return f"{base}/namespaces/default/{kind.plural}" if kind.namespaced else f"{base}/{kind.plural}"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
 def test_objects_come_and_go(api: Http, kind: Kind) -> None:
-    path, api_version = collection(kind), kind.api_version("v1")
+    path, api_version = collection(kind), kind.api_version(kind.storage)
     assert api.ok("GET", path)["kind"] == f"{kind.kind}List"
     listed = api.send("GET", path, accept=protobuf.MEDIA_TYPE)
     assert not protobuf.decode(listed.data, "", "")["items"]

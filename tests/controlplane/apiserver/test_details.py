@@ -113,3 +113,12 @@ def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
     assert api.send("DELETE", CLASSES, resourceVersion=version, resourceVersionMatch="NotOlderThan").status == 409
     assert api.send("DELETE", f"{CLASSES}/gpu", uid="other").status == 409
     assert api.send("DELETE", f"{CLASSES}/gpu", uid=made["metadata"]["uid"]).status == 200
+
+
+def test_who_may_do_everything_may_do_everything(api: Http) -> None:
+    """As a real server says it where nobody is asked for a role."""
+    rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    status = api.ok("POST", rules, {"spec": {"namespace": "default"}})["status"]
+    assert status["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+    assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+    assert api.send("GET", "/readyz", verbose="").text == "[+]ping ok\nreadyz check passed\n"

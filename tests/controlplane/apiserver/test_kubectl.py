@@ -45,6 +45,18 @@ def test_explain(kube: Kubectl) -> None:
     assert 'field "nope" does not exist' in wrong.stderr
 
 
+def test_a_kind_that_is_none_keeps_nothing_from_being_applied(kube: Kubectl, tmp_path: Path) -> None:
+    """kubectl looks for it in the OpenAPI document of v2, which it reads as protobuf."""
+    one = "apiVersion: v1\nkind: {}\nmetadata: {{name: {}}}\n"
+    (tmp_path / "both.yaml").write_text("---\n".join((one.format("ConfigMap", "there"), one.format("Nope", "none"))))
+    applied = kube.run("apply", "-f", str(tmp_path / "both.yaml"))
+    assert (applied.returncode, applied.stdout) == (1, "configmap/there created\n")
+    assert 'no matches for kind "Nope" in version "v1"' in applied.stderr
+    kube.ok("delete", "configmap", "there")
+    text = kube.ok("explain", "resourceclaim.spec", "--output=plaintext-openapiv2")
+    assert "devices\t<Object>" in text
+
+
 def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
     """An editor that changes a label."""
     kube.ok("apply", "-f", "class.yaml")

@@ -1,0 +1,58 @@
+"""Answers: in which form one goes out, its warnings, and the refusals."""
+
+import unicodedata
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.negotiation import Form, wanted_form, written
+from controlplane.apiserver.status import ApiError
+
+
+def warned(response: Response, texts: tuple[str, ...], *, is_first: bool = False) -> Response:
+    """The answer with a header for each warning; none for one with control characters, as the reference does.
+
+    `is_first`: before those that it has.
+    """
+    before = response.headers.getlist("Warning") if is_first else []
+    if before:
+        del response.headers["Warning"]
+    for text in dict.fromkeys(texts):
+        if any(unicodedata.category(character) == "Cc" for character in text):
+            continue
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))
+    for header in before:
+        response.headers.append("Warning", header)
+    return response
+
+
+def form_of(
+    request: Request,
+    views: tuple[str, ...] = (),
+    *,
+    is_custom: bool = False,
+    is_list: bool = False,
+    is_watch: bool = False,
+) -> Form:
+    """The form that a request asks for. Raises ApiError 406."""
+    headers, pretty = request.headers, request.query_params.get("pretty")
+    accept, agent = headers.get("Accept", ""), headers.get("User-Agent", "")
+    return wanted_form(accept, pretty, agent, views, is_custom=is_custom, is_list=is_list, is_watch=is_watch)
+
+
+def answered(request: Request, value: Plain, code: int = 200) -> Response:
+    """An answer that is no stored object."""
+    form = form_of(request)
+    return Response(written(value, form), code, media_type=form.media_type)
+
+
+def refused(request: Request, error: ApiError) -> Response:
+    """The answer that says why not; a client that takes none of its forms gets JSON to be read by people."""
+    try:
+        form = form_of(request)
+    except ApiError:
+        form = Form(pretty=True)
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+    return Response(written(error.body, form), error.code, headers, form.media_type)
