@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,7 @@ from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug import logs
-from nodeplug.config import Config, overridden
+from nodeplug.config import Config, node_name, overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
@@ -419,7 +419,8 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         for line in overridden(config.settings):
             log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
         try:
-            await Daemon(config, host, file=file, telemetry=telemetry).run()
+            async with _traced(config, telemetry):
+                await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
             config, before = file.config, config
@@ -428,6 +429,21 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
                 raise
             file.refuse(before, str(error))
             config, before = before, None
+
+
+@contextlib.asynccontextmanager
+async def _traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
+    """Have spans kept and sent meanwhile, where the settings want that."""
+    if not config.settings.tracing:
+        yield
+        return
+    from nodeplug.tracing import start_tracing  # and with it all of OpenTelemetry
+
+    close = start_tracing(telemetry, config.settings.node_name or node_name())
+    try:
+        yield
+    finally:
+        await close()
 
 
 def _end_in_time() -> None:

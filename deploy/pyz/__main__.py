@@ -30,7 +30,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        wheels.install("amd64", site, asked.wheel.resolve())
+        wheels.install("amd64", site, asked.wheel.resolve(), locks=[wheels.LOCK])
         write(asked.out, {**dict(_libraries(site)), **dict(_compiled(Path(scratch)))})
 
 

@@ -87,6 +87,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
         ),
     ] = ""
+    tracing: Annotated[
+        bool,
+        Meta(
+            description="Make traces of calls, registrations, reloads and devices that come, for an OpenTelemetry "
+            "collector; where it is, the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and its like). It needs the "
+            "extra `nodeplug[tracing]`, which the image and the Debian package have, and 11 MiB."
+        ),
+    ] = False
     status_page: Annotated[
         Literal["none", "local", "all"],
         Meta(

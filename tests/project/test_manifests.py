@@ -37,6 +37,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/openshift": {"openshift": {"enabled": True}},
     "overlays/reset": {"writableSys": True},
     "overlays/talos": {"cdiDirectory": "/var/cdi/dynamic"},
+    "overlays/tracing": {"tracing": {"enabled": True}},
     "overlays/without-dra": {"dra": {"enabled": False}, "config": {"resources": WITHOUT_DRA}},
 }
 """The chart's values for what a folder makes."""
