@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,7 @@ from hostdevices.presence import Presence
 from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug import logs
-from nodeplug.config import Config, node_name, overridden
+from nodeplug.config import Config, overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.control.running import Running
 from nodeplug.control.server import ControlServer
@@ -39,10 +39,13 @@ from nodeplug.fronts import (
     evictions,
     needs_dra,
     needs_evictions,
+    node_features,
     node_labels,
     nvml_monitor,
     of_device_plugins,
     of_dra,
+    remove_features,
+    traced,
     witnesses,
 )
 from nodeplug.metrics import Metric, ScanStatus, collect
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from dra_plugin import DraPlugin
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.node_features import NodeFeatures
     from nodeplug.page.site import Site
     from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
@@ -101,6 +105,7 @@ class Daemon:
         self._seen = Seen()
         self._cluster_events: ClusterEvents | None = None
         self._evictions: Evictions | None = None
+        self._features: NodeFeatures | None = None
         self._host = host
         self._observer = observer
         self._offer_again: Callable[[], None] | None = None  # what was found last, with what is withheld now
@@ -194,6 +199,9 @@ class Daemon:
         if (nvml := nvml_monitor(config, host)) is not None:
             self._nvml = nvml
             parts["NVML"] = nvml.run()
+        self._features = node_features(config)
+        if self._features is not None:
+            parts["node features"] = _once_owned(ledger, self._features.run)
         if labels is not None:
             parts["node labels"] = labels.run()
         if self._file is not None:
@@ -213,6 +221,7 @@ class Daemon:
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
+        remove_features(self._config.settings)
 
     def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> Iterator[Metric]:
         file = self._file
@@ -283,6 +292,8 @@ class Daemon:
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
                     self._record_changes(Seen(inventory, assignment), ledger)
+                    if self._features is not None and not config.waiting:
+                        self._features.update(assignment)
                     if self._evictions is not None:
                         self._evictions.look(inventory, self._presence, config.resources, ledger)
                     if is_first:
@@ -419,7 +430,7 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         for line in overridden(config.settings):
             log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
         try:
-            async with _traced(config, telemetry):
+            async with traced(config, telemetry):
                 await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
@@ -429,21 +440,6 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
                 raise
             file.refuse(before, str(error))
             config, before = before, None
-
-
-@contextlib.asynccontextmanager
-async def _traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
-    """Have spans kept and sent meanwhile, where the settings want that."""
-    if not config.settings.tracing:
-        yield
-        return
-    from nodeplug.tracing import start_tracing  # and with it all of OpenTelemetry
-
-    close = start_tracing(telemetry, config.settings.node_name or node_name())
-    try:
-        yield
-    finally:
-        await close()
 
 
 def _end_in_time() -> None:

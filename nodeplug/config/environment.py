@@ -27,6 +27,7 @@ VARIABLES: Final = {
     "statusSocket": "NODEPLUG_STATUS_SOCKET",
     "clusterEvents": "NODEPLUG_CLUSTER_EVENTS",
     "tracing": "NODEPLUG_TRACING",
+    "featuresDirectory": "NODEPLUG_FEATURES_DIRECTORY",
 }
 """By the settings' names in the file. None is a name that Kubernetes makes for a Service."""
 _NUMBERS = ("lockWaitSeconds",)

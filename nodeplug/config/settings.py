@@ -87,6 +87,15 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
         ),
     ] = ""
+    features_directory: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*)?$",
+            description="Where node-feature-discovery reads features that others know, usually "
+            "`/etc/kubernetes/node-feature-discovery/features.d`: what is offered here becomes labels of the node. "
+            "Empty: it does not.",
+        ),
+    ] = ""
     tracing: Annotated[
         bool,
         Meta(

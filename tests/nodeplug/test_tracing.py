@@ -132,10 +132,10 @@ async def test_a_collector_that_is_away_is_one_line_and_nobody_waits(start: Star
 def test_who_wants_no_traces_carries_nothing_of_them() -> None:
     code = """
 import sys, asyncio
-from nodeplug import daemon, config
+from nodeplug import config, daemon, fronts
 from telemetry import Telemetry
 async def main():
-    async with daemon._traced(config.loads(b"resources: []"), Telemetry()):
+    async with fronts.traced(config.loads(b"resources: []"), Telemetry()):
         print([x for x in sys.modules if x.startswith("opentelemetry")])
 asyncio.run(main())
 """

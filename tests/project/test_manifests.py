@@ -35,6 +35,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/monitoring": {"monitoring": {"podMonitor": True, "rules": True, "dashboard": True}},
     "overlays/network-cards": {"hostNetwork": True},
     "overlays/openshift": {"openshift": {"enabled": True}},
+    "overlays/node-features": {"nodeFeatures": True},
     "overlays/reset": {"writableSys": True},
     "overlays/talos": {"cdiDirectory": "/var/cdi/dynamic"},
     "overlays/tracing": {"tracing": {"enabled": True}},
