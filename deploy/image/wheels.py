@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from deploy import licences
+
 LOCK = Path(__file__).with_name("requirements.lock")
 TRACING_LOCK = Path(__file__).with_name("tracing.lock")
 """What traces need besides; nodeplug.pyz has none of it."""
@@ -27,7 +29,7 @@ def target(architecture: str, folder: Path, python: str = PYTHONS[0]) -> list[st
 def install(architecture: str, folder: Path, wheel: Path, *, locks: Sequence[Path] = (LOCK, TRACING_LOCK)) -> None:
     """Install nodeplug's wheel and the libraries that the locks name into `folder`.
 
-    Raises CalledProcessError where a file is not the one of the lock.
+    Raises CalledProcessError where a file is not the one of the lock, SystemExit where one may not be shipped.
     """
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--no-deps"]
     pip += target(architecture, folder)
@@ -39,3 +41,4 @@ def install(architecture: str, folder: Path, wheel: Path, *, locks: Sequence[Pat
     for record in folder.glob("*.dist-info"):
         for name in ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD"):
             (record / name).unlink(missing_ok=True)
+    licences.check(folder)
