@@ -14,10 +14,10 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from nodeplug.tracing import start_tracing
 from telemetry import Telemetry
 from telemetry.trace import NO_TRACER
-from tests.controlplane.scheduler.kit import claim, request
+from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.nodeplug.cluster import NODE, using
 from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
-from tests.nodeplug.machine import Machine
+from tests.nodeplug.machine import RESOURCES, Machine
 from tests.nodeplug.otlp import collector, environment
 
 ALLOCATE = "v1beta1.DevicePlugin/Allocate"
@@ -73,7 +73,8 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     async with collector() as collected:
-        await machine.start(environment(collected.url), tracing=True)
+        by_path: Json = {"name": "example.com/thing", "select": {"path": "/dev/thing*"}, "api": "dra"}
+        await machine.start(environment(collected.url), resources=[*RESOURCES, by_path], tracing=True)
         await machine.until_published()
         await stand.create(
             claim("c", request(deviceClassName="kvm.example.com")), using("p", ["mine"], claims={"mine": "c"})
@@ -92,6 +93,8 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
         over = await collected.span(f"{DRA}/NodeUnprepareResources")
         assert collected.parts(over) == ["remove CDI and metadata", "restore hardware", "commit leases"]
         assert collected.resource["k8s.node.name"] == NODE
+        (machine.host.root / "dev/thing1").write_text("c 10:200\n")
+        assert (await collected.span("store ResourceSlices")).seconds < 30
         assert (await collected.span("pluginregistration.Registration/NotifyRegistrationStatus")).error == ""
 
 
