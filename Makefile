@@ -3,7 +3,7 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 3 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all demo test long check site dist pyz deb lock node e2e bench proto clean
+.PHONY: all demo test long check site dist pyz deb lock audit node e2e bench proto clean
 export K8S ?= 1.36
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)# what is built is as old as its source
 
@@ -52,6 +52,9 @@ deb: .venv/.dev             ## the Debian package of this machine alone, in dist
 lock: .venv/.dev            ## pin the newest that goes into the images (Debian 12, apt)
 	$(PY) -m deploy.image.lock
 
+audit: .venv/.dev .venv-audit/.done ## known weaknesses and licences of what is shipped, as far as the network tells
+	$(PY) -m deploy.audit .venv-audit/bin/pip-audit
+
 node:                       ## build a real Kubernetes node, which takes 10 minutes once: make node K8S=1.37 (root, Go)
 	tests/e2e/node/build.sh
 
@@ -84,5 +87,10 @@ proto: .venv-proto/.done    ## regenerate kubeletapi/ from proto/
 	  || echo "no generator for this Python: the freshness test of kubeletapi/ will be skipped"
 	touch $@
 
+.venv-audit/.done: .ci/venv
+	sh .ci/venv .venv-audit
+	.venv-audit/bin/python -m pip install -q --disable-pip-version-check pip-audit
+	touch $@
+
 clean:
-	rm -rf .venv .venv-proto build dist bench/results
+	rm -rf .venv .venv-proto .venv-audit build dist bench/results

@@ -26,6 +26,7 @@ from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
+from telemetry.trace import part
 
 log = logging.getLogger("nodeplug.leases")
 
@@ -317,7 +318,8 @@ class Ledger:
         if self._busy is None and not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._flush)
-        outcome: T = await request.answer
+        with part("commit leases"):
+            outcome: T = await request.answer
         return outcome
 
     def _flush(self) -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from deploy import licences
 from deploy.image import wheels
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,7 +96,7 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
             _put(root / "usr/share/doc/nodeplug/drop-ins" / drop_in.name, drop_in.read_text())
         for page in (ROOT / "docs" / name for name in _PAGES):
             _put(root / "usr/share/doc/nodeplug" / page.name, page.read_text())
-        _put(root / "usr/share/doc/nodeplug/copyright", (ROOT / "LICENSE").read_text())
+        _put(root / "usr/share/doc/nodeplug/copyright", licences.notices(site, "/opt/nodeplug/lib"))
         completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         _put(root / "usr/share/bash-completion/completions/nodeplug", completion)
         kib = sum(-(-path.stat().st_size // 1024) for path in root.rglob("*") if path.is_file())

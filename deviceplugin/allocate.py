@@ -38,6 +38,7 @@ from resources.container_view import two_at_one_path
 from resources.groups import is_group_id
 from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
+from telemetry.trace import part
 
 _SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
 _RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read what was written
@@ -280,7 +281,8 @@ class Allocator:
         """Return when the runtime finds devices as they are. Raises `StateUnavailable`."""
         missing = [x for x in devices if x.id in self.devices and x.devnodes and not self.is_described(x)]
         self._specs.recheck()
-        await self._specs.settled(_SPECS_PATIENCE)
+        with part("write CDI"):
+            await self._specs.settled(_SPECS_PATIENCE)
         if self._specs.problem:
             raise StateUnavailable(f"{self.resource.name}: {self._specs.problem}; try again")
         if missing:

@@ -232,7 +232,7 @@ class DevicePlugins:
                 self._watcher,
                 self._timings,
                 self._transport,
-                self._telemetry.events,
+                self._telemetry,
             )
         return Registration(
             name,
@@ -244,7 +244,7 @@ class DevicePlugins:
             servicer.answered,
             self._timings,
             self._transport,
-            self._telemetry.events,
+            self._telemetry,
         )
 
     def _describe(self) -> None:

@@ -14,7 +14,8 @@ from deviceplugin.folder import Identity, PluginFolder, new_socket
 from deviceplugin.lifecycle import BEGIN, Action, Event, State, Timings, step
 from grpcunix import Backoff, Client, GrpcUnixError, Handler, RpcError, Status, Transport, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from telemetry import EventLog
+from telemetry import Telemetry
+from telemetry.trace import RESOURCE
 
 VERSION = "v1beta1"
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -35,7 +36,7 @@ class Registration:
         answered: Callable[[], Awaitable[None]],
         timings: Timings = Timings(),
         transport: Transport = "builtin",
-        events: EventLog | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` tells whether the kubelet listens to its list.
 
@@ -54,7 +55,7 @@ class Registration:
         self._answered = answered
         self._timings = timings
         self._transport: Transport = transport
-        self._event_log = events or EventLog()
+        self._telemetry = telemetry or Telemetry()
         self._servers: list[UnixServer] = []  # the newest last
         self._kubelet: Identity | None = None  # the kubelet that we registered with last
         self._backoff = Backoff()
@@ -148,9 +149,12 @@ class Registration:
         request = api.RegisterRequest(
             version=VERSION, endpoint=server.path.name, resource_name=self.resource_name, options=self._options()
         )
+        span = self._telemetry.tracer.span(f"{_SERVICE.full_name}/Register", kind="client")
+        span.set(RESOURCE, self.resource_name)
         try:
-            async with connect(self._folder.kubelet_socket, transport=self._transport) as channel:
-                await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
+            with span:
+                async with connect(self._folder.kubelet_socket, transport=self._transport) as channel:
+                    await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
         except RpcError as error:
             if not self._streaming():  # or the answer was lost: who listens has accepted
                 # a kubelet that is not up yet, or goes away, is no news
@@ -160,7 +164,8 @@ class Registration:
         self.registrations += 1
         self.last_error = ""
         log.info("registered", extra=self._extra)
-        self._event_log.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
+        events = self._telemetry.events
+        events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
         return Event.ACCEPTED
 
     async def _expect_stream(self) -> Event:

@@ -22,8 +22,10 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
 from resources.resource import Resource
 from resources.selector import NOTHING, concerns
-from telemetry import Telemetry
+from telemetry import Span, Telemetry
+from telemetry.trace import DEVICES, RESOURCE, part
 
+_SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
 _SOME = 5  # units that an event names
 _LONGEST = 500  # characters of why something is refused, in an event
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -138,50 +140,65 @@ class DevicePluginServicer:
         self, request: api.PreferredAllocationRequest, context: Context
     ) -> api.PreferredAllocationResponse:
         """Choose the units that go best together. Never fails: an error here would reject the pod."""
-        del context
         policy, units = self._allocator.resource.preferred, self._allocator.units
-        chosen = (
-            prefer(policy, units, r.available_deviceIDs, r.must_include_deviceIDs, r.allocation_size)
-            for r in request.container_requests
-        )
+        with self._span("GetPreferredAllocation", context) as span:
+            chosen = [
+                prefer(policy, units, r.available_deviceIDs, r.must_include_deviceIDs, r.allocation_size)
+                for r in request.container_requests
+            ]
+            if span.is_recorded:
+                span.set(DEVICES, [unit for ids in chosen for unit in ids])
         return api.PreferredAllocationResponse(
             container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
         )
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the units asked for and answer what each container needs for them."""
-        del context
         began = time.perf_counter()
-        try:
-            with self._under_way():
-                responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
-        except AllocationRefused as refusal:
-            raise self._refused(
-                refusal, [unit for r in request.container_requests for unit in r.devices_ids]
-            ) from refusal
-        finally:
-            self._telemetry.allocate.observe(time.perf_counter() - began)
+        with self._span("Allocate", context) as span:
+            if span.is_recorded:
+                span.set(DEVICES, [unit for r in request.container_requests for unit in r.devices_ids])
+            try:
+                with self._under_way():
+                    responses = await self._allocator.allocate([r.devices_ids for r in request.container_requests])
+            except AllocationRefused as refusal:
+                raise self._refused(
+                    refusal, [unit for r in request.container_requests for unit in r.devices_ids]
+                ) from refusal
+            finally:
+                self._telemetry.allocate.observe(time.perf_counter() - began)
         return api.AllocateResponse(container_responses=responses)
 
     async def pre_start_container(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
         """Find out whether what the container was answered is its devices still; reset them where that is asked for."""
-        del context
-        try:
-            with self._under_way():
-                devices = await self._allocator.prepare_start(request.devices_ids)
-                if self._allocator.resource.reset:
-                    await asyncio.to_thread(reset, self._host, devices)
-        except (AllocationRefused, ResetFailed) as refusal:
-            raise self._refused(refusal, request.devices_ids) from refusal
+        with self._span("PreStartContainer", context) as span:
+            if span.is_recorded:
+                span.set(DEVICES, list(request.devices_ids))
+            try:
+                with self._under_way():
+                    devices = await self._allocator.prepare_start(request.devices_ids)
+                    if self._allocator.resource.reset:
+                        with part("reset devices"):
+                            await asyncio.to_thread(reset, self._host, devices)
+            except (AllocationRefused, ResetFailed) as refusal:
+                raise self._refused(refusal, request.devices_ids) from refusal
         return api.PreStartContainerResponse()
 
     def _count_sent(self) -> None:
         if self._noticed_at is not None:
             seconds = asyncio.get_running_loop().time() - self._noticed_at
             self._telemetry.hotplug[API].observe(seconds)
+            span = self._telemetry.tracer.span("send devices to the kubelet", ago=seconds)
+            span.set(RESOURCE, self._allocator.resource.name)
+            span.finish()
             self._noticed_at = None
+
+    def _span(self, method: str, context: Context) -> Span:
+        span = self._telemetry.tracer.call(_SERVICE, method, context.trace_context())
+        span.set(RESOURCE, self._allocator.resource.name)
+        return span
 
     def _refused(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
         name = self._allocator.resource.name

@@ -15,7 +15,8 @@ from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher
 from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
-from telemetry import EventLog
+from telemetry import Telemetry
+from telemetry.trace import RESOURCE
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = registration.DESCRIPTOR.services_by_name["Registration"]
@@ -34,7 +35,7 @@ class WatcherRegistration:
         watcher: FolderWatcher,
         timings: Timings = Timings(),
         transport: Transport = "builtin",
-        events: EventLog | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`."""
         self.resource_name = resource_name
@@ -42,7 +43,7 @@ class WatcherRegistration:
         self.last_error = ""
         self._folder = folder
         self._streaming = streaming
-        self._event_log = events or EventLog()
+        self._telemetry = telemetry or Telemetry()
         self._timings = timings
         self._server = LastingServer(
             lambda: new_socket(folder, resource_name, instance),
@@ -89,12 +90,17 @@ class WatcherRegistration:
         self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
         """Take the kubelet's verdict."""
-        del context
+        tracer = self._telemetry.tracer
+        with tracer.call(_SERVICE.full_name, "NotifyRegistrationStatus", context.trace_context()) as span:
+            span.set(RESOURCE, self.resource_name)
+            if not request.plugin_registered:
+                span.fail(request.error)
         if request.plugin_registered:
             self.registrations += 1
             self.last_error = ""
             log.info("registered through the plugin watcher", extra={"resource": self.resource_name})
-            self._event_log.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
+            events = self._telemetry.events
+            events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
         elif request.error != self.last_error:
             self.last_error = request.error
             log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})

@@ -239,6 +239,7 @@ class DraPlugin:
             if slices.is_stored:
                 seconds = asyncio.get_running_loop().time() - self._noticed_at
                 self._telemetry.hotplug[API].observe(seconds)
+                self._telemetry.tracer.span("store ResourceSlices", ago=seconds).finish()
             self._noticed.clear()
 
     def _refresh(self, changed_ids: Set[str] | None = None) -> bool:

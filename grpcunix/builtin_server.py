@@ -19,7 +19,7 @@ that has been quiet for longest makes room. A client of gRPC dials again when it
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -116,12 +116,15 @@ class BuiltinServer:
 class Call:
     """A call under way; servicers have it as their context."""
 
-    __slots__ = ("deadline", "drained", "loop", "task", "timer")
+    __slots__ = ("_trace", "deadline", "drained", "loop", "task", "timer")
 
     task: asyncio.Task[None]
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
-        """`timeout` is what the caller says, in seconds."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timeout: float | None, trace: tuple[tuple[bytes, bytes], ...]
+    ) -> None:
+        """`timeout` is what the caller says, in seconds; `trace` are the fields that name its span."""
+        self._trace = trace
         self.loop = loop
         self.deadline = None if timeout is None else loop.time() + timeout
         self.timer: asyncio.TimerHandle | None = None
@@ -130,6 +133,10 @@ class Call:
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None where it waits without end."""
         return None if self.deadline is None else max(self.deadline - self.loop.time(), 0.0)
+
+    def trace_context(self) -> Mapping[str, str]:
+        """Of which span the call is a part, see `Context`."""
+        return {name.decode(): value.decode("latin-1") for name, value in self._trace}
 
 
 class ServerEndpoint(Endpoint[ServerEvent]):
@@ -229,7 +236,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             path = request.path.decode(errors="replace")
             connection.finish(stream_id, Status.UNIMPLEMENTED, f"unknown method {path}")
             return
-        call = Call(self._loop, request.timeout)
+        call = Call(self._loop, request.timeout, request.trace)
         call.task = start(self._loop, self._run(request, method, call))
         if not call.task.done():
             self.calls[stream_id] = call

@@ -5,7 +5,7 @@ two implementations. This module is imported only where it is asked for; it cost
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpcunix.http2.messages import decode_details, encode_details
-from grpcunix.service import Handler, Method, encode
+from grpcunix.service import LONGEST_TRACE_FIELD, TRACE_FIELDS, Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
 _CODES = {status: next(code for code in grpc.StatusCode if code.value[0] == status) for status in Status}
@@ -71,7 +71,7 @@ def _generic(handler: Handler) -> Any:
 def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
     async def behaviour(request: bytes, context: Any) -> Any:
         try:
-            return await method.behaviour(method.read(request), context)
+            return await method.behaviour(method.read(request), _CallContext(context))
         except RpcError as error:
             await context.abort(_CODES[error.code], _short(error.details))
 
@@ -81,13 +81,29 @@ def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
 def _streaming(method: Method) -> Callable[[bytes, Any], AsyncIterator[Any]]:
     async def behaviour(request: bytes, context: Any) -> AsyncIterator[Any]:
         try:
-            async with aclosing(method.behaviour(method.read(request), context)) as answers:
+            async with aclosing(method.behaviour(method.read(request), _CallContext(context))) as answers:
                 async for answer in answers:
                     yield answer
         except RpcError as error:
             await context.abort(_CODES[error.code], _short(error.details))
 
     return behaviour
+
+
+class _CallContext:
+    """What a servicer learns of a call (`grpcunix.Context`)."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def time_remaining(self) -> float | None:
+        remaining: float | None = self._context.time_remaining()
+        return remaining
+
+    def trace_context(self) -> Mapping[str, str]:
+        fields = ((name, value) for name, value in self._context.invocation_metadata() or () if name in TRACE_FIELDS)
+        found = {name: value for name, value in fields if 0 < len(value) <= LONGEST_TRACE_FIELD}
+        return found if "traceparent" in found else {}
 
 
 def _short(details: str) -> str:

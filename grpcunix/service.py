@@ -6,7 +6,7 @@ servicer nor a caller sees which transport carries its calls.
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +22,15 @@ class Context(Protocol):
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None where it waits without end."""
         ...
+
+    def trace_context(self) -> Mapping[str, str]:
+        """Of which span the call is a part, by the caller's metadata: `TRACE_FIELDS`, or empty."""
+        ...
+
+
+TRACE_FIELDS: Final = ("traceparent", "tracestate")
+"""Of W3C's Trace Context, section 3; all else that callers send as metadata is nobody's here."""
+LONGEST_TRACE_FIELD: Final = 512  # characters, which is what the specification asks to be passed on
 
 
 class Method(Struct, frozen=True):

@@ -114,7 +114,12 @@ class ConfigFile:
                     await asyncio.sleep(SETTLE)
                 asking, self._waiting = self._waiting, []
                 before = self.config
-                problems = await self._read()
+                with self._telemetry.tracer.span("reload configuration") as span:
+                    problems = await self._read()
+                    if problems:
+                        span.fail(problems[0])
+                    else:
+                        span.set("nodeplug.changed", self.config != before)
                 if problems or self.config == before:
                     _answer(asking, Reading(problems))
                     continue

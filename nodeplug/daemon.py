@@ -39,10 +39,13 @@ from nodeplug.fronts import (
     evictions,
     needs_dra,
     needs_evictions,
+    node_features,
     node_labels,
     nvml_monitor,
     of_device_plugins,
     of_dra,
+    remove_features,
+    traced,
     witnesses,
 )
 from nodeplug.metrics import Metric, ScanStatus, collect
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from dra_plugin import DraPlugin
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.node_features import NodeFeatures
     from nodeplug.page.site import Site
     from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
@@ -101,6 +105,7 @@ class Daemon:
         self._seen = Seen()
         self._cluster_events: ClusterEvents | None = None
         self._evictions: Evictions | None = None
+        self._features: NodeFeatures | None = None
         self._host = host
         self._observer = observer
         self._offer_again: Callable[[], None] | None = None  # what was found last, with what is withheld now
@@ -194,6 +199,9 @@ class Daemon:
         if (nvml := nvml_monitor(config, host)) is not None:
             self._nvml = nvml
             parts["NVML"] = nvml.run()
+        self._features = node_features(config)
+        if self._features is not None:
+            parts["node features"] = _once_owned(ledger, self._features.run)
         if labels is not None:
             parts["node labels"] = labels.run()
         if self._file is not None:
@@ -213,6 +221,7 @@ class Daemon:
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
         self._is_owner = True
+        remove_features(self._config.settings)
 
     def _metrics(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> Iterator[Metric]:
         file = self._file
@@ -283,6 +292,8 @@ class Daemon:
                     offered = [device for devices in assignment.devices.values() for device in devices]
                     self._presence.update(inventory.devices, offered, ledger.devices())
                     self._record_changes(Seen(inventory, assignment), ledger)
+                    if self._features is not None and not config.waiting:
+                        self._features.update(assignment)
                     if self._evictions is not None:
                         self._evictions.look(inventory, self._presence, config.resources, ledger)
                     if is_first:
@@ -419,7 +430,8 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         for line in overridden(config.settings):
             log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
         try:
-            await Daemon(config, host, file=file, telemetry=telemetry).run()
+            async with traced(config, telemetry):
+                await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("starting anew with the new configuration")
             config, before = file.config, config

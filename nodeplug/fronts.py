@@ -7,7 +7,8 @@ API server, and that brings TLS.
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.node_features import NodeFeatures
     from nodeplug.node_labels import NodeLabels
     from nvml import NvmlMonitor
     from resourceapi.client.credentials import Source
@@ -172,6 +174,44 @@ def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str],
     client = AsyncClient(credentials, attempts=1, timeout=_API_TIMEOUT)
     name = config.settings.node_name or node_name()
     return NodeLabels(client, name, Path(config.settings.state_directory), file.labels, file.relabel, failed)
+
+
+def node_features(config: Config) -> "NodeFeatures | None":
+    """Make what writes down for node-feature-discovery what is offered; None where the settings do not want it."""
+    settings = config.settings
+    if not settings.features_directory:
+        return None
+    from nodeplug.node_features import NodeFeatures
+
+    return NodeFeatures(Path(settings.features_directory), Path(settings.state_directory))
+
+
+def remove_features(settings: Settings) -> None:
+    """Remove what was written for node-feature-discovery while the settings wanted it."""
+    state = Path(settings.state_directory)
+    if settings.features_directory or not (state / "node-features").exists():
+        return
+    from nodeplug.node_features import remove_left
+
+    try:
+        remove_left(state)
+    except OSError as error:
+        log.warning("features of this node that are not wanted any more stay until they expire: %s", error)
+
+
+@asynccontextmanager
+async def traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
+    """Have spans kept and sent meanwhile, where the settings want that."""
+    if not config.settings.tracing:
+        yield
+        return
+    from nodeplug.tracing import start_tracing  # and with it all of OpenTelemetry
+
+    close = start_tracing(telemetry, config.settings.node_name or node_name())
+    try:
+        yield
+    finally:
+        await close()
 
 
 def _credentials(settings: Settings) -> "Source":

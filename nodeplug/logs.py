@@ -32,7 +32,7 @@ def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None =
     root = logging.getLogger()
     root.handlers[:] = [handler, _recent_handler() or _Recent(logging.WARNING)]
     root.setLevel(level.upper())
-    for library in ("grpc", "watchdog"):  # their debug lines are about themselves
+    for library in ("grpc", "urllib3", "watchdog"):  # their debug lines are about themselves
         logging.getLogger(library).setLevel(logging.WARNING)
 
 

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from telemetry.events import EventLog
 from telemetry.histogram import Histogram
+from telemetry.trace import NO_TRACER
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 RefusalReason: TypeAlias = Literal["invalid-request", "not-ready", "state-unavailable", "no-answer", "defect"]
@@ -31,6 +32,8 @@ class Telemetry:
         self.cluster_events: Counter[Literal["written", "limited", "failed"]] = Counter()
         """Events of Kubernetes: that were written, that would have been too many, that nobody took."""
         self.events = EventLog()
+        self.tracer = NO_TRACER
+        """Makes the spans of calls, registrations, reloads and devices that come."""
 
     def refused(
         self, api: Api, reason: RefusalReason, message: str, *, resource: str = "", device: str = "", holder: str = ""

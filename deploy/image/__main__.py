@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from deploy import licences
 from deploy.image import debian, oci, sbom, wheels
 
 HERE = Path(__file__).parent
@@ -43,6 +44,9 @@ def build(wheel: Path, out: Path, architecture: str, name: str | None = None) ->
     _system(work, system, architecture)
     wheels.install(architecture, program / SITE, wheel)
     shutil.copy(HERE / "find_library.py", program / SITE / "sitecustomize.py")
+    copyright_file = program / "usr/share/doc/nodeplug/copyright"
+    copyright_file.parent.mkdir(parents=True)
+    copyright_file.write_text(licences.notices(program / SITE, f"/{SITE}"))
     entrypoint = program / "usr/bin/nodeplug"
     entrypoint.parent.mkdir(parents=True)
     entrypoint.write_text(_ENTRYPOINT)
@@ -72,6 +76,7 @@ def _empty(folder: Path) -> Path:
 def _system(work: Path, root: Path, architecture: str) -> None:
     apt = debian.Apt(work, architecture)
     debian.unpack([apt.fetch(deb) for deb in debian.read_lock(architecture)], root)
+    licences.check_debian(root)
     for folder in _FOLDERS:
         (root / folder).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)

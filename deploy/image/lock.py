@@ -1,4 +1,4 @@
-"""Pin what goes into the image: `python -m deploy.image.lock` writes debian.lock and requirements.lock.
+"""Pin what goes into the image: `python -m deploy.image.lock` writes debian.lock, requirements.lock and tracing.lock.
 
 Both take the newest that fits: Debian's of this machine's sources, and wheels for what pyproject.toml needs.
 """
@@ -17,22 +17,31 @@ _HEADER = "# Written by `make lock`.\n"
 
 
 def main() -> None:
-    """Write both locks."""
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    """Write the locks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"]
+    tracing = [*needed, *project["optional-dependencies"]["tracing"]]
     debs: list[str] = []
     pins: dict[str, set[str]] = {}
+    of_tracing: dict[str, set[str]] = {}
     for architecture in wheels.PLATFORMS:
         newest = debian.Apt(ROOT / "build/image", architecture).newest(debian.PACKAGES)
         debs += [" ".join((architecture, name, *newest[name])) for name in debian.PACKAGES]
         for pin, sha256 in _resolve(needed, architecture).items():
             pins.setdefault(pin, set()).add(sha256)
+        for pin, sha256 in _resolve(tracing, architecture).items():
+            if pin not in pins:
+                of_tracing.setdefault(pin, set()).add(sha256)
         compiled = [pin for pin in pins if pin.startswith("msgspec==")]  # nodeplug.pyz has it for each Python
         for python in wheels.PYTHONS:
             for pin, sha256 in _resolve(compiled, architecture, python).items():
                 pins[pin].add(sha256)
     debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
-    lines = (" ".join((pin, *(f"--hash=sha256:{each}" for each in sorted(found)))) for pin, found in pins.items())
-    wheels.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in sorted(lines)))
+    for lock, found in ((wheels.LOCK, pins), (wheels.TRACING_LOCK, of_tracing)):
+        lines = (
+            " ".join((pin, *(f"--hash=sha256:{each}" for each in sorted(hashes)))) for pin, hashes in found.items()
+        )
+        lock.write_text(_HEADER + "".join(f"{line}\n" for line in sorted(lines)))
 
 
 def _resolve(needed: list[str], architecture: str, python: str = wheels.PYTHONS[0]) -> dict[str, str]:

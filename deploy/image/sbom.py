@@ -10,6 +10,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from deploy import licences
 from deploy.image import oci
 
 
@@ -38,8 +39,8 @@ def document(root: Path, site: Path, *, architecture: str) -> bytes:
 
 
 def _component(purl: str, name: str, version: str, licence: str | None) -> dict[str, Any]:
-    licences = {"licenses": [{"license": {"name": licence}}]} if licence else {}
-    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, **licences}
+    said = {"licenses": [{"expression": licence}]} if licence else {}
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, **said}
 
 
 def _debian(root: Path) -> Iterator[dict[str, Any]]:
@@ -51,9 +52,6 @@ def _debian(root: Path) -> Iterator[dict[str, Any]]:
 
 
 def _python(site: Path) -> Iterator[dict[str, Any]]:
-    for each in distributions(path=[str(site)]):
+    for each in licences.libraries(site):
         name = re.sub(r"[-_.]+", "-", each.name).lower()
-        fields: Message = Parser().parsestr(each.read_text("METADATA") or "")
-        licence = fields["License-Expression"] or fields["License"]
-        first = licence.splitlines()[0][:80] if licence else None  # some have the whole text there
-        yield _component(f"pkg:pypi/{name}@{each.version}", each.name, each.version, first)
+        yield _component(f"pkg:pypi/{name}@{each.version}", each.name, each.version, each.licence)

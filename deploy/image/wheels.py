@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from deploy import licences
+
 LOCK = Path(__file__).with_name("requirements.lock")
+TRACING_LOCK = Path(__file__).with_name("tracing.lock")
+"""What traces need besides; nodeplug.pyz has none of it."""
 PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}
 """How wheels call an architecture of images."""
 
@@ -21,17 +26,19 @@ def target(architecture: str, folder: Path, python: str = PYTHONS[0]) -> list[st
     return ["--only-binary=:all:", f"--python-version={python}", *platforms, "--target", str(folder)]
 
 
-def install(architecture: str, folder: Path, wheel: Path) -> None:
-    """Install nodeplug's wheel and the libraries that the lock names into `folder`.
+def install(architecture: str, folder: Path, wheel: Path, *, locks: Sequence[Path] = (LOCK, TRACING_LOCK)) -> None:
+    """Install nodeplug's wheel and the libraries that the locks name into `folder`.
 
-    Raises CalledProcessError where a file is not the one of the lock.
+    Raises CalledProcessError where a file is not the one of the lock, SystemExit where one may not be shipped.
     """
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--no-deps"]
     pip += target(architecture, folder)
-    for what in (["--require-hashes", "-r", LOCK], [wheel]):
+    libraries = ["--require-hashes", *(option for lock in locks for option in ("-r", lock))]
+    for what in (libraries, [wheel]):
         subprocess.run([*pip, *what], check=True)
         subprocess.run(["rm", "-rf", folder / "bin"], check=True)  # the image's only command is its entrypoint
     # what differs from build to build
     for record in folder.glob("*.dist-info"):
         for name in ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD"):
             (record / name).unlink(missing_ok=True)
+    licences.check(folder)

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from deploy import licences
 from deploy.image import wheels
 
 _START = Path(__file__).with_name("start.py")
@@ -30,8 +31,15 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        wheels.install("amd64", site, asked.wheel.resolve())
-        write(asked.out, {**dict(_libraries(site)), **dict(_compiled(Path(scratch)))})
+        wheels.install("amd64", site, asked.wheel.resolve(), locks=[wheels.LOCK])
+        libraries = dict(_libraries(site))
+        shipped = Path(scratch) / "shipped"
+        for name, data in libraries.items():
+            if ".dist-info/" in name:
+                (shipped / name).parent.mkdir(parents=True, exist_ok=True)
+                (shipped / name).write_bytes(data)
+        notices = licences.notices(shipped, "this archive").encode()
+        write(asked.out, {**libraries, **dict(_compiled(Path(scratch))), "NOTICES": notices})
 
 
 def write(out: Path, content: dict[str, bytes]) -> None:

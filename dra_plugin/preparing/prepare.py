@@ -59,6 +59,7 @@ from hostdevices import Host, HostDevicesError
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
+from telemetry.trace import part
 
 _NOT_READY = (DraPluginError, LeaseRefused)
 _REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
@@ -317,7 +318,8 @@ class Preparer:
                 first = partial(check, is_new=before is None)
                 await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=first)
             if resets := [device for device in plan.resets if device.id not in in_use]:
-                await self._work.wait(partial(reset, self._host, resets))
+                with part("reset devices"):
+                    await self._work.wait(partial(reset, self._host, resets))
             await self._write(plan.record, anew=True)
             if before is not None or plan.resets:
                 await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
@@ -346,10 +348,12 @@ class Preparer:
             self._statuses.forget(claim.uid)
         leases = self._ledger.of_owner(claim_owner(claim.uid))
         record = record_of(leases[0]) if leases else None
-        await self._work.write(partial(self._files.remove, record.claim if record else claim))
+        with part("remove CDI and metadata"):
+            await self._work.write(partial(self._files.remove, record.claim if record else claim))
         self._described.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
-            await self.hardware.restore(record)
+            with part("restore hardware"):
+                await self.hardware.restore(record)
         kept = self._ledger.of_owner(claim_owner(uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
@@ -380,9 +384,11 @@ class Preparer:
     async def _write(self, record: Record, *, anew: bool = False) -> None:
         if changes(record):
             self._follow(record)
-            await self.hardware.settle(record)
+            with part("change hardware"):
+                await self.hardware.settle(record)
         where = self._where(record)
-        await self._work.write(partial(self._files.write, record, anew=anew))
+        with part("write CDI and metadata"):
+            await self._work.write(partial(self._files.write, record, anew=anew))
         self._described[record.claim.uid] = where
 
     def _write_status(self, record: Record) -> None:

@@ -18,8 +18,9 @@ from typing import TypeVar
 from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.preparing.turns import ClaimTurns
-from dra_plugin.serving.claims import ClaimSource, why_malformed
+from dra_plugin.serving.claims import ClaimSource, Fetched, why_malformed
 from resourceapi.objects import v1
+from telemetry.trace import CLAIMS, PODS, current, part
 
 log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class ClaimCalls:
             call.waits_for = "an earlier call for the same claim"
             turn = await turns.enter_async_context(self._turns.take(wanted))
             call.waits_for = "the API server"
-            fetched = await asyncio.gather(*(self._claims.fetch(ref) for ref in wanted.values()))
+            fetched = await asyncio.gather(*(self._fetch(ref) for ref in wanted.values()))
             claims: list[v1.ResourceClaim] = []
             for ref, claim in zip(wanted.values(), fetched, strict=True):
                 if isinstance(claim, ClaimFailed):
@@ -75,6 +76,7 @@ class ClaimCalls:
                 else:
                     claims.append(claim)
             if claims:
+                _name_pods(claims)
                 self._begin(call)
                 done = await self._to_the_end(turn, driver.prepare(claims))
                 outcomes |= _complete([claim.metadata.uid for claim in claims], done)
@@ -92,6 +94,14 @@ class ClaimCalls:
             done = await self._to_the_end(turn, driver.unprepare(tuple(wanted.values())))
             outcomes |= _complete(wanted, done)
         return outcomes
+
+    async def _fetch(self, ref: ClaimRef) -> Fetched:
+        with part("read claim") as span:
+            span.set(CLAIMS, f"{ref.namespace}/{ref.name}")
+            claim = await self._claims.fetch(ref)
+            if isinstance(claim, ClaimFailed):
+                span.fail(claim.reason)
+            return claim
 
     def close(self) -> None:
         """End the calls that only wait, and those to come."""
@@ -182,6 +192,14 @@ def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[st
         else:
             wanted[ref.uid] = ref
     return {uid: ref for uid, ref in wanted.items() if uid not in refused}, refused
+
+
+def _name_pods(claims: Sequence[v1.ResourceClaim]) -> None:
+    """Say in the call's span for which pods claims are."""
+    span = current()
+    if span.is_recorded:
+        users = ((claim.metadata.namespace, x.name) for claim in claims for x in claim.status.reserved_for)
+        span.set(PODS, [f"{namespace}/{name}" for namespace, name in users])
 
 
 def _log_refusal(ref: ClaimRef, failed: ClaimFailed) -> None:

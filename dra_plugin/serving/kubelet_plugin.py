@@ -67,7 +67,7 @@ class KubeletPlugin:
         self._health = health
         self._calls = ClaimCalls(driver, claims, turns)
         telemetry = telemetry or Telemetry()
-        self._registrar = Registrar(driver_name, self.endpoint, events=telemetry.events)
+        self._registrar = Registrar(driver_name, self.endpoint, telemetry=telemetry)
         self._plugin = LastingServer(
             self._make_endpoint,
             services(self._calls, health, telemetry),

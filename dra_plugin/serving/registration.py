@@ -12,12 +12,13 @@ from msgspec import Struct
 
 from grpcunix import Context, RpcError, Status
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
-from telemetry import EventLog
+from telemetry import Telemetry
 
 PLUGIN_TYPE = "DRAPlugin"
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """What we serve; the kubelet takes the first DRAPlugin that it knows."""
 
+_SERVICE = api.DESCRIPTOR.services_by_name["Registration"].full_name
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -36,10 +37,10 @@ class Registrar:
         driver_name: str,
         endpoint: Path,
         services: Sequence[str] = SERVICES,
-        events: EventLog | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Present the driver that serves `services` at the socket `endpoint`."""
-        self._events = events or EventLog()
+        self._telemetry = telemetry or Telemetry()
         self.status: Registration | None = None
         self.registrations = 0
         self.registered = asyncio.Event()  # once: a kubelet has taken us
@@ -56,13 +57,18 @@ class Registrar:
         self, request: api.RegistrationStatus, context: Context
     ) -> api.RegistrationStatusResponse:
         """Take the kubelet's verdict; a refusal is answered with an error, as the kubelet logs that beside its own."""
-        del context
+        tracer = self._telemetry.tracer
+        with tracer.call(_SERVICE, "NotifyRegistrationStatus", context.trace_context()) as span:
+            span.set("nodeplug.driver", self._info.name)
+            if not request.plugin_registered:
+                span.fail(request.error)
         before, self.status = self.status, Registration(request.plugin_registered, request.error)
         if request.plugin_registered:
             self.registrations += 1
             self.registered.set()
             log.info("registered as DRA driver %s", self._info.name)
-            self._events.record("registered", f"the kubelet has accepted the DRA driver {self._info.name}")
+            message = f"the kubelet has accepted the DRA driver {self._info.name}"
+            self._telemetry.events.record("registered", message)
             return api.RegistrationStatusResponse()
         if self.status != before:
             log.error("the kubelet refused the DRA driver: %s", request.error)

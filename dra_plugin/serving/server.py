@@ -19,7 +19,8 @@ from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
-from telemetry import Histogram, RefusalReason, Telemetry
+from telemetry import Histogram, RefusalReason, Span, Telemetry
+from telemetry.trace import CLAIM_UIDS, CLAIMS, DEVICES
 
 log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
@@ -51,12 +52,18 @@ class DRAPlugin:
         self._calls = calls
         self._telemetry = telemetry
         self._share_ids = share_ids
+        self._service = (v1 if share_ids else v1beta1).DESCRIPTOR.services_by_name["DRAPlugin"].full_name
 
     async def node_prepare_resources(
         self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
         """Prepare claims; each one has its answer."""
-        outcomes = await self._ask("prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare)
+        with self._span("NodePrepareResources", request.claims, context) as span:
+            outcomes = await self._ask("prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare)
+            if span.is_recorded:
+                prepared = [x for x in outcomes.values() if not isinstance(x, ClaimFailed)]
+                span.set(DEVICES, [device.device for devices in prepared for device in devices])
+                _fail(span, outcomes)
         response = v1.NodePrepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
@@ -70,9 +77,11 @@ class DRAPlugin:
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
         """Undo what was prepared; each claim has its answer."""
-        outcomes = await self._ask(
-            "unprepare", self._calls.unprepare, request.claims, context, self._telemetry.unprepare
-        )
+        with self._span("NodeUnprepareResources", request.claims, context) as span:
+            outcomes = await self._ask(
+                "unprepare", self._calls.unprepare, request.claims, context, self._telemetry.unprepare
+            )
+            _fail(span, outcomes)
         response = v1.NodeUnprepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
@@ -89,6 +98,13 @@ class DRAPlugin:
             cdi_device_ids=prepared.cdi_device_ids,
             share_id=prepared.share_id if self._share_ids else None,
         )
+
+    def _span(self, method: str, claims: Sequence[v1.Claim], context: Context) -> Span:
+        span = self._telemetry.tracer.call(self._service, method, context.trace_context())
+        if span.is_recorded:
+            span.set(CLAIMS, [f"{claim.namespace}/{claim.name}" for claim in claims])
+            span.set(CLAIM_UIDS, [claim.uid for claim in claims])
+        return span
 
     async def _ask(
         self, verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context, seconds: Histogram
@@ -121,3 +137,9 @@ class DRAPlugin:
                 why = shown(outcome.reason, _LONGEST_EVENT)
                 holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _LONGEST_EVENT)
                 self._telemetry.refused("dra", outcome.counted_as, why, holder=holder)
+
+
+def _fail(span: Span, outcomes: Mapping[str, object]) -> None:
+    """Say in a call's span which claims failed: the call itself has not."""
+    if failed := [outcome.reason for outcome in outcomes.values() if isinstance(outcome, ClaimFailed)]:
+        span.fail("; ".join(failed[:_SOME]))

@@ -24,6 +24,7 @@ class Stream:
     declared: int | None = None  # servers: content-length that is still to come
     path = b""  # servers: of the request
     timeout: float | None = None  # servers: of the request, seconds
+    trace: tuple[tuple[bytes, bytes], ...] = ()  # servers: the fields of the request that name its caller's span
 
     def __init__(self, stream_id: int, state: State, window: int, receive_window: int) -> None:
         """Begin in `state`; the windows are what we may send and what we may get."""

@@ -32,6 +32,7 @@ class Request(NamedTuple):
     path: bytes  # `/package.Service/Method`
     timeout: float | None  # seconds that the caller waits
     message: bytes
+    trace: tuple[tuple[bytes, bytes], ...] = ()  # the caller's span: fields of W3C's Trace Context
 
 
 class Cancelled(NamedTuple):
@@ -50,6 +51,10 @@ _OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM,
 
 _REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
 _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+_TRACE: Final = (b"traceparent", b"tracestate")
+_LONGEST_TRACE: Final = (
+    512  # bytes; what is longer need not be passed on, and a stream would keep it as long as it lives
+)
 _COLON: Final = ord(":")
 _LENGTH: Final = "the request is not as long as content-length says"
 _ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
@@ -198,7 +203,7 @@ class ServerConnection(Connection[ServerEvent]):
                 stream.path, stream.timeout = self._usual_path, decode_timeout(fields[-1][1])
                 return None
             refusal = _read_request(stream, fields)
-            if refusal is None and stream.declared is None:
+            if refusal is None and stream.declared is None and not stream.trace:
                 self._usual, self._usual_path = fields[:-1], stream.path
             return refusal
         return _read_request(stream, fields)
@@ -279,7 +284,8 @@ class ServerConnection(Connection[ServerEvent]):
         except RpcError as error:
             self.finish(stream.id, error.code, error.details)
             return
-        self._events.append(Request(stream.id, stream.path, stream.timeout, bytes(memoryview(body)[PREFIX:])))
+        message = bytes(memoryview(body)[PREFIX:])
+        self._events.append(Request(stream.id, stream.path, stream.timeout, message, stream.trace))
 
     def _on_reset(self, stream: Stream, code: ErrorCode) -> None:
         del code
@@ -322,4 +328,7 @@ def _read_request(stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, byt
     timeout = rest.get(b"grpc-timeout")
     if timeout is not None:
         stream.timeout = decode_timeout(timeout)
+    if 0 < len(rest.get(b"traceparent", b"")) <= _LONGEST_TRACE:
+        named = ((name, rest.get(name, b"")) for name in _TRACE)
+        stream.trace = tuple(each for each in named if 0 < len(each[1]) <= _LONGEST_TRACE)
     return None

@@ -26,10 +26,13 @@ VARIABLES: Final = {
     "lockWaitSeconds": "NODEPLUG_LOCK_WAIT_SECONDS",
     "statusSocket": "NODEPLUG_STATUS_SOCKET",
     "clusterEvents": "NODEPLUG_CLUSTER_EVENTS",
+    "tracing": "NODEPLUG_TRACING",
+    "featuresDirectory": "NODEPLUG_FEATURES_DIRECTORY",
 }
 """By the settings' names in the file. None is a name that Kubernetes makes for a Service."""
 _NUMBERS = ("lockWaitSeconds",)
-_BOOLEANS = {"true": True, "false": False}
+_BOOLEANS = ("clusterEvents", "tracing")
+_TRUTH = {"true": True, "false": False}
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -44,8 +47,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
         if not text:
             continue
         found[name] = int(text) if name in _NUMBERS and text.isdecimal() else text
-        if name == "clusterEvents":
-            found[name] = _BOOLEANS.get(text, text)
+        if name in _BOOLEANS:
+            found[name] = _TRUTH.get(text, text)
         import json  # here, for where no variable is set
 
         content = {"resources": [], "settings": {name: found[name]}}

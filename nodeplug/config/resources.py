@@ -43,6 +43,7 @@ def check_settings(document: Document, settings: Settings) -> None:
         ("stateDirectory", settings.state_directory),
         ("cdiDirectory", settings.cdi_directory),
         *((("driverRoot", settings.driver_root),) if settings.driver_root != "/" else ()),
+        *((("featuresDirectory", settings.features_directory),) if settings.features_directory else ()),
     ):
         check_path(document, ("settings", name), text)
     longest = len(f"{settings.kubelet_root}/plugins_registry/".encode()) + _SOCKET_NAME

@@ -87,6 +87,23 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "the environment's `NODEPLUG_METRICS_ADDRESS`, else nowhere.",
         ),
     ] = ""
+    features_directory: Annotated[
+        str,
+        Meta(
+            pattern="^(/.*)?$",
+            description="Where node-feature-discovery reads features that others know, usually "
+            "`/etc/kubernetes/node-feature-discovery/features.d`: what is offered here becomes labels of the node. "
+            "Empty: it does not.",
+        ),
+    ] = ""
+    tracing: Annotated[
+        bool,
+        Meta(
+            description="Make traces of calls, registrations, reloads and devices that come, for an OpenTelemetry "
+            "collector; where it is, the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and its like). It needs the "
+            "extra `nodeplug[tracing]`, which the image and the Debian package have, and 11 MiB."
+        ),
+    ] = False
     status_page: Annotated[
         Literal["none", "local", "all"],
         Meta(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostdevices import Host
-from nodeplug.doctor import configuration, daemon, host, kubelet, runtime
+from nodeplug.doctor import configuration, daemon, host, kubelet, observers, runtime
 from nodeplug.doctor.finding import Finding
 
 
@@ -18,6 +18,7 @@ def findings(path: Path, machine: Host) -> Iterator[Finding]:
     yield from kubelet.examine(settings, needs_registry=has_dra or settings.register_through_plugin_watcher)
     yield from runtime.examine(machine, settings, config)
     yield from host.examine(machine, config)
+    yield from observers.examine(settings)
     if has_dra:
         from nodeplug.doctor import cluster  # with TLS
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from grpcunix import Channel, Client, Context, RpcError, Status, Transport, connect, handler
@@ -101,6 +102,29 @@ async def test_calls_and_streams_reach_the_servicer(socket_dir: Path, serving: T
         assert listed == ["0", "1", "2"]
         await plugin.cancelled.wait()
         await client.call("Allocate", asking("sleep"), timeout=30)
+
+
+async def test_a_servicer_learns_of_which_span_a_call_is_a_part(socket_dir: Path, serving: Transport) -> None:
+    own, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-" + "1" * 32 + "-" + "2" * 16 + "-00"
+    async with both(socket_dir, serving, "builtin") as (plugin, client, server, _):
+        async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:
+            ask = channel.unary_unary(f"/{SERVICE.full_name}/GetDevicePluginOptions")
+            for metadata, expected in (
+                ((("traceparent", own), ("tracestate", "a=b"), ("baggage", "x=y")), [own, "a=b"]),
+                ((("traceparent", other),), [other]),
+                ((("traceparent", other),), [other]),
+                ((("traceparent", own), ("tracestate", "a" * 513)), [own]),
+                ((("tracestate", "a=b"),), []),
+                ((), []),
+            ):
+                await ask(b"", timeout=30, metadata=metadata)
+                assert plugin.context is not None
+                found = plugin.context.trace_context()
+                assert [found[x] for x in ("traceparent", "tracestate") if x in found] == expected
+                assert len(found) == len(expected)
+        await client.call("GetDevicePluginOptions", EMPTY, timeout=30)
+        assert plugin.context is not None
+        assert plugin.context.trace_context() == {}
 
 
 @pytest.mark.parametrize("text", ["no such device", "ä/%\n\0\U0001f600", "100%41", "", " it has room around "])

@@ -11,7 +11,7 @@ from nodeplug.deferred import defer_unused
 defer_unused()
 import asyncio, nodeplug.daemon, nodeplug.fronts, nodeplug.config
 print([x for x in sys.modules if x.startswith(("nodeplug.control.", "nodeplug.page"))])
-print("_ssl" in sys.modules, "_hashlib" in sys.modules, "click" in sys.modules, "grpc" in sys.modules)
+print(*(x in sys.modules for x in ("_ssl", "_hashlib", "click", "grpc", "opentelemetry", "nodeplug.tracing")))
 """
 
 
@@ -19,8 +19,8 @@ def output(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_daemon_without_dra_carries_neither_tls_nor_a_command_line_nor_grpcio() -> None:
-    assert output(_DAEMON).splitlines()[1] == "False False False False"
+def test_a_daemon_without_dra_carries_neither_tls_nor_a_command_line_nor_grpcio_nor_traces() -> None:
+    assert output(_DAEMON).splitlines()[1] == "False False False False False False"
 
 
 def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:

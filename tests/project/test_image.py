@@ -87,11 +87,15 @@ def test_the_locks_name_all_that_goes_in(architecture: str) -> None:
     debs = debian.read_lock(architecture)
     assert {deb.name for deb in debs} == set(debian.PACKAGES), "make lock"
     assert all(len(deb.sha256) == 64 for deb in debs)
-    locked = [line for line in wheels.LOCK.read_text().splitlines() if not line.startswith("#")]
-    assert all(" --hash=sha256:" in line for line in locked)
-    names = {line.partition("==")[0].lower() for line in locked}
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert {each.partition(">")[0].lower() for each in needed} <= names, "make lock"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for lock, needed in (
+        (wheels.LOCK, project["dependencies"]),
+        (wheels.TRACING_LOCK, project["optional-dependencies"]["tracing"]),
+    ):
+        locked = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
+        assert all(" --hash=sha256:" in line for line in locked)
+        names = {line.partition("==")[0].lower() for line in locked}
+        assert {each.partition(">")[0].lower() for each in needed} <= names, "make lock"
 
 
 def test_the_bill_of_materials_names_debian_s_packages_and_python_s(tmp_path: Path) -> None:

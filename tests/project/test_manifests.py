@@ -35,8 +35,10 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/monitoring": {"monitoring": {"podMonitor": True, "rules": True, "dashboard": True}},
     "overlays/network-cards": {"hostNetwork": True},
     "overlays/openshift": {"openshift": {"enabled": True}},
+    "overlays/node-features": {"nodeFeatures": True},
     "overlays/reset": {"writableSys": True},
     "overlays/talos": {"cdiDirectory": "/var/cdi/dynamic"},
+    "overlays/tracing": {"tracing": {"enabled": True}},
     "overlays/without-dra": {"dra": {"enabled": False}, "config": {"resources": WITHOUT_DRA}},
 }
 """The chart's values for what a folder makes."""

@@ -53,6 +53,64 @@ def test_every_metric_and_label_is_there() -> None:
     assert len(used) > 12
 
 
+def labels_of(query: str) -> set[str]:
+    """Return the labels that a query's result has, as far as its text tells."""
+    known = {label for metric in everything() for labels, _ in metric.samples for label in labels}
+    names = set(re.findall(r"nodeplug_\w+|\bup\b", query))
+    told: set[str] = set()
+    for metric in everything():
+        if any(name.startswith(metric.name) for name in names):
+            told |= {label for labels, _ in metric.samples for label in labels}
+    kept = re.search(r"\b(?:sum|count|max|min) by \(([^)]*)\)", query)
+    return set(re.findall(r"\w+", kept.group(1))) if kept else (told & known) | OF_THE_TARGET
+
+
+def test_every_label_s_value_is_one_that_there_is() -> None:
+    """Of labels whose values are ours: a resource's or a node's name can be any."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for metric in everything():
+        for labels, _ in metric.samples:
+            for label, value in labels.items():
+                values.setdefault((metric.name, label), set()).add(value)
+    compared = 0
+    for query in queries():
+        for name, conditions in re.findall(r"(nodeplug_\w+?)(?:_bucket|_sum|_count)?\{([^}]*)\}", query):
+            for label, value in re.findall(r'(\w+)\s*=~?\s*"([^"]*)"', conditions):
+                if not value.startswith("$"):
+                    assert set(value.split("|")) <= values[name, label], query
+                    compared += 1
+    assert compared >= 6
+
+
+def test_what_is_written_beside_a_query_is_in_its_result() -> None:
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            shown = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", target.get("legendFormat", "")))
+            assert shown <= labels_of(target["expr"]), panel["title"]
+    for alert in ALERTS:
+        for text in alert["annotations"].values():
+            shown = set(re.findall(r"\$labels\.(\w+)", text))
+            assert shown <= labels_of(alert["expr"]), alert["alert"]
+        assert set(alert) >= {"expr", "labels", "annotations"}
+
+
+def test_the_dashboard_is_one_that_grafana_shows_whole() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24  # columns
+        taken |= cells
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+    variables = {each["name"] for each in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD["panels"])))
+    assert {name for name in used if not name.startswith("__")} == variables
+
+
 def test_every_alert_says_what_and_what_to_do() -> None:
     names = [alert["alert"] for alert in ALERTS]
     assert len(set(names)) == len(names)

@@ -1,7 +1,7 @@
 """Health streams: all of it at once, every change once, and nothing that piles up."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -145,6 +145,9 @@ class NoDeadline:
 
     def time_remaining(self) -> float | None:
         return None
+
+    def trace_context(self) -> Mapping[str, str]:
+        return {}
 
 
 async def test_a_reader_that_is_slow_gets_the_newest_state_only(board: HealthBoard) -> None:

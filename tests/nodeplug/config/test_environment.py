@@ -19,6 +19,8 @@ def test_every_variable_is_a_setting_of_its_kind() -> None:
         "lockWaitSeconds": "60",
         "statusSocket": "/tmp/s",
         "clusterEvents": "true",
+        "tracing": "true",
+        "featuresDirectory": "/f",
     }
     given = from_environment({VARIABLES[name]: value for name, value in values.items()})
     settings = Settings(
@@ -30,6 +32,8 @@ def test_every_variable_is_a_setting_of_its_kind() -> None:
         lock_wait_seconds=60,
         status_socket="/tmp/s",
         cluster_events=True,
+        tracing=True,
+        features_directory="/f",
     )
     assert loads(FILE, given=given).settings == settings
     assert not list(overridden(settings, {VARIABLES[name]: value for name, value in values.items()}))

@@ -1,11 +1,41 @@
 """What a daemon counts of itself while it hands out, refuses, follows its file and its host."""
 
+from collections.abc import Mapping
+
 from kubelet.node import Node
+from telemetry import Span, Tracer
+from telemetry.trace import RESOURCE, KeptSpan, SpanKind
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, Asked
 from tests.running import until
+
+
+class Spans(Tracer):
+    """Remembers of which resource spans are."""
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[str, object]] = []
+
+    def span(
+        self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None, ago: float = 0.0
+    ) -> Span:
+        return _Remembered(self, name)
+
+
+class _Remembered(KeptSpan):
+    def __init__(self, spans: Spans, name: str) -> None:
+        self._spans, self._name, self._resource = spans, name, object()
+
+    def set(self, name: str, value: object) -> None:
+        self._resource = value if name == RESOURCE else self._resource
+
+    def part(self, name: str) -> Span:
+        return _Remembered(self._spans, name)
+
+    def finish(self) -> None:
+        self._spans.finished.append((self._name, self._resource))
 
 
 def kinds(asked: Asked) -> list[str]:
@@ -17,6 +47,7 @@ async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
     asked.write(FUSE, by_path)
     await asked.start(FUSE, by_path)
     counted = asked.telemetry
+    counted.tracer = spans = Spans()
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     await node.until(lambda: "example.com/path" in node.allocatable(), 30)
     assert kinds(asked) == ["registered", "registered"]
@@ -34,6 +65,7 @@ async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
     await node.until(lambda: node.allocatable().get("example.com/path") == 1, 30)
     assert sum(counted.hotplug["device-plugin"].counts) >= 1
     assert counted.hotplug["device-plugin"].sum < 30
+    assert ("send devices to the kubelet", "example.com/path") in spans.finished
 
     asked.path.write_text("resources: 1")
     assert (await asked.run("reload")).exit_code == 2

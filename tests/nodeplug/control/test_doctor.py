@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from click.testing import CliRunner
 
 from kubelet.node import Node
 from nodeplug.cli import main
+from nodeplug.config import Settings
+from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.pci_kernel import PciKernel
 from tests.nodeplug.conftest import pod
@@ -140,3 +144,19 @@ async def test_what_the_kernel_needs_to_give_devices_another_driver(tmp_path: Pa
     assert await said() == [("ok", f"{words}, which the kernel has")]
     kernel.unload("vfio-pci")
     assert await said() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
+
+
+def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(examine(Settings())) == []
+    settings = Settings(tracing=True, features_directory=str(tmp_path / "features.d"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        told = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
+    assert [(x.outcome, x.subject) for x in told] == [("ok", "traces"), ("note", "node features")]
+    assert told[0].says == f"somebody listens at {where}/below"
+    (tmp_path / "features.d").mkdir()
+    away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
+    assert (away.outcome, there.outcome) == ("note", "ok")
+    assert f"http://{where} cannot be reached from here" in away.says
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    assert next(examine(settings)).do == "pip install 'nodeplug[tracing]'"

@@ -39,6 +39,9 @@ class _Context:
     def time_remaining(self) -> float | None:
         return None
 
+    def trace_context(self) -> Mapping[str, str]:
+        return {}
+
 
 _CONTEXT = _Context()
 

@@ -1,0 +1,146 @@
+"""What this node offers, as labels of its Node: a feature file for node-feature-discovery's local source.
+
+    assignment -> lines `RESOURCE.PROPERTY=VALUE` -> `features.d/nodeplug` -> nfd-worker -> labels
+
+Rules:
+1. Devices that are listed count, well or not: a label is for choosing nodes, and `allocatable` says what is free.
+   What its devices do not agree about is not said of a resource.
+2. A file is complete when it appears, is written when it would say something else, and expires (`EXPIRES`) unless it
+   is renewed: where nodeplug is taken off a node nobody else would remove its labels.
+3. A stop leaves the file, for an update or a restart is no reason for nodes to lose labels, and pods keep their
+   devices. Whoever starts without the setting removes the file that was written with it, which `node-features` in the
+   state directory names.
+4. While it is not known what all resources are, on nodes whose labels are not read yet, the file of before stays.
+
+Source: node-feature-discovery, `source/local` (lines, `# +expiry-time`, 64 KiB, hidden files are skipped); label values
+as Kubernetes has them.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import cdi
+from hostdevices import Device
+from hostdevices.device import AttributeValue
+from resources.assignment import Assignment
+
+NAME: Final = "nodeplug"
+EXPIRES: Final = 3600.0  # seconds
+RENEWED: Final = 1200.0
+RETRY: Final = 30.0
+LARGEST: Final = 65_536  # bytes; nfd-worker reads no larger file
+_LONGEST = 63  # characters of a label's name, and of its value
+_MARK = "node-features"
+_MIB = 1 << 20
+_PROPERTIES = (("model", "model"), ("driver-version", "driverVersion"), ("memory", "memory"))
+"""Ends of labels, and the attributes that they show; memory in MiB."""
+log = logging.getLogger("nodeplug")
+
+
+class NodeFeatures:
+    """Keeps the file true while `run` runs. Belongs to the loop."""
+
+    def __init__(self, directory: Path, state: Path, clock: Callable[[], float] = time.time) -> None:
+        """Prepare to write into NFD's `directory`, and to note that in the folder `state`; `clock` is the host's."""
+        self._path = directory / NAME
+        self._state = state
+        self._clock = clock
+        self._lines: tuple[str, ...] | None = None
+        self._changed = asyncio.Event()
+        self._problem = ""
+
+    def update(self, assignment: Assignment) -> None:
+        """Take over what is offered now."""
+        lines = tuple(feature_lines(assignment))
+        if lines != self._lines:
+            self._lines = lines
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write the file whenever it says something else, and before it expires, until cancelled."""
+        await self._changed.wait()
+        while True:
+            self._changed.clear()
+            seconds = RENEWED if await self._write() else RETRY
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+
+    async def _write(self) -> bool:
+        try:
+            await asyncio.to_thread(self._replace, _text(self._lines or (), self._clock() + EXPIRES))
+        except OSError as error:
+            problem = f"features of this node are not written: {error}"
+            if problem != self._problem:
+                log.warning("%s; it is tried again every %g s", problem, RETRY)
+            self._problem = problem
+            return False
+        self._problem = ""
+        return True
+
+    def _replace(self, text: bytes) -> None:
+        mark = self._state / _MARK
+        if written_before(self._state) != self._path:
+            remove_left(self._state)
+            self._state.mkdir(0o700, parents=True, exist_ok=True)
+            cdi.replace_file(mark, f"{self._path}\n".encode())
+        cdi.replace_file(self._path, text)
+
+
+def written_before(state: Path) -> Path | None:
+    """Return where a file was written, by the folder `state`; None where none was."""
+    try:
+        text = (state / _MARK).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Path(text) if text.startswith("/") and text.endswith(f"/{NAME}") else None
+
+
+def remove_left(state: Path) -> None:
+    """Remove the file that was written while the settings wanted one. Raises OSError."""
+    if (path := written_before(state)) is not None:
+        path.unlink(missing_ok=True)
+        log.info("features of this node are not wanted any more: %s is removed", path)
+    (state / _MARK).unlink(missing_ok=True)
+
+
+def feature_lines(assignment: Assignment) -> Iterator[str]:
+    """Yield what is said of each resource that has devices, in the order of the configuration."""
+    for resource, devices in assignment.devices.items():
+        if not devices:
+            continue
+        yield from _line(resource, "count", str(len(devices)))
+        for end, attribute in _PROPERTIES:
+            if (value := _common(devices, attribute)) is not None:
+                is_memory = attribute == "memory" and isinstance(value, int)
+                yield from _line(resource, end, str(int(value) // _MIB if is_memory else value))  # type: ignore[arg-type]
+
+
+def _common(devices: Sequence[Device], attribute: str) -> AttributeValue | None:
+    """Return the value that all devices have; None where one has another, or none."""
+    first = devices[0].attributes.get(attribute)
+    return first if all(x.attributes.get(attribute) == first for x in devices) else None
+
+
+def _line(resource: str, end: str, text: str) -> Iterator[str]:
+    """Yield a label; none where its name would be too long, or nothing of the value can be in one."""
+    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST].strip("._-")
+    if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _LONGEST:
+        yield f"{resource}.{end}={value}"
+
+
+def _text(lines: Sequence[str], expires: float) -> bytes:
+    when = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = f"# Written by nodeplug.\n# +expiry-time={when}\n"
+    for line in lines:
+        if len(text) + len(line) + 1 > LARGEST:
+            break
+        text += line + "\n"
+    return text.encode()

@@ -1,0 +1,201 @@
+"""Traces for an OpenTelemetry collector: spans of the rooms (`telemetry/trace.py`), sent as OTLP over HTTP.
+
+    a room's span -> the queue (2,048, `OTEL_BSP_*`) -> a thread -> POST /v1/traces
+
+Rules:
+1. Nobody waits for the collector: a span that is over goes into a queue, and where that is full the oldest goes.
+   Whoever stops waits `END_PATIENCE` for what is in it.
+2. A collector that does not answer is one line in the log, and another when it does again.
+3. The environment says where the collector is and what is sampled, as OpenTelemetry's specification has it. What it
+   says of the resource (`OTEL_RESOURCE_ATTRIBUTES`) goes before what we say.
+4. A span says a bounded number of texts of bounded length: much of what is in them others have written.
+
+Imported only where traces are asked for: OpenTelemetry takes 11 MiB.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hostdevices.shown import shown
+from nodeplug.version import VERSION
+from telemetry import Span, Telemetry, Tracer
+from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, KeptSpan, SpanKind
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.trace import Span as OtelSpan
+
+END_PATIENCE: Final = 2.0  # seconds
+MOST_VALUES: Final = 32  # of an attribute that is a list
+LONGEST: Final = 500  # characters of a text
+_DOMAIN = "opentelemetry"  # whose logs are not ours: they repeat themselves
+log = logging.getLogger("nodeplug")
+
+
+def start_tracing(
+    telemetry: Telemetry, node: str, environment: Mapping[str, str] = os.environ
+) -> Callable[[], Awaitable[None]]:
+    """Have the spans of all rooms kept and sent from now on; return what ends that.
+
+    Where they cannot be, the log says why, and there are none: no device depends on it.
+    """
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
+    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if exporter == "none" or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return _nothing
+    if exporter not in ("", "otlp") or protocol not in (None, "", "http/protobuf"):
+        log.warning(
+            "settings.tracing: no traces are sent: the environment asks for %s, and there is otlp over http/protobuf",
+            f"OTEL_TRACES_EXPORTER={exporter}" if exporter not in ("", "otlp") else f"the protocol {protocol}",
+        )
+        return _nothing
+    try:
+        provider = _provider(node, environment)
+    except ModuleNotFoundError as error:
+        log.warning("settings.tracing: no traces are sent: there is no %s; pip install nodeplug[tracing]", error.name)
+        return _nothing
+    except Exception as error:  # whatever OpenTelemetry finds wrong with its environment
+        log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error)
+        return _nothing
+    telemetry.tracer = _KeepingTracer(provider)
+
+    async def close() -> None:
+        telemetry.tracer = NO_TRACER
+        await _shut_down(provider)
+
+    return close
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    last = _LastWords()
+    library = logging.getLogger(_DOMAIN)
+    library.handlers[:] = [last]
+    library.propagate = False
+
+    class Exporter(SpanExporter):
+        """Sends spans, and says once that it cannot."""
+
+        def __init__(self) -> None:
+            self._sender = OTLPSpanExporter()
+            self._is_failing = False
+
+        def export(self, spans: "Sequence[ReadableSpan]") -> SpanExportResult:
+            result = self._sender.export(spans)
+            is_failing = result is not SpanExportResult.SUCCESS
+            if is_failing and not self._is_failing:
+                log.warning("traces are not delivered, and dropped: %s", last.words or "the collector does not answer")
+            elif self._is_failing and not is_failing:
+                log.info("traces are delivered again")
+            self._is_failing = is_failing
+            return result
+
+        def shutdown(self) -> None:
+            self._sender.shutdown()  # type: ignore[no-untyped-call]
+
+    ours = {"service.name": "nodeplug", "service.version": VERSION, "k8s.node.name": node}
+    if uid := environment.get("POD_UID"):
+        ours["k8s.pod.uid"] = uid
+    theirs = dict(Resource.create().attributes)
+    if str(theirs.get("service.name", "")).startswith("unknown_service"):
+        del theirs["service.name"]
+    # no hook at the end of the process: it would wait for the collector
+    provider = TracerProvider(resource=Resource({**ours, **theirs}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(Exporter()))
+    return provider
+
+
+async def _shut_down(provider: "TracerProvider") -> None:
+    """Send what waits, for a moment."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def shut_down() -> None:
+        provider.shutdown()
+        with contextlib.suppress(RuntimeError):  # the loop has not waited
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=shut_down, daemon=True, name="the last traces").start()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_PATIENCE):
+            await done.wait()
+
+
+class _LastWords(logging.Handler):
+    """Keeps why something failed last."""
+
+    words = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.words = shown(record.getMessage(), LONGEST)
+
+
+class _KeepingTracer(Tracer):
+    """Makes spans that are kept where they are sampled."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer = provider.get_tracer("nodeplug", VERSION)
+        self._read = TraceContextTextMapPropagator().extract
+
+    def span(
+        self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None, ago: float = 0.0
+    ) -> Span:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind as Kind
+
+        began = time.time_ns() - int(ago * 1e9)
+        context = self._read(dict(parent or {}), Context())
+        return self._kept(self._tracer.start_span(name, context, Kind[kind.upper()], start_time=began))
+
+    def part_of(self, whole: "OtelSpan", name: str) -> Span:
+        """Return a part of a span."""
+        from opentelemetry.trace import set_span_in_context
+
+        return self._kept(self._tracer.start_span(name, set_span_in_context(whole)))
+
+    def _kept(self, span: "OtelSpan") -> Span:
+        return _OtelSpan(self, span) if span.is_recording() else NO_SPAN
+
+
+class _OtelSpan(KeptSpan):
+    """A span of OpenTelemetry's."""
+
+    def __init__(self, tracer: _KeepingTracer, span: "OtelSpan") -> None:
+        self._tracer = tracer
+        self._span = span
+
+    def set(self, name: str, value: Attribute) -> None:
+        if isinstance(value, str):
+            self._span.set_attribute(name, shown(value, LONGEST))
+        elif isinstance(value, (bool, int, float)):
+            self._span.set_attribute(name, value)
+        else:
+            self._span.set_attribute(name, [shown(each, LONGEST) for each in value[:MOST_VALUES]])
+            if len(value) > MOST_VALUES:
+                self._span.set_attribute(f"{name}.count", len(value))
+
+    def fail(self, why: str) -> None:
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_status(StatusCode.ERROR, shown(why, LONGEST))
+
+    def part(self, name: str) -> Span:
+        return self._tracer.part_of(self._span, name)
+
+    def finish(self) -> None:
+        self._span.end()

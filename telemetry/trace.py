@@ -1,0 +1,116 @@
+"""Traces of what takes time: the seam between the rooms, which have spans, and who keeps them (`nodeplug/tracing.py`).
+
+    a call, a reload, a device that comes -> `Tracer.span` -> `part` wherever something of it takes time
+
+Without a tracer nothing is kept: there is one span, which takes in everything and remembers nothing. Names and meaning
+are OpenTelemetry's. Which span is current follows the task, and the threads that it waits for.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+SpanKind: TypeAlias = Literal["internal", "server", "client"]
+Attribute: TypeAlias = str | bool | int | float | Sequence[str]
+
+RESOURCE: Final = "nodeplug.resource"
+DEVICES: Final = "nodeplug.devices"
+"""What was asked for or given: unit ids of the device plugin API, devices of a pool in DRA."""
+CLAIMS: Final = "nodeplug.claims"
+"""Namespaces and names."""
+CLAIM_UIDS: Final = "nodeplug.claim_uids"
+PODS: Final = "nodeplug.pods"
+"""For whom claims are reserved; the device plugin API says of no pod."""
+
+
+class Span:
+    """Something that takes time, from `with` to its end. This one is kept by nobody."""
+
+    is_recorded: bool = False
+    """Whether anybody keeps it; else what costs something to say need not be said."""
+
+    def set(self, name: str, value: Attribute) -> None:
+        """Say something of it."""
+
+    def fail(self, why: str) -> None:
+        """Say that it has failed."""
+
+    def part(self, name: str) -> "Span":
+        """Return a span that is a part of this one."""
+        del name
+        return self
+
+    def finish(self) -> None:
+        """End it now; a `with` does."""
+
+    def __enter__(self) -> Self:
+        """Begin: it is the current one."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End; an error that comes through is why it has failed."""
+
+
+NO_SPAN: Final = Span()
+_CURRENT: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
+
+
+class KeptSpan(Span):
+    """A span that is the current one while it lasts."""
+
+    is_recorded = True
+    _token: Token[Span] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin: it is the current one."""
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End; an error that comes through is why it has failed."""
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+        if error is not None:
+            self.fail(str(error) or type(error).__name__)
+        self.finish()
+
+
+def current() -> Span:
+    """Return the span that is under way here."""
+    return _CURRENT.get()
+
+
+def part(name: str) -> Span:
+    """Return a part of the span that is under way here; where there is none, it is nothing by itself either."""
+    return _CURRENT.get().part(name)
+
+
+class Tracer:
+    """Makes spans. This one makes none."""
+
+    def span(
+        self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None, ago: float = 0.0
+    ) -> Span:
+        """Return a span that is part of no other one here, and began so many seconds ago.
+
+        `parent` names a caller's, as the fields `traceparent` and `tracestate` of W3C's Trace Context.
+        """
+        del name, kind, parent, ago
+        return NO_SPAN
+
+    def call(self, service: str, method: str, parent: Mapping[str, str]) -> Span:
+        """Return the span of a gRPC call that has come, named as OpenTelemetry names them."""
+        span = self.span(f"{service}/{method}", kind="server", parent=parent)
+        if span.is_recorded:
+            span.set("rpc.system", "grpc")
+            span.set("rpc.service", service)
+            span.set("rpc.method", method)
+        return span
+
+
+NO_TRACER: Final = Tracer()

@@ -1,0 +1,111 @@
+"""A collector of OpenTelemetry traces: OTLP over HTTP, read with the protocol's own messages."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as Encoded
+
+
+class Span(Struct, frozen=True):
+    name: str
+    trace: str
+    id: str
+    parent: str
+    kind: str
+    attributes: dict[str, object]
+    error: str  # empty: none
+    seconds: float
+
+
+class Collector:
+    """What has come, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.spans: list[Span] = []
+        self.resource: dict[str, object] = {}
+        self._came = asyncio.Event()
+
+    async def until(self, found: Callable[["Collector"], object]) -> None:
+        async with asyncio.timeout(30):
+            while not found(self):
+                self._came.clear()
+                await self._came.wait()
+
+    async def span(self, name: str, **attributes: object) -> Span:
+        """Return the first span of a name with these attributes, once it has come; dots are written as `__`."""
+        wanted = {key.replace("__", "."): value for key, value in attributes.items()}
+
+        def found() -> list[Span]:
+            return [x for x in self.spans if x.name == name and wanted.items() <= x.attributes.items()]
+
+        try:
+            await self.until(lambda _: found())
+        except TimeoutError:
+            raise AssertionError(f"no span {name} among {[(x.name, x.attributes) for x in self.spans]}") from None
+        return found()[0]
+
+    def parts(self, whole: Span) -> list[str]:
+        return [x.name for x in self.spans if (x.trace, x.parent) == (whole.trace, whole.id)]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await _head(reader):
+            assert head[0] == "POST /v1/traces HTTP/1.1"
+            (length,) = (line.split(":")[1] for line in head if line.lower().startswith("content-length:"))
+            self._take(ExportTraceServiceRequest.FromString(await reader.readexactly(int(length))))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    def _take(self, request: ExportTraceServiceRequest) -> None:
+        for each in request.resource_spans:
+            self.resource = _decoded(each.resource.attributes)
+            for scope in each.scope_spans:
+                self.spans += map(_span, scope.spans)
+        self._came.set()
+
+
+async def _head(reader: asyncio.StreamReader) -> list[str]:
+    try:
+        return (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return []
+
+
+def _span(span: Encoded) -> Span:
+    return Span(
+        span.name,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        Encoded.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        _decoded(span.attributes),
+        span.status.message,
+        (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
+    )
+
+
+def _decoded(attributes: object) -> dict[str, object]:
+    def value(given: AnyValue) -> object:
+        kind = given.WhichOneof("value")
+        assert kind
+        return [value(x) for x in given.array_value.values] if kind == "array_value" else getattr(given, kind)
+
+    pairs: list[KeyValue] = list(attributes)  # type: ignore[call-overload]
+    return {pair.key: value(pair.value) for pair in pairs}
+
+
+@asynccontextmanager
+async def collector() -> AsyncIterator[Collector]:
+    collected = Collector()
+    async with await asyncio.start_server(collected.serve, "127.0.0.1", 0) as server:
+        collected.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield collected
+
+
+def environment(url: str) -> dict[str, str]:
+    """The environment of a daemon that sends its spans there soon."""
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "20", "NO_PROXY": "*"}
