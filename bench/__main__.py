@@ -16,7 +16,7 @@ from bench.machine import describe
 from bench.table import LeftOut, Table, show
 
 WITH_GOALS = ("daemon", "hotplug", "slices", "dra", "prepare", "ledger")
-OTHERS = ("transport", "scan", "kubelet", "apiserver", "fleet", "cel", "allocator", "many")
+OTHERS = ("transport", "hostile", "scan", "kubelet", "apiserver", "fleet", "cel", "allocator", "many")
 
 
 def main(names: list[str]) -> None:

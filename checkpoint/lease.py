@@ -12,21 +12,20 @@ Pure: a `Book` is changed in memory and can take every change back; ledger.py ma
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from checkpoint.errors import LeaseRefused
+from checkpoint.indexes import KeysByDevice, KeysByName
 from checkpoint.withheld import Withheld
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
 LeaseKey: TypeAlias = tuple[str, Api, str]  # resource, API, unit
-_Index: TypeAlias = dict[str, dict[str, dict[LeaseKey, None]]]  # device -> owner -> its leases
-_K = TypeVar("_K")
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousands, and none can be part of a cycle
     """One unit that was handed out.
 
     `unit` is the id that the kubelet knows: a device's, or a share's (`misc-fuse.3`). `exclusive` are the devices that
@@ -110,10 +109,10 @@ class Book:
         """Take leases as they are: they were checked when they were granted."""
         self._withheld = {each.device: each for each in withheld}
         self._leases: dict[LeaseKey, Lease] = {}
-        self._exclusive: _Index = {}
-        self._shared: _Index = {}
-        self._by_owner: dict[str, dict[LeaseKey, None]] = {}
-        self._by_resource: dict[tuple[str, Api], dict[LeaseKey, None]] = {}
+        self._exclusive = KeysByDevice(self._leases)
+        self._shared = KeysByDevice(self._leases)
+        self._by_owner = KeysByName[str]()
+        self._by_resource = KeysByName[tuple[str, Api]]()
         for lease in leases:
             self._add(lease)
 
@@ -131,21 +130,20 @@ class Book:
 
     def of_owner(self, owner: str) -> tuple[Lease, ...]:
         """Return what an owner has."""
-        return tuple(self._leases[key] for key in self._by_owner.get(owner, ()))
+        return tuple(self._leases[key] for key in self._by_owner.of(owner))
 
     def of_resource(self, resource: str, api: Api) -> tuple[Lease, ...]:
         """Return what was handed out of a resource through one API."""
-        return tuple(self._leases[key] for key in self._by_resource.get((resource, api), ()))
+        return tuple(self._leases[key] for key in self._by_resource.of((resource, api)))
 
     def of_device(self, device: str) -> Iterator[Lease]:
         """Yield the leases that have a device, exclusively or shared."""
-        for index in (self._exclusive, self._shared):
-            for keys in index.get(device, {}).values():
-                yield from (self._leases[key] for key in keys)
+        yield from self._exclusive.of(device)
+        yield from self._shared.of(device)
 
     def resources(self, api: Api) -> frozenset[str]:
         """Return the resources of which something was handed out through an API."""
-        return frozenset(resource for resource, each in self._by_resource if each == api)
+        return frozenset(resource for resource, each in self._by_resource.names() if each == api)
 
     def conflicts(
         self, owner: str, exclusive: Iterable[str], shared: Iterable[str] = ()
@@ -153,9 +151,9 @@ class Book:
         """Yield the leases that keep these devices from `owner`, one for each other owner, with the device."""
         for device in sorted(exclusive):
             for index in (self._exclusive, self._shared):
-                yield from self._others(index, device, owner)
+                yield from ((device, lease) for lease in index.of_others(device, owner))
         for device in sorted(shared):
-            yield from self._others(self._exclusive, device, owner)
+            yield from ((device, lease) for lease in self._exclusive.of_others(device, owner))
 
     def grant(self, wanted: Sequence[Lease]) -> Change:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
@@ -235,42 +233,28 @@ class Book:
             rule = "a device has one holder at a time" if whole else "a device is handed out whole or in parts"
             raise _refusal(wanted, held, device, rule)
 
-    def _others(self, index: _Index, device: str, owner: str) -> Iterator[tuple[str, Lease]]:
-        for other, keys in index.get(device, {}).items():
-            if other != owner:
-                yield device, self._leases[next(iter(keys))]
-
     def _add(self, lease: Lease) -> None:
         key = lease.key
         self._leases[key] = lease
-        self._by_owner.setdefault(lease.owner, {})[key] = None
-        self._by_resource.setdefault((lease.resource, lease.api), {})[key] = None
+        self._by_owner.add(lease.owner, key)
+        self._by_resource.add((lease.resource, lease.api), key)
         for index, devices in ((self._exclusive, lease.exclusive), (self._shared, lease.shared)):
             for device in devices:
-                index.setdefault(device, {}).setdefault(lease.owner, {})[key] = None
+                index.add(device, lease, key)
 
     def _drop(self, lease: Lease) -> None:
         key = lease.key
         del self._leases[key]
-        _remove(self._by_owner, lease.owner, key)
-        _remove(self._by_resource, (lease.resource, lease.api), key)
+        self._by_owner.remove(lease.owner, key)
+        self._by_resource.remove((lease.resource, lease.api), key)
         for index, devices in ((self._exclusive, lease.exclusive), (self._shared, lease.shared)):
             for device in devices:
-                owners = index[device]
-                _remove(owners, lease.owner, key)
-                if not owners:
-                    del index[device]
+                index.remove(device, lease, key)
 
 
 def _is_same(old: Lease, new: Lease) -> bool:
     """Tell whether two are one grant, of which other things are known."""
     return structs.replace(old, holder=new.holder, pods=new.pods) == new
-
-
-def _remove(index: dict[_K, dict[LeaseKey, None]], name: _K, key: LeaseKey) -> None:
-    del index[name][key]
-    if not index[name]:
-        del index[name]
 
 
 def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused:

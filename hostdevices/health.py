@@ -10,6 +10,7 @@ Rules:
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct, structs
 
@@ -27,6 +28,7 @@ RECOVER_AFTER = 3  # good samples in a row
 WINDOW = 60.0  # seconds for which a counter's growth is remembered
 
 _NEVER = float("-inf")
+_NOTHING: Final = frozenset[str]()  # one for thousands of devices
 STUCK = "stuck"  # the fault that a read does not come back, which is none of a moment
 
 
@@ -52,7 +54,7 @@ class HealthHistory(Struct, frozen=True, gc=False):
 
     syspath: str
     health: Health = HEALTHY
-    wrong: frozenset[str] = frozenset()  # names of the faults behind the verdict
+    wrong: frozenset[str] = _NOTHING  # names of the faults behind the verdict
     bad: int = 0  # samples in a row
     good: int = 0
     sampled: float = _NEVER
@@ -76,7 +78,7 @@ def next_health(before: HealthHistory, seen: Signals, now: float) -> HealthHisto
         if wrong != faults.keys():
             health, wrong = Health(False, "; ".join(faults.values())), frozenset(faults)
     elif not faults and good >= RECOVER_AFTER:
-        health, wrong = HEALTHY, frozenset()
+        health, wrong = HEALTHY, _NOTHING
     counters = {**before.counters, **seen.counters} if seen.counters else before.counters
     return HealthHistory(before.syspath, health, wrong, bad, good, now, counters, growth)
 

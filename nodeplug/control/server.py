@@ -87,7 +87,9 @@ class ControlServer:
         finally:
             self._open.discard(this)
             self._answering.discard(this)
-            writer.transport.abort()
+            # one that closed once its answer had left cannot be aborted any more: asyncio fails with a traceback
+            if writer.transport.get_write_buffer_size() or not writer.transport.is_closing():
+                writer.transport.abort()
 
 
 def _identity(path: Path) -> tuple[int, int]:

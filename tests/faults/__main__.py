@@ -1,7 +1,7 @@
 """Make each call fail in each way, one life a fault, and say what was wrong afterwards.
 
     python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
-                           [--jobs N] [--json FILE]
+                           [--order SEED] [--jobs N] [--json FILE]
 
 A life is a daemon's of today (`whole`), or the start of one on a ledger of an older schema (`from 1`: version 1). The
 first two of each kind record the calls. Of a call that is made often, the first, the middle and the last are tried,
@@ -114,8 +114,9 @@ async def _all(options: argparse.Namespace) -> int:
             and fnmatch.fnmatch(trial.fault.pattern, options.path)
             and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
         ]
-    Random(0).shuffle(wanted)  # thousands take hours: what was tried of them until somebody stops it is of all kinds
-    print(f"{len(wanted)} faults", flush=True)
+    # thousands take hours: what was tried of them until somebody stops it is of all kinds
+    Random(options.order).shuffle(wanted)
+    print(f"{len(wanted)} faults in order {options.order}", flush=True)
     turns = asyncio.Semaphore(options.jobs)
     results: list[dict[str, object]] = []
 
@@ -156,6 +157,7 @@ def main() -> int:
     parser.add_argument("--life", default="*", help=f"only such lives: {', '.join(LIVES)}")
     parser.add_argument("--every", action="store_true", help="every call, however often it is made")
     parser.add_argument("--sample", type=int, metavar="SEED", help="one call of those that are made often, drawn")
+    parser.add_argument("--order", type=int, metavar="SEED", default=0, help="the order in which they are tried, drawn")
     parser.add_argument("--jobs", type=int, default=2, help="lives at once")
     parser.add_argument("--logs", action="store_true", help="print what the daemon wrote where something was wrong")
     parser.add_argument("--json", type=Path, help="where the results go")

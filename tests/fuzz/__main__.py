@@ -1,6 +1,7 @@
 """Give a target as many made up inputs as are asked for, on all cores, and say what came of them.
 
     python -m tests.fuzz TARGET... [--inputs N] [--seed S] [--jobs N] [--json FILE]
+    python -m tests.fuzz TARGET --engine atheris [--inputs N] [--seed S]
 
 A target is one of those below, or `all`. The same seed makes the same inputs; what fails is named by its own.
 """
@@ -70,7 +71,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first input; the next ones follow")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, help="where the results go")
+    parser.add_argument("--engine", choices=["ours", "atheris"], default="ours", help="who makes the inputs")
     options = parser.parse_args()
+    if options.engine == "atheris":
+        from tests.fuzz.guided import guide  # for those who have it
+
+        if len(options.targets) > 1 or "all" in options.targets:
+            parser.error("--engine atheris takes one target: the process ends with it")
+        return guide(options.targets[0], options.inputs, options.seed)
     results, failed = {}, False
     end = options.seed + options.inputs
     parts = [range(begin, min(begin + _PART, end)) for begin in range(options.seed, end, _PART)]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+from msgspec import Struct
+
 from cdi import CdiError
 from cdi import spec as cdi_spec
 from cdi.validate import own_problems, validate
@@ -38,11 +40,16 @@ def _words(text: str) -> tuple[bytes, ...]:
     return tuple(word.encode() for word in text.split())
 
 
-def bytewise(
-    one: Callable[[bytes], str], seeds: Callable[[], Sequence[bytes]], words: Sequence[bytes] = ()
-) -> Callable[[int], str]:
-    """Return a target whose inputs are made of good ones."""
-    return lambda seed: one(mutated(Random(seed), seeds(), words))
+class Bytewise(Struct, frozen=True):
+    """A target whose inputs are made of good ones: of a seed, or by an engine that sees which code they reach."""
+
+    one: Callable[[bytes], str]
+    seeds: Callable[[], Sequence[bytes]]
+    words: tuple[bytes, ...] = ()
+
+    def __call__(self, seed: int) -> str:
+        """Use the input of a seed."""
+        return self.one(mutated(Random(seed), self.seeds(), self.words))
 
 
 def configuration(data: bytes) -> str:
@@ -213,30 +220,30 @@ _CDI: Sequence[bytes] = [
     b'"containerEdits":{"env":["B=c"]}}',
 ]
 TARGETS: dict[str, Callable[[int], str]] = {
-    "configuration": bytewise(
+    "configuration": Bytewise(
         configuration, _configurations, _words("resources: settings: select: - {} [] &a *a ! | > ? name: api: dra: '\"")
     ),
     "cel": cel,
-    "quantities": bytewise(
+    "quantities": Bytewise(
         quantity,
         lambda: [b"1 2", b"1500m 1.5", b"10Gi 1e9", b"-0.1u 9999999999999999999", b"12e6 12E6", b"0.1n 1Ki"],
         _words("n u m k M G T P E Ki Mi Gi Ti Pi Ei e3 E-3 + - . 0 9223372036854775807 e e99999"),
     ),
     "patches": apiserver.patches,
-    "yaml": bytewise(
+    "yaml": Bytewise(
         yaml,
         lambda: _files("deploy/base/*.yaml", "deploy/daemonset.yaml", "examples/**/*.yaml"),
         _words("&a *a !!binary !!int << : - ? | > --- ... %YAML 1:59 0x1f 1e400 .nan ~ \" ' [ ] { } , # \\u0000"),
     ),
     "sysfs": sysfs.readers,
-    "netlink-links": bytewise(netlink_links, _links),
+    "netlink-links": Bytewise(netlink_links, _links),
     "udev-messages": udev.messages,
-    "checkpoint-files": bytewise(
+    "checkpoint-files": Bytewise(
         kubelet_files,
         lambda: _files("tests/data/recorded/kubelet/checkpoint-*.json", "tests/data/recorded/checkpoint/*.json"),
         _words('{} [] null "" Data Checksum PodDeviceEntries DeviceIDs -1 18446744073709551616 1e5'),
     ),
-    "cdi-files": bytewise(
+    "cdi-files": Bytewise(
         cdi_files,
         lambda: _CDI,
         _words('{} [] null "" cdiVersion kind devices containerEdits env deviceNodes mounts -1 0.8.0 1.0.0'),

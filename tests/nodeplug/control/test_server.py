@@ -198,3 +198,13 @@ async def test_a_defect_ends_the_question_alone(
         assert "nodeplug failed" in (await sent(state, b'{"question": "leases"}\n'))["error"]
     assert "a question could not be answered" in caplog.text
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
+
+
+async def test_an_answer_that_leaves_in_pieces_leaves_no_error_behind(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "x" * (MOST_BYTES - 100)  # more than a socket takes at once, and the refusal names it
+    reply = await sent(state, msgspec.json.encode({"question": name}) + b"\n")
+    assert name in reply["error"]
+    await until(lambda: not connections())
+    assert not [record for record in caplog.records if record.name == "asyncio"]
