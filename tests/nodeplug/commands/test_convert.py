@@ -296,7 +296,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1", ":1:1: this is no configuration that is known; --from generic | kubevirt"),
+        ("a: 1", ":1:1: this is no configuration that is known; --from amd | generic | intel-gpu"),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
             ":1:41: unknown key selector; did you mean selectors?",
