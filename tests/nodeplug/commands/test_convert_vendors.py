@@ -14,6 +14,9 @@ from resources.assignment import assign
 from resources.unit_names import unit_name
 from tests.hostdevices.machine import build_machine, mi300x
 from tests.hostdevices.tree import Tree
+from tests.nodeplug.given import plugins_of
+
+VFIO = ["/dev/vfio/30", "/dev/vfio/vfio"]
 
 
 class Node:
@@ -147,6 +150,30 @@ def test_objects_of_the_operator(node: Node, text: str, offered: dict[str, list[
     assert result.exit_code == 0, result.output
     assert node.offered(result) == offered
     assert remark in result.stdout
+
+
+async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, socket_dir: Path) -> None:
+    """Ids, variables and nodes, as pods find them that ask for the plugins' own names."""
+    objects = {"gpu": "{}", "npu": "{}", "sgx": "{}", "dsa": "{sharedDevNum: 2}", "qat": "{}"}
+    resources = [
+        x
+        for name, spec in objects.items()
+        for x in loads(
+            node.converted(f"{{kind: {name.capitalize()}DevicePlugin, spec: {spec}}}").stdout.encode()
+        ).resources
+    ] + list(loads(node.converted("[]", "--from", "amd").stdout.encode()).resources)
+    async with plugins_of(node.tree.host, resources, tmp_path, socket_dir) as offering:
+        for name, ids, nodes in (
+            ("gpu.intel.com/i915", ["gpu-0000-04-00-0"], ["/dev/dri/card4", "/dev/dri/renderD132"]),
+            ("npu.intel.com/accel", ["accel-0000-00-0b-0"], ["/dev/accel/accel1"]),
+            ("sgx.intel.com/provision", None, ["/dev/sgx_provision"]),
+            ("dsa.intel.com/wq-user-shared", None, ["/dev/dsa/wq0.0"]),
+            ("qat.intel.com/cy", ["0000:6b:00.1"], VFIO),
+            ("amd.com/gpu", ["0000:c1:00.0"], ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]),
+        ):
+            given = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
+            assert (given.ids if ids else None, given.nodes) == (ids, nodes)
+            assert given.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
 
 
 @pytest.mark.parametrize(
