@@ -1,6 +1,7 @@
 """rtnetlink: the network interfaces of this network namespace, read, changed and followed.
 
     Connection -> links, addresses, namespaces        LinkEvents: which interface came, changed or went
+    devlink (not imported here): what firmware a PCI function runs
 
 The few messages that are needed, and nothing else: a library for all of rtnetlink takes more memory than the daemon.
 Everything blocks (the kernel has one lock for all of this): call from a thread. Source: rtnetlink(7), linux/if_link.h.

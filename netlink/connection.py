@@ -1,4 +1,4 @@
-"""Requests to the kernel over rtnetlink, each with its answer."""
+"""Requests to the kernel over netlink, each with its answer."""
 
 import os
 import socket
@@ -21,9 +21,9 @@ class NetlinkError(OSError):
 class Connection:
     """A socket in the network namespace of the thread that opens it. Use as a context manager; for one thread."""
 
-    def __init__(self) -> None:
-        """Open it. Raises OSError."""
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        """Open it for a protocol of netlink. Raises OSError."""
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._sequence = 0
         self._socket.settimeout(_TIMEOUT)
         self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)

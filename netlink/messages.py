@@ -50,14 +50,17 @@ def attribute(kind: int, value: bytes | int | str) -> bytes:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """Return attributes by type; of one that comes twice, the last."""
-    found: dict[int, bytes] = {}
+    return dict(each_attribute(data))
+
+
+def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield attributes in their order, each with its type."""
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
         if not _ATTRIBUTE.size <= length <= len(data):
-            break
-        found[kind & _TYPE] = data[_ATTRIBUTE.size : length]
+            return
+        yield kind & _TYPE, data[_ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
-    return found
 
 
 def number(found: Mapping[int, bytes], kind: int) -> int:

@@ -34,6 +34,7 @@ from nodeplug.events.leases import observe_ledger
 from nodeplug.fronts import (
     CannotOffer,
     cluster_events,
+    ddp_profiles,
     device_plugins,
     dra_plugin,
     evictions,
@@ -59,6 +60,7 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
     from dra_plugin import DraPlugin
+    from nodeplug.ddp_profiles import DdpProfiles
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
     from nodeplug.node_features import NodeFeatures
@@ -113,6 +115,7 @@ class Daemon:
         self._health = HealthTracker(interval=config.settings.health_seconds)
         self._driver_files: NvidiaUserspace | None = None
         self._nvml: NvmlMonitor | None = None
+        self._ddp_profiles: DdpProfiles | None = None
         self._scan: Callable[[], ScanStatus] | None = None  # how the host's watcher stands
         self._offered: Collection[str] | None = None  # whose health counts; everybody's before the first assignment
         self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
@@ -278,6 +281,7 @@ class Daemon:
     async def _offer(self, ledger: Ledger, plugins: "DevicePlugins", dra: "DraPlugin | None") -> None:
         config, is_first = self._config, True
         self._driver_files = self._files_of_drivers(config)
+        self._ddp_profiles = ddp_profiles(config)
         async with self._watcher(dra) as watcher:
             self._scan = lambda: ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads))
             polling = asyncio.create_task(self._poll_health(watcher))
@@ -354,6 +358,8 @@ class Daemon:
         sampled = self._health.sample(self._host, inventory, self._offered)
         if self._nvml is not None:
             sampled = self._nvml.enrich(sampled)
+        if self._ddp_profiles is not None:
+            sampled = self._ddp_profiles.enrich(sampled)
         return sampled if self._driver_files is None else self._driver_files.enrich(sampled)
 
     def _files_of_drivers(self, config: Config) -> "NvidiaUserspace | None":

@@ -28,6 +28,7 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 if TYPE_CHECKING:
     from dra_plugin import DraPlugin, DriverOptions
+    from nodeplug.ddp_profiles import DdpProfiles
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
     from nodeplug.node_features import NodeFeatures
@@ -130,6 +131,15 @@ def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
     from nvml import NvmlMonitor
 
     return NvmlMonitor(host, settings.driver_root, settings.ignored_xids)
+
+
+def ddp_profiles(config: Config) -> "DdpProfiles | None":
+    """Make what asks network cards for their DDP package; None unless the settings want it."""
+    if not config.settings.devlink:
+        return None
+    from nodeplug.ddp_profiles import DdpProfiles
+
+    return DdpProfiles()
 
 
 def needs_evictions(config: Config) -> bool:

@@ -241,6 +241,7 @@ PCI = Reader(
         linkType         text         of a network function, a virtual one by its physical one: "ethernet", "infiniband"
         rdma             boolean      true: of a network function that has an RDMA device
         pKey             hexadecimal  of an InfiniBand function: its first partition key
+        ddpProfile       text         of Intel's network functions, with `settings.devlink`: their card's package
         vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
         totalVFs         integer
         numVFs           integer

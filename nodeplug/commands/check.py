@@ -25,6 +25,7 @@ from nodeplug.commands.options import output_choice, root_option
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.foreign_specs import undescribed
+from nodeplug.fronts import ddp_profiles
 from nodeplug.prospects import Prospect, prospects
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
@@ -112,6 +113,8 @@ def check(
 
         settings = config.settings
         inventory = asyncio.run(look_once(host, settings.driver_root, settings.ignored_xids, inventory))
+    if (profiles := ddp_profiles(config)) is not None and host.root == Path("/"):
+        inventory = profiles.enrich(inventory)
     assignment = assign(inventory, config.resources)
     problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
     too_long = {

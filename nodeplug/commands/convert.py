@@ -32,7 +32,8 @@ def convert(file: Path, plugin: str | None, domain: str, root: Path) -> None:
     """Print the configuration FILE of another device plugin as one of nodeplug.
 
     It offers the same devices under the same names. What cannot be the same is left out, and a comment says why.
-    FILE may be a ConfigMap, a KubeVirt object, or the list of the program's arguments.
+    FILE may be a ConfigMap, a DaemonSet, an object of KubeVirt or of Intel's operator, or the list of the program's
+    arguments.
     """
     try:
         conversion = converted(read(file), str(file), Host(root), name=plugin or "", domain=domain)

@@ -47,6 +47,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "[above](#what-nvidias-library-says)."
         ),
     ] = False
+    devlink: Annotated[
+        bool,
+        Meta(
+            description="Ask the drivers of Intel's network cards which DDP package they run, see "
+            "[above](#what-network-cards-run)."
+        ),
+    ] = False
     ignored_xids: Annotated[
         tuple[int, ...], Meta(description="Errors of NVIDIA's driver that say nothing of the GPU, for `nvml`.")
     ] = (13, 31, 43, 45, 68, 109)

@@ -1,11 +1,11 @@
 """What a conversion gives: resources in the words of our file, remarks, and what could not be had."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import yaml
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hostdevices import Host
 from nodeplug.config.schema import API_VERSION
@@ -104,3 +104,12 @@ _FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "
 def one_or_all(values: Sequence[Any]) -> Any:
     """Return what may stand alone as it stands alone."""
     return values[0] if len(values) == 1 else list(values)
+
+
+def on_nodes(items: Iterable[Offered | LeftOut], labels: Mapping[str, str]) -> Iterator[Offered | LeftOut]:
+    """Yield the resources, those that are offered only on nodes with these labels, as a DaemonSet's pods are."""
+    for item in items:
+        if labels and isinstance(item, Offered):
+            name, *rest = item.resource.items()
+            item = structs.replace(item, resource=dict([name, ("nodeSelector", dict(labels)), *rest]))
+        yield item

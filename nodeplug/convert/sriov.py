@@ -55,13 +55,13 @@ class File(Struct, frozen=True, rename="camel"):
     resource_list: tuple[Pool, ...]
 
 
-_NOWHERE = {
-    "ddp_profiles": "ddpProfiles",
-}
+_DEVLINK: Values = {"devlink": True}  # by which cards tell their package
+_OLDER = "ddpProfiles: cards of the 700 series tell theirs to Intel's ddptool alone, and do not fit here."
 _SUBFUNCTION = "auxNetDevice"
 _NOT_OF_SUBFUNCTIONS = {
     "pci_addresses": "pciAddresses",
     "acpi_indexes": "acpiIndexes",
+    "ddp_profiles": "ddpProfiles",
     "p_keys": "pKeys",
     "vdpa_type": "vdpaType",
 }
@@ -75,10 +75,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     for pool in file.resource_list:
         name = f"{pool.resource_prefix or domain}/{pool.resource_name}"
         selectors = pool.selectors if isinstance(pool.selectors, tuple) else (pool.selectors,)
-        unknown = [word for x in selectors for field, word in _NOWHERE.items() if getattr(x, field)]
         is_auxiliary = pool.device_type == _SUBFUNCTION
         of_subfunctions = _NOT_OF_SUBFUNCTIONS if is_auxiliary else {"aux_types": "auxTypes"}
-        unknown += [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
+        unknown = [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]
         unknown += [f"auxTypes {kind}" for x in selectors for kind in x.aux_types if is_auxiliary and kind != "sf"]
         if pool.additional_info:
             unknown.append("additionalInfo")
@@ -94,7 +93,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
             values["ids"] = "auxiliary"
         if selectors and selectors[0].need_vhost_net:
             values["vhostNet"] = True
-        yield Offered(values, tuple(remarks))
+        has_profiles = any(x.ddp_profiles for x in selectors)
+        remarks += [_OLDER] if has_profiles else []
+        yield Offered(values, tuple(remarks), settings=_DEVLINK if has_profiles else {})
 
 
 def _select(pool: Pool, selector: Selector) -> Values:
@@ -115,6 +116,7 @@ def _select(pool: Pool, selector: Selector) -> Values:
         *_link_types(selector, is_layer=is_auxiliary and is_rdma),
         ("rdma", (True,) if is_rdma and not is_auxiliary else ()),
         ("pKey", tuple(x.lower().removeprefix("0x").zfill(4) for x in selector.p_keys)),
+        ("ddpProfile", tuple(_literal(x) for x in selector.ddp_profiles)),
         ("vdpaType", (selector.vdpa_type,) if selector.vdpa_type else ()),
     ):
         if wanted:
@@ -125,6 +127,11 @@ def _select(pool: Pool, selector: Selector) -> Values:
     if not is_auxiliary:
         values["not"] = {"attributes": {"numVFs": ">0"}}
     return values
+
+
+def _literal(text: str) -> str:
+    """Return a profile's name as the glob that means it, as long as a device tells of it."""
+    return text[:64].translate({ord(x): f"[{x}]" for x in "*?["})
 
 
 def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[str, ...]]]:

@@ -35,6 +35,10 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
     "IMEX channels": {"nvidia.com/imex-channel": [("/dev/nvidia-caps-imex-channels/channel0",)]},
     "AMD GPUs": {"amd.com/gpu": [("/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd")]},
     "An Intel GPU for transcoding": {"example.com/transcoding": [("/dev/dri/renderD128",)]},
+    "Intel QAT and DSA": {
+        "qat.intel.com/cy": [("/dev/vfio/30", "/dev/vfio/vfio")],
+        "dsa.intel.com/wq-user-shared": [("/dev/dsa/wq0.0",)],
+    },
     "A Zigbee stick": {"example.com/zigbee": [("/dev/zigbee",)]},
     "Coral accelerators": {
         "example.com/coral-usb": [("/dev/bus/usb/001/041",)],

@@ -7,7 +7,7 @@ from hostdevices.readers.gpu import read
 from resources.assignment import assign
 from resources.presets import preset
 from resources.resource import Resource
-from tests.hostdevices.machine import GPU_UUID
+from tests.hostdevices.machine import GPU_UUID, mi300x
 from tests.hostdevices.tree import Tree
 
 
@@ -130,35 +130,6 @@ def test_amd_needs_kfd_and_names_its_target(inventory: Inventory) -> None:
             "memoryPartition": "NPS1",
         }.items()
     )
-
-
-def mi300x(tree: Tree, mode: str, partitions: int) -> None:
-    """Make a GPU that could have four partitions, as amdgpu and kfd show it (recorded on an MI300X in CPX mode)."""
-    gpu = tree.pci(
-        "0000:05:00.0",
-        root="pci0000:00",
-        vendor="1002",
-        device="74a1",
-        driver="amdgpu",
-        numa_node=1,
-        unique_id="e3a9c3f6b2d1a0f1",
-        mem_info_vram_total=206141652992,
-        product_name="AMD Instinct MI300X",
-        current_compute_partition=mode,
-        current_memory_partition="NPS1",
-    )
-    tree.child(gpu, "drm/renderD128", group="class/drm", node="dri/renderD128", numbers="226:128")
-    tree.device("/sys/devices/virtual/kfd/kfd", group="class/kfd", node="kfd", numbers="235:0")
-    for number in range(1, 4):
-        parent = f"/sys/devices/platform/amdgpu_xcp_{29 + number}"
-        name = f"renderD{128 + number}"
-        tree.child(parent, f"drm/{name}", group="class/drm", node=f"dri/{name}", numbers=f"226:{128 + number}")
-    for number in range(partitions):
-        facts = f"domain 0\nlocation_id {0x0500 + number}\ndrm_render_minor {128 + number}\nhive_id 11930465"
-        tree.file(
-            f"/sys/devices/virtual/kfd/kfd/topology/nodes/{2 + number}/properties",
-            f"simd_count 152\nvendor_id 4098\ngfx_target_version 90402\n{facts}",
-        )
 
 
 def amd_gpus(tree: Tree) -> dict[str, Device]:

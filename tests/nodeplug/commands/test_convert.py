@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from hostdevices import scan
 from nodeplug.cli import main
 from nodeplug.config import loads
+from nodeplug.ddp_profiles import with_profiles
 from resources.resource import Resource
 from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.tree import Tree
@@ -218,6 +219,19 @@ resourceList:
     ]
 
 
+def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
+    text = """{"resourceList": [
+      {"resourceName": "gtp", "selectors": {"ddpProfiles": ["ICE OS [Default] Package"]}}]}"""
+    result = converted(tree, text)
+    config = loads(result.stdout.encode())
+    assert config.settings.devlink
+    tree.pci("0000:3b:00.0", vendor="8086", pci_class="020000", driver="ice")
+    for profile, fits in (("ICE OS [Default] Package", True), ("ICE OS D Package", False)):
+        card = ("0000:3b:00.0", "ice")
+        (device,) = with_profiles(scan(tree.host), {card: profile}).devices.values()
+        assert (config.resources[0].selector.why_not(device) == "") == fits
+
+
 KUBEVIRT = """
 apiVersion: kubevirt.io/v1
 kind: KubeVirt
@@ -267,7 +281,10 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("resourceList: [{resourceName: a, selectors: {ddpProfiles: [x]}}]", "nothing here stands for ddpProfiles"),
+        (
+            "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {ddpProfiles: [x]}}]",
+            "nothing here stands for ddpProfiles",
+        ),
         (
             "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {auxTypes: [eth], vdpaType: x}}]",
             "nothing here stands for vdpaType, auxTypes eth",
@@ -296,7 +313,7 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1", ":1:1: this is no configuration that is known; --from generic | kubevirt"),
+        ("a: 1", ":1:1: this is no configuration that is known; --from amd | generic | intel-gpu"),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',
             ":1:41: unknown key selector; did you mean selectors?",

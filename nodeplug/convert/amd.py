@@ -1,0 +1,79 @@
+"""AMD's k8s-device-plugin: GPUs and their partitions under one name, or each kind of partition under its own.
+
+With `mixed`, names depend on how the GPUs are partitioned: `amd.com/cpx_nps4`.
+Source: ROCm/k8s-device-plugin, docs/user-guide/configuration.md.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct, field
+
+from hostdevices import Device, Host, scan
+from hostdevices.readers.gpu import GPU
+from nodeplug.convert.conversion import LeftOut, Offered, Values
+from nodeplug.convert.wrapping import Wrapping
+
+_GPU = "gpu"
+_PARTITIONS = "partitions of a GPU have one PCI address: their ids are nodeplug's own, before they were mixed."
+_CONVERT = "how GPUs are partitioned is known on a machine with them: convert it there, or with --root"
+_PULSE = "pulse: health is looked at whenever devices are, and by what amdgpu counts; AMD's exporter is not asked."
+
+
+class Counted(Struct, frozen=True):
+    """How many GPUs of a node are offered."""
+
+    device_count: int | None = None
+
+
+class File(Struct, frozen=True):
+    """The file, and as keys the flags, the variable and the labels of nodes."""
+
+    gpu: Counted = Counted()
+    device_count: int | None = None
+    resource_naming_strategy: Literal["single", "mixed"] = "single"
+    pulse: int = 0
+    node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
+
+
+WRAPPING = Wrapping(
+    image="rocm/k8s-device-plugin",
+    flags={"resource_naming_strategy": "resource_naming_strategy", "pulse": "pulse"},
+    variables={"AMD_GPU_DEVICE_COUNT": "device_count"},
+)
+"""What it comes in beside its file."""
+
+
+def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
+    """Yield one resource, or one for each kind of partition that there is."""
+    there = [x for x in scan(host, (GPU,)).devices.values() if x.attributes.get("vendor") == "1002"]
+    most = file.device_count if file.device_count is not None else file.gpu.device_count
+    if most is not None and not 0 < len(there) <= most:
+        reason = f"{most} of the GPUs are offered, and there are {len(there)} here (device_count)"
+        yield LeftOut(f"{domain}/{_GPU}", f"{reason}: write which ones are meant, `pciBusID`, or leave it out")
+        return
+    kinds = {_kind(x): x for x in there} if file.resource_naming_strategy == "mixed" else {}
+    remarks = [_PULSE] if file.pulse else []
+    for kind in sorted(kinds) or [_GPU]:
+        select: Values = {"preset": "amd-gpu"}
+        members = there
+        if file.resource_naming_strategy == "mixed":
+            compute, _, memory = kind.partition("_")
+            members = [x for x in there if _kind(x) == kind]
+            modes = {"computePartition": compute.upper(), "memoryPartition": memory.upper()}
+            select |= {"attributes": modes} if memory else {"not": {"attributes": {"computePartition": "*"}}}
+        values: Values = {"name": f"{domain}/{kind}", "select": select if len(select) > 1 else "amd-gpu"}
+        if any("partition" in x.attributes for x in members):
+            remarks.append(_PARTITIONS)
+        else:
+            values["ids"] = "pciBusID"
+        yield Offered(values, tuple(remarks))
+        remarks = []
+    if file.resource_naming_strategy == "mixed" and not there:
+        yield LeftOut(f"{domain}/..._nps...", _CONVERT)
+
+
+def _kind(device: Device) -> str:
+    """Return what the plugin calls a GPU by how it is partitioned."""
+    modes = [device.attributes.get(x) for x in ("computePartition", "memoryPartition")]
+    return "_".join(str(x).lower() for x in modes) if all(modes) else _GPU

@@ -1,0 +1,250 @@
+"""`nodeplug convert` of plugins that have flags and an operator's objects instead of a file: Intel's, and AMD's."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from hostdevices import scan
+from hostdevices.readers import READERS, paths_reader
+from nodeplug.cli import main
+from nodeplug.config import loads
+from resources.assignment import assign
+from resources.unit_names import unit_name
+from tests.hostdevices.machine import build_machine, mi300x
+from tests.hostdevices.tree import Tree
+from tests.nodeplug.given import plugins_of
+
+VFIO = ["/dev/vfio/30", "/dev/vfio/vfio"]
+
+
+class Node:
+    """A machine, and what becomes of files there."""
+
+    def __init__(self, tree: Tree, folder: Path) -> None:
+        self.tree = tree
+        self.inventory = scan(tree.host, (*READERS, paths_reader(["/dev/dlb0"])))
+        self._file = folder / "theirs.yaml"
+
+    def converted(self, text: str, *words: str) -> Result:
+        self._file.write_text(text)
+        return CliRunner().invoke(main, ["convert", str(self._file), "--root", str(self.tree.host.root), *words])
+
+    def offered(self, result: Result) -> dict[str, list[str]]:
+        """Return the ids of the devices that each resource of a conversion has here."""
+        resources = loads(result.stdout.encode()).resources
+        found = assign(self.inventory, resources)
+        return {x.name: [unit_name(x.ids, device) for device in found.devices[x.name]] for x in resources}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    folder = tmp_path_factory.mktemp("vendors")
+    tree = build_machine(folder / "root")
+    npu = tree.pci("0000:00:0b.0", device="7d1d", pci_class="120000", driver="intel_vpu")
+    tree.child(npu, "accel/accel1", group="class/accel", node="accel/accel1")
+    for name, numbers in (("sgx_enclave", "10:125"), ("sgx_provision", "10:126")):
+        tree.device(f"/sys/devices/virtual/misc/{name}", group="class/misc", node=name, numbers=numbers)
+    for driver, address, device in (("xe", "0000:03:00.0", "e20b"), ("i915", "0000:04:00.0", "4680")):
+        gpu = tree.pci(address, device=device, pci_class="030000", driver=driver)
+        number = int(address[6])
+        for name in (f"card{number}", f"renderD{128 + number}"):
+            tree.child(gpu, f"drm/{name}", group="class/drm", node=f"dri/{name}")
+    dlb = tree.pci("0000:6d:00.0", device="2710", pci_class="0b4000", driver="dlb2")
+    tree.device(f"{dlb}/dlb2/dlb0", group="class/dlb2", node="dlb0", numbers="239:0")
+    tree.link("/sys/class/dlb2/dlb0/device", dlb)
+    return Node(tree, folder)
+
+
+def daemon_set(image: str, *arguments: str, env: str = "") -> str:
+    return f"""
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: theirs}}
+spec:
+  template:
+    spec:
+      nodeSelector: {{kubernetes.io/arch: amd64}}
+      containers: [{{image: "{image}", args: {list(arguments)}, env: [{env}]}}]
+"""
+
+
+def test_gpus_go_by_their_driver_as_in_the_operators_sample(node: Node) -> None:
+    text = """
+apiVersion: deviceplugin.intel.com/v1
+kind: GpuDevicePlugin
+metadata: {name: gpudeviceplugin-sample}
+spec:
+  image: intel/intel-gpu-plugin:0.36.0
+  sharedDevNum: 10
+  logLevel: 4
+  preferredAllocationPolicy: balanced
+  enableMonitoring: true
+  nodeSelector: {intel.feature.node.kubernetes.io/gpu: "true"}
+"""
+    result = node.converted(text)
+    assert result.exit_code == 1
+    assert node.offered(result) == {
+        "gpu.intel.com/i915": ["gpu-0000-04-00-0"],
+        "gpu.intel.com/xe": ["gpu-0000-00-02-0", "gpu-0000-03-00-0"],
+    }
+    assert {(x.shares, x.preferred) for x in loads(result.stdout.encode()).resources} == {(10, "spread")}
+    assert "gpu.intel.com/monitoring is left out" in result.stderr
+    assert "/dev/dri/by-path" in result.stdout
+    labels = [x["nodeSelector"] for x in yaml.safe_load(result.stdout)["resources"]]
+    assert labels == [{"intel.feature.node.kubernetes.io/gpu": "true"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "offered"),
+    [
+        (["-allow-ids", "0xe20b,0xE20C"], ["gpu.intel.com/xe"]),
+        (["--deny-ids=0xe20b,0x56c0", "-v=4"], ["gpu.intel.com/i915"]),
+        (["-bypath", "none", "-v", "2", "-shared-dev-num=2"], ["gpu.intel.com/i915", "gpu.intel.com/xe"]),
+    ],
+)
+def test_flags_choose_gpus(node: Node, flags: list[str], offered: list[str]) -> None:
+    for text, words in ((str(flags), ["--from", "intel-gpu"]), (daemon_set("intel/intel-gpu-plugin:1", *flags), [])):
+        result = node.converted(text, *words)
+        assert result.exit_code == 0, result.output
+        assert [name for name, ids in node.offered(result).items() if ids] == offered
+        assert ("by-path" in result.stdout) == ("-bypath" not in flags)
+        assert ("kubernetes.io/arch: amd64" in result.stdout) == (not words)
+
+
+@pytest.mark.parametrize(
+    ("text", "offered", "remark"),
+    [
+        (
+            "{kind: QatDevicePlugin, spec: {initImage: a, kernelVfDrivers: [4xxxvf], maxNumDevices: 1}}",
+            {"qat.intel.com/cy": ["0000:6b:00.1"]},
+            "making and binding them was the plugin's work",
+        ),
+        (
+            "{kind: DsaDevicePlugin, spec: {sharedDevNum: 10, provisioningConfig: queues}}",
+            {"dsa.intel.com/wq-user-dedicated": [], "dsa.intel.com/wq-user-shared": ["dsa-0000-6a-01-0-wq0"]},
+            "enabling work queues",
+        ),
+        ("gpu: {device_count: 2}", {"amd.com/gpu": ["0000:c1:00.0"]}, "ids: pciBusID"),
+        (
+            "{kind: IaaDevicePlugin}",
+            {"iaa.intel.com/wq-user-dedicated": [], "iaa.intel.com/wq-user-shared": []},
+            "work queues of the kernel",
+        ),
+        (
+            "{kind: SgxDevicePlugin, spec: {enclaveLimit: 7}}",
+            {"sgx.intel.com/enclave": ["misc-sgx-enclave"], "sgx.intel.com/provision": ["misc-sgx-provision"]},
+            "sgx.intel.com/epc",
+        ),
+        (
+            "{kind: NpuDevicePlugin, spec: {sharedDevNum: 2}}",
+            {"npu.intel.com/accel": ["accel-0000-00-0b-0"]},
+            "shares: 2",
+        ),
+        ("{kind: DlbDevicePlugin}", {"dlb.intel.com/pf": ["path-dlb0"]}, "these are the nodes of the machine"),
+    ],
+)
+def test_objects_of_the_operator(node: Node, text: str, offered: dict[str, list[str]], remark: str) -> None:
+    result = node.converted(text)
+    assert result.exit_code == 0, result.output
+    assert node.offered(result) == offered
+    assert remark in result.stdout
+
+
+async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, socket_dir: Path) -> None:
+    """Ids, variables and nodes, as pods find them that ask for the plugins' own names."""
+    objects = {"gpu": "{}", "npu": "{}", "sgx": "{}", "dsa": "{sharedDevNum: 2}", "qat": "{}"}
+    resources = [
+        x
+        for name, spec in objects.items()
+        for x in loads(
+            node.converted(f"{{kind: {name.capitalize()}DevicePlugin, spec: {spec}}}").stdout.encode()
+        ).resources
+    ] + list(loads(node.converted("[]", "--from", "amd").stdout.encode()).resources)
+    async with plugins_of(node.tree.host, resources, tmp_path, socket_dir) as offering:
+        for name, ids, nodes in (
+            ("gpu.intel.com/i915", ["gpu-0000-04-00-0"], ["/dev/dri/card4", "/dev/dri/renderD132"]),
+            ("npu.intel.com/accel", ["accel-0000-00-0b-0"], ["/dev/accel/accel1"]),
+            ("sgx.intel.com/provision", None, ["/dev/sgx_provision"]),
+            ("dsa.intel.com/wq-user-shared", None, ["/dev/dsa/wq0.0"]),
+            ("qat.intel.com/cy", ["0000:6b:00.1"], VFIO),
+            ("amd.com/gpu", ["0000:c1:00.0"], ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]),
+        ):
+            given = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
+            assert (given.ids if ids else None, given.nodes) == (ids, nodes)
+            assert given.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{kind: QatDevicePlugin, spec: {dpdkDriver: igb_uio}}", "functions of igb_uio are not offered"),
+        ("{kind: QatDevicePlugin, spec: {maxNumDevices: 8, kernelVfDrivers: [c6xxvf]}}", "maxNumDevices is 8"),
+        ("{kind: FpgaDevicePlugin, spec: {mode: region}}", "fpga.intel.com/region-... is left out"),
+        ("{kind: SgxDevicePlugin, spec: {dcapInfraResources: true}}", "sgx.intel.com/qe is left out"),
+        (daemon_set("intel/intel-gpu-plugin:1", "-wsl"), "gpu.intel.com/dxg is left out"),
+        (daemon_set("rocm/k8s-device-plugin", env='{name: AMD_GPU_DEVICE_COUNT, value: "0"}'), "0 of the GPUs are"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(node: Node, text: str, reason: str) -> None:
+    result = node.converted(text)
+    assert result.exit_code == 1, result.output
+    assert reason in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            daemon_set("intel/intel-gpu-plugin:1", "-no-such"),
+            "-no-such is no flag of intel-gpu; flags: allocation-policy",
+        ),
+        (daemon_set("example.com/own"), "no container of this DaemonSet is of a plugin that is known"),
+        ("{kind: GpuDevicePlugin, spec: {sharedDev: 1}}", "unknown key sharedDev; did you mean sharedDevNum?"),
+        (daemon_set("intel/intel-npu-plugin:1", "-shared-dev-num=many"), "this must be a whole number"),
+    ],
+)
+def test_what_is_not_understood_is_refused(node: Node, text: str, message: str) -> None:
+    result = node.converted(text)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_other_plugins_daemon_sets(node: Node) -> None:
+    text = daemon_set(
+        "ghcr.io/squat/generic-device-plugin", "--device", "{name: a, groups: [{paths: [{path: /dev/kvm}]}]}"
+    )
+    result = node.converted(text)
+    assert result.exit_code == 0, result.output
+    assert [x.name for x in loads(result.stdout.encode()).resources] == ["squat.ai/a"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "strategy", "offered", "ids"),
+    [
+        ("SPX", "single", {"amd.com/gpu": 1}, "pciBusID"),
+        ("CPX", "single", {"amd.com/gpu": 3}, "identity"),
+        ("SPX", "mixed", {"amd.com/spx_nps1": 1}, "pciBusID"),
+        ("CPX", "mixed", {"amd.com/cpx_nps1": 3}, "identity"),
+    ],
+)
+def test_amd_names_by_strategy(tmp_path: Path, mode: str, strategy: str, offered: dict[str, int], ids: str) -> None:
+    tree = Tree(tmp_path / "root")
+    mi300x(tree, mode, partitions=1 if mode == "SPX" else 3)
+    node = Node(tree, tmp_path)
+    text = daemon_set("docker.io/rocm/k8s-device-plugin:latest", f"-resource_naming_strategy={strategy}", "-pulse=30")
+    result = node.converted(text)
+    assert result.exit_code == 0, result.output
+    assert {name: len(found) for name, found in node.offered(result).items()} == offered
+    assert {x.ids for x in loads(result.stdout.encode()).resources} == {ids}
+    assert "# pulse: " in result.stdout
+
+
+def test_amd_without_gpus_to_look_at(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    tree.path("/sys").mkdir(parents=True, exist_ok=True)
+    node = Node(tree, tmp_path)
+    mixed = node.converted("[-resource_naming_strategy, mixed]", "--from", "amd")
+    assert mixed.exit_code == 1
+    assert "amd.com/..._nps... is left out" in mixed.stderr
