@@ -224,7 +224,7 @@ class Rest:
             target.api_version,
             self.clock(),
             force=options.force,
-            ignored=_ignored(target),
+            ignored=self._ignored(target),
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
@@ -332,7 +332,7 @@ class Rest:
             Manager(manager, "Update", target.api_version, target.subresource),
             self.clock(),
             is_new=old is None,
-            ignored=_ignored(target),
+            ignored=self._ignored(target),
         )
         return with_managed(new, managers)
 
@@ -390,6 +390,15 @@ class Rest:
         served = target.kind.served(target.version)
         assert served is not None, "the path was found by it"
         return served.schema
+
+    def _ignored(self, target: Target) -> tuple[str, ...]:
+        """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
+        if target.subresource:
+            is_owned = not target.kind.group or self.release.owns_metadata_by_status
+            return ("spec",) if is_owned else ("metadata", "spec")
+        if target.kind.id == NAMESPACES:  # its finalizers are the server's own
+            return ("spec", "status")
+        return ("status",) if target.kind.status else ()
 
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):
@@ -469,15 +478,6 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
         return metadata
     result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))
     return result
-
-
-def _ignored(target: Target) -> tuple[str, ...]:
-    """The top-level fields that a write cannot change."""
-    if target.subresource:
-        return ("spec",) if not target.kind.group else ("metadata", "spec")
-    if target.kind.id == NAMESPACES:  # its finalizers are the server's own
-        return ("spec", "status")
-    return ("status",) if target.kind.status else ()
 
 
 def _text_of(value: Any) -> str:
