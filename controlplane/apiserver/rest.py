@@ -337,7 +337,7 @@ class Rest:
         return with_managed(new, managers)
 
     def _context(self, target: Target) -> WriteContext:
-        return WriteContext(target.version, self.release, target.caller)
+        return WriteContext(target.version, self.release, target.caller, target.subresource)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""

@@ -132,8 +132,8 @@ def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.M
             {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"},
             422,
             'ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires'
-            ' setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact": supported values:'
-            ' "NotOlderThan"]',
+            ' setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact":'
+            ' supported values: "NotOlderThan"]',
         ),
         (
             "/apis/resource.k8s.io/v1/resourceslices",
