@@ -16,7 +16,7 @@ from typing import Any
 from controlplane.apiserver import columns
 from controlplane.apiserver.authorization import Attributes, Authorizer
 from controlplane.apiserver.identity import MASTERS, User
-from controlplane.apiserver.kinds import Column, Kind, Plain, Served, WriteContext
+from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.open_kinds import open_schema
 from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.pkcs10 import RequestError, read_request
@@ -83,7 +83,7 @@ def pem_of(request: Plain) -> bytes:
 
 
 class _Rules(OpenRules):
-    def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Plain) -> None:
+    def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Schema) -> None:
         super().__init__(
             GROUP,
             KIND,
@@ -100,7 +100,7 @@ class _Rules(OpenRules):
     def create(self, obj: Plain, context: WriteContext) -> Plain:
         spec = {name: item for name, item in (obj.get("spec") or {}).items() if name not in _OF_WHO_ASKS}
         user = context.caller.user
-        asked_by = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+        asked_by: Plain = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
         asked_by["extra"] = {key: list(values) for key, values in user.extra.items()}
         spec |= {name: item for name, item in asked_by.items() if item}
         _check_subject(obj["metadata"].get("name") or "", spec)

@@ -23,7 +23,7 @@ def telling_peers(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
             super().connection_made(transport)
             certificate = transport.get_extra_info("peercert")
             if certificate:
-                self.app = _with_user(self.app, user_of(certificate))
+                self.app: ASGIApp = _with_user(self.app, user_of(certificate))
 
     return TellingPeers
 

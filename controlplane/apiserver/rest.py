@@ -171,7 +171,7 @@ class Rest:
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
-        if is_gone and (options.dry_run or not is_graceful(target.kind)):
+        if is_gone and not is_graceful(target.kind):
             return Outcome(old if options.dry_run else self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
         before = metadata.get("deletionGracePeriodSeconds")
@@ -185,7 +185,7 @@ class Rest:
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if is_gone:
-            return Outcome(self.remove(target.kind, target.key, marked), told)
+            return Outcome(marked if options.dry_run else self.remove(target.kind, target.key, marked), told)
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
         return Outcome(marked, told, is_gone=False)
