@@ -149,6 +149,18 @@ def test_watches_that_are_refused(api: Http, path: str, query: dict[str, str], c
     assert (refused.status, refused.message) == (code, message)
 
 
+def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
+    """As kube-apiserver 1.37.1 answered; a view of lists shows no event and ends the stream."""
+    _fill(api, 1)
+    watching = {"watch": "true", "timeoutSeconds": "60"}
+    refused = api.send("GET", CLASSES, accept="application/yaml", **watching, labelSelector="((")
+    assert refused.status == 400
+    assert "expected: !, identifier, or" in refused.text
+    assert api.send("GET", CLASSES, accept="application/yaml", **watching).status == 406
+    lists = TABLE.replace("Table", "PartialObjectMetadataList")
+    assert api.send("GET", CLASSES, accept=lists, **watching).text == ""
+
+
 def test_history_that_is_gone(api: Http) -> None:
     """An ERROR event with a Status 410."""
     _fill(api, 1)
