@@ -290,8 +290,9 @@ class Application:
         if target.name:
             query["fieldSelector"] = f"metadata.name={target.name}"
         # options come between what an answer can be at all, and what the kind and a stream can be
-        is_custom = target.kind.from_definition and bool(flag(query.get("watch")))
-        form_of(request, VIEWS, is_custom=is_custom, is_list=True)
+        is_custom = target.kind.from_definition
+        if not is_custom or flag(query.get("watch")):
+            form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
         form = self._form(request, target.kind, is_list=True)
         if options.watch:

@@ -64,7 +64,7 @@ _ACCEPTS = (
 )
 _FLAGS = (
     "--runtime-config=api/all=true",
-    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority,StorageObjectInUseProtection",
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection",
 )
 
 

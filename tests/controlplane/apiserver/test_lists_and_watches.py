@@ -157,6 +157,11 @@ def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
     assert refused.status == 400
     assert "expected: !, identifier, or" in refused.text
     assert api.send("GET", CLASSES, accept="application/yaml", **watching).status == 406
+    drivers = "/apis/foozer.example.com/v1alpha1/foozerconfigs"
+    for query in ({}, watching):
+        refused = api.send("GET", drivers, accept="application/vnd.kubernetes.protobuf", **query)
+        assert refused.status == 406
+        assert b"application/yaml, application/vnd.kubernetes.protobuf" in refused.data
     lists = TABLE.replace("Table", "PartialObjectMetadataList")
     assert api.send("GET", CLASSES, accept=lists, **watching).text == ""
 
