@@ -61,6 +61,7 @@ from controlplane.apiserver.watching import Change, watch
 _DISCOVERY = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _HEALTH = ("healthz", "livez", "readyz")
 _LONG = 64 * 1024  # bytes of a body that takes a while to read
+_OF_LISTS = "PartialObjectMetadataList"
 _OPEN_TO_ALL = (*_HEALTH, "version")
 
 
@@ -253,7 +254,7 @@ class Application:
         served, version = target.kind, target.kind.served(target.version)
         if target.subresource == "scale" and version is not None and version.scale is not None:
             return await self._scale(request, target._replace(subresource=""), version.scale)
-        if target.subresource != "status" or not served.status:
+        if target.subresource not in served.parts:
             raise not_found(served.group, served.plural, target.name) if served.from_definition else no_such_resource()
         if request.method not in ("GET", "PUT", "PATCH"):
             if served.from_definition:
@@ -288,8 +289,14 @@ class Application:
             query["watch"] = "true"
         if target.name:
             query["fieldSelector"] = f"metadata.name={target.name}"
-        form = self._form(request, target.kind, is_list=True, is_watch=bool(flag(query.get("watch"))))
+        # options come between what an answer can be at all, and what the kind and a stream can be
+        is_custom = target.kind.from_definition
+        if not is_custom or flag(query.get("watch")):
+            form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
+        form = self._form(request, target.kind, is_list=True)
+        if options.watch:
+            form = self._form(request, target.kind, is_list=True, is_watch=True)
         include = request.query_params.get("includeObject", "")
         if form.view == "Table":
             tables.check_include(include)
@@ -407,6 +414,8 @@ class Application:
         is_first = True
         async with contextlib.aclosing(changes) as stream:  # type: ignore[type-var]  # an async generator
             async for change in stream:
+                if form.view == _OF_LISTS:  # no event is one: the reference server ends the stream, too
+                    return
                 yield written_event(self._event(form, target, include, change, is_first), form)
                 is_first = False
 

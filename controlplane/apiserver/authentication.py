@@ -1,4 +1,4 @@
-"""Who a request is from: by the server's own token, by a service account's, and as whom it wants to count.
+"""Who a request is from: by a certificate, by the server's own token, by a service account's; and as whom.
 
 Source: kubernetes.io "Authenticating", "User impersonation".
 """
@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from controlplane.apiserver.identity import ADMIN, AUTHENTICATED, MASTERS, User
+from controlplane.apiserver.peers import USER
 from controlplane.apiserver.status import forbidden, unauthorized
 from controlplane.apiserver.tokens import Tokens
 
@@ -26,7 +27,8 @@ class Authenticator:
 
     def user(self, request: Request) -> User:
         """Whom a request is from. Raises ApiError 401, or 403 for who may not speak for others."""
-        return _impersonated(self._own(_credential(request)), request.headers)
+        by_certificate: User | None = request.scope.get(USER)
+        return _impersonated(by_certificate or self._own(_credential(request)), request.headers)
 
     def _own(self, credential: bytes) -> User:
         found = self.tokens.user(credential.decode("latin-1")) if credential.count(b".") == 2 else None

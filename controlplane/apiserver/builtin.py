@@ -11,6 +11,7 @@ from typing import Any
 from controlplane.apiserver import columns
 from controlplane.apiserver.authorization import Authorizer
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
+from controlplane.apiserver.certificates import certificates_kind
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.fieldsets import OPEN
@@ -74,6 +75,7 @@ def install(
     for kind in (*_core(), *auxiliary_kinds(), *policy_kinds()):
         registry.add(kind)
     registry.add(definition_kind(release))
+    registry.add(certificates_kind(clock, authorizer))
 
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
         rules = TypedRules(form, clock, has_admin_access, authorizer)

@@ -121,9 +121,9 @@ def _resources(kind: Kind) -> list[Plain]:
         resource["categories"] = list(kind.categories)
     resource["storageVersionHash"] = _storage_hash(kind)
     found = [resource]
-    if kind.status:
-        status = {"name": f"{kind.plural}/status", "singularName": "", "namespaced": kind.namespaced}
-        found.append(status | {"kind": kind.kind, "verbs": STATUS_VERBS})
+    for part in kind.parts:
+        below = {"name": f"{kind.plural}/{part}", "singularName": "", "namespaced": kind.namespaced}
+        found.append(below | {"kind": kind.kind, "verbs": STATUS_VERBS})
     if kind.versions[0].scale:
         scale = {"name": f"{kind.plural}/scale", "singularName": "", "namespaced": kind.namespaced}
         found.append(scale | {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS})
@@ -163,8 +163,7 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             subresources.append({"subresource": "binding", "responseKind": binding, "verbs": ["create"]})
             eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
             subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
-        if kind.status:
-            subresources.append({"subresource": "status", "responseKind": response, "verbs": STATUS_VERBS})
+        subresources += [{"subresource": part, "responseKind": response, "verbs": STATUS_VERBS} for part in kind.parts]
         if kind.versions[0].scale:
             scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
             subresources.append({"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS})

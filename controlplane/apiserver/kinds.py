@@ -38,11 +38,12 @@ class Decoded(NamedTuple):
 
 
 class WriteContext(NamedTuple):
-    """How an object is written: in which version, to a server of which release, by whom."""
+    """How an object is written: in which version, to a server of which release, by whom, which part of it."""
 
     version: str
     release: Release
     caller: Caller = SERVER
+    subresource: str = ""
 
 
 class Rules(Protocol):
@@ -99,7 +100,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     `fields` lists what field selectors may ask for besides name and namespace. Kinds
     `from_definition` differ in details of answers. `hides_name` kinds show no name in tables. `stored_as` names
-    the kind of another group whose objects these are, too. `creates_on_update`: a PUT of what is not there creates it.
+    the kind of another group whose objects these are, too. `other_parts` are subresources that are written as a
+    status is. `creates_on_update`: a PUT of what is not there creates it.
     """
 
     group: str
@@ -114,6 +116,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     status: bool = False
+    other_parts: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     fields: Mapping[str, Callable[[Plain], str]] = {}
     counts_generations: bool = False
@@ -122,6 +125,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     hides_name: bool = False
     stored_as: str = ""
     creates_on_update: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The subresources by which a part of an object is written."""
+        return (*self.other_parts, "status") if self.status else self.other_parts
 
     @property
     def id(self) -> str:

@@ -39,7 +39,9 @@ class Selection:
         kind = target.kind
         self._cells = kind.fields
         self.mark = mark_of(options.fields)
-        known = ("metadata.name", "metadata.namespace", *kind.fields)
+        known = ("metadata.name", *kind.fields)
+        if kind.namespaced or not (kind.fields or kind.from_definition):
+            known = ("metadata.namespace", *known)
         for term in options.fields.terms:
             if term.field not in known:
                 raise bad_request(_unknown_field(kind, target.api_version, term.field))

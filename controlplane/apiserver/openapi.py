@@ -227,10 +227,10 @@ def _paths(kind: Kind, served: Served) -> Plain:
     }
     if kind.namespaced:
         paths[f"{base}/{kind.plural}"] = {"get": listed}
-    if kind.status:
+    for part in kind.parts:
         get = _operation("get", gvk, (_PRETTY,), {200: ref})
-        status = {"get": get, "put": put, "patch": patch, "parameters": [*shared, name]}
-        paths[f"{inside}/{kind.plural}/{{name}}/status"] = status
+        written = {"get": get, "put": put, "patch": patch, "parameters": [*shared, name]}
+        paths[f"{inside}/{kind.plural}/{{name}}/{part}"] = written
     return paths
 
 

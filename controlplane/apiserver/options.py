@@ -158,6 +158,8 @@ def _check_watch(errors: ErrorList, match: str, token: str, initial: bool | None
         errors.forbidden(
             "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         )
+        if match:
+            errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
     elif initial is None and match:
         errors.forbidden(
             "resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"

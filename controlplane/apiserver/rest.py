@@ -171,7 +171,7 @@ class Rest:
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
         grace = seconds_to_end(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
-        if is_gone and (options.dry_run or not is_graceful(target.kind)):
+        if is_gone and not is_graceful(target.kind):
             return Outcome(old if options.dry_run else self.remove(target.kind, target.key), told)
         metadata = {**old["metadata"]}
         before = metadata.get("deletionGracePeriodSeconds")
@@ -185,7 +185,7 @@ class Rest:
         if is_namespace:
             marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         if is_gone:
-            return Outcome(self.remove(target.kind, target.key, marked), told)
+            return Outcome(marked if options.dry_run else self.remove(target.kind, target.key, marked), told)
         if not json_equal(marked, old) and not options.dry_run:
             marked = self._put(target.kind, target.key, marked)
         return Outcome(marked, told, is_gone=False)
@@ -224,7 +224,7 @@ class Rest:
             target.api_version,
             self.clock(),
             force=options.force,
-            ignored=_ignored(target),
+            ignored=self._ignored(target),
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
@@ -332,12 +332,12 @@ class Rest:
             Manager(manager, "Update", target.api_version, target.subresource),
             self.clock(),
             is_new=old is None,
-            ignored=_ignored(target),
+            ignored=self._ignored(target),
         )
         return with_managed(new, managers)
 
     def _context(self, target: Target) -> WriteContext:
-        return WriteContext(target.version, self.release, target.caller)
+        return WriteContext(target.version, self.release, target.caller, target.subresource)
 
     def _admit(self, target: Target, new: Plain | None, old: Plain | None, *, is_dry_run: bool) -> tuple[str, ...]:
         """What policies warn of; raises ApiError for what they refuse."""
@@ -390,6 +390,15 @@ class Rest:
         served = target.kind.served(target.version)
         assert served is not None, "the path was found by it"
         return served.schema
+
+    def _ignored(self, target: Target) -> tuple[str, ...]:
+        """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
+        if target.subresource:
+            is_owned = not target.kind.group or self.release.owns_metadata_by_status
+            return ("spec",) if is_owned else ("metadata", "spec")
+        if target.kind.id == NAMESPACES:  # its finalizers are the server's own
+            return ("spec", "status")
+        return ("status",) if target.kind.status else ()
 
     def _generated(self, kind: Kind, namespace: str, prefix: str) -> str:
         for _ in range(_TRIES):
@@ -469,15 +478,6 @@ def _with_finalizers(metadata: Plain, finalizers: list[str]) -> Plain:
         return metadata
     result: Plain = to_dict(from_dict(ObjectMeta, {**metadata, "finalizers": finalizers}))
     return result
-
-
-def _ignored(target: Target) -> tuple[str, ...]:
-    """The top-level fields that a write cannot change."""
-    if target.subresource:
-        return ("spec",) if not target.kind.group else ("metadata", "spec")
-    if target.kind.id == NAMESPACES:  # its finalizers are the server's own
-        return ("spec", "status")
-    return ("status",) if target.kind.status else ()
 
 
 def _text_of(value: Any) -> str:

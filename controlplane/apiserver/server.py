@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import ssl
 import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,13 +17,16 @@ from controlplane.apiserver.app import Application
 from controlplane.apiserver.authentication import Authenticator
 from controlplane.apiserver.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.builtin import install
+from controlplane.apiserver.certificates import GROUP, PLURAL
 from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.definitions import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.kinds import Plain, Registry
 from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.peers import telling_peers
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Rest
+from controlplane.apiserver.signing import Signer
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
@@ -45,9 +49,9 @@ class Server:
     `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
     besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
     makes a random one. `collect_after` is the delay of the garbage collector in seconds, None runs none. With `tls` it
-    has a certificate of an authority of its own, whose certificate `ca` is once it runs. It answers as the
-    API server of the `release` does. With `authorization` RBAC the stored roles say who may do what; else
-    everybody who is let in may do everything.
+    has a certificate of an authority of its own, whose certificate `ca` is once it runs, and which signs requests for
+    certificates. It answers as the API server of the `release` does. With `authorization` RBAC the stored roles say
+    who may do what; else everybody who is let in may do everything.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """
@@ -71,7 +75,7 @@ class Server:
         self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
         self.registry = Registry()
-        authorizer = Rbac(self.store) if authorization == "RBAC" else AlwaysAllow()
+        authorizer = self._authorizer = Rbac(self.store) if authorization == "RBAC" else AlwaysAllow()
         install(self.registry, _now, self._has_admin_access, release, authorizer)
         for definition in definitions:
             self.registry.add(kind_of(definition))
@@ -113,8 +117,15 @@ class Server:
                 raise ServerError(str(error)) from error
             config = self._configuration(certificate)
             config.load()  # reads the certificate
+        if certificate is not None:
+            config.http_protocol_class = telling_peers(config.http_protocol_class)
         self._http = _Http(config)
         self._tasks = [asyncio.create_task(self._http.serve([listener]))]
+        if certificate is not None:
+            kind = self.registry.find(GROUP, "v1", PLURAL)
+            assert kind is not None, "it is built in"
+            signer = Signer(self.rest, kind, self._authorizer, certificate.authority, certificate.authority_key)
+            self._tasks.append(asyncio.create_task(signer.run()))
         if self._collector is not None:
             self._tasks.append(asyncio.create_task(self._collector.run()))
         while not self._http.started:
@@ -137,6 +148,8 @@ class Server:
             h11_max_incomplete_event_size=256 * 1024,
             ssl_certfile=certificate.path if certificate else None,
             ssl_keyfile=certificate.key if certificate else None,
+            ssl_ca_certs=str(certificate.authority_path) if certificate else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if certificate else ssl.CERT_NONE,
         )
 
     async def __aexit__(self, *_: object) -> None:

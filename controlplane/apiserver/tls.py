@@ -1,6 +1,6 @@
 """A certificate for the server, of an authority of its own that nobody else trusts; the openssl program makes both.
 
-They are made anew with each start. The authority's key is gone as soon as the certificate is signed.
+They are made anew with each start. The authority's key is in memory only, for the requests that it signs (`signing`).
 """
 
 import ipaddress
@@ -40,11 +40,13 @@ class TlsError(Exception):
 
 
 class Certificate(NamedTuple):
-    """Files: the certificate and its key; and the authority's certificate, as PEM text."""
+    """Files: the certificate and its key; the authority's certificate, also as PEM text, and its key as PEM text."""
 
     path: Path
     key: Path
     authority: str
+    authority_path: Path
+    authority_key: str
 
 
 def make_certificate(folder: Path, host: str) -> Certificate:
@@ -64,8 +66,21 @@ def make_certificate(folder: Path, host: str) -> Certificate:
     extensions = ("-extfile", configuration, "-extensions", "server")
     signer = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial")
     _openssl("x509", "-req", "-in", request, *signer, *_DAYS, *extensions, "-out", made[0])
-    ca_key.unlink()
-    return Certificate(*made, ca.read_text())
+    return Certificate(*made, ca.read_text(), ca, ca_key.read_text())
+
+
+def sign(folder: Path, authority: str, key: str, request: bytes, extensions: str, days: int) -> str:
+    """Sign a request, whose signature is checked; `extensions` are lines of openssl's configuration. Raises TlsError.
+
+    `folder` must be empty, and readable by its owner only.
+    """
+    files = {"ca.crt": authority.encode(), "ca.key": key.encode(), "csr": request, "extensions": extensions.encode()}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    made = folder / "crt"
+    use = ("-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial", "-extfile", folder / "extensions")
+    _openssl("x509", "-req", "-in", folder / "csr", *use, "-days", str(days), "-out", made)
+    return made.read_text()
 
 
 def _is_address(host: str) -> bool:

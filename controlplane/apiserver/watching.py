@@ -14,6 +14,8 @@ from controlplane.apiserver.store import Store
 from controlplane.apiserver.target import Target
 
 BOOKMARK_INTERVAL = 60.0
+BOOKMARK_BEFORE_END = 2.0
+"""Seconds before the end of a watch at which its last bookmark comes: whoever watches again goes on from there."""
 _SHORTEST, _LONGEST = 30 * 60, 60 * 60
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
@@ -64,9 +66,9 @@ async def _stream(
             for obj in list(store.objects(kind_id, target.namespace, mark=selection.mark)):
                 if selection.takes(obj):
                     yield Change("ADDED", obj)
-            if options.initial_events and options.bookmarks:
+            if options.bookmarks:  # who lists by watching without asking for it is told the end, too
                 yield _bookmark(position, _INITIAL_EVENTS_END)
-        next_bookmark = loop.time() + BOOKMARK_INTERVAL
+        next_bookmark = _next_bookmark(loop.time(), end)
         subscription.notice(position + 1)  # what happened since then, before there was a subscription
         while True:
             shown, first = store.published, subscription.take()
@@ -89,7 +91,7 @@ async def _stream(
             position = max(position, shown)
             now = loop.time()
             if now >= next_bookmark:
-                next_bookmark = now + BOOKMARK_INTERVAL
+                next_bookmark = _next_bookmark(now, end)
                 if options.bookmarks:
                     yield _bookmark(position)
             if now >= end or store.is_closed:
@@ -101,6 +103,12 @@ async def _stream(
                 continue
     finally:
         store.unsubscribe(subscription)
+
+
+def _next_bookmark(now: float, end: float) -> float:
+    """When the next one is due; after the end if there is none any more."""
+    due = min(now + BOOKMARK_INTERVAL, end - BOOKMARK_BEFORE_END)
+    return due if due > now else end + BOOKMARK_INTERVAL
 
 
 def _seen(event: Event, selection: Selection) -> Change | None:

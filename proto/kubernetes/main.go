@@ -20,6 +20,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -61,6 +62,7 @@ var kinds = []struct {
 	{autoscalingv1.SchemeGroupVersion, []string{"Scale"}},
 	{autoscalingv2.SchemeGroupVersion, []string{"HorizontalPodAutoscaler"}},
 	{batchv1.SchemeGroupVersion, []string{"CronJob", "Job"}},
+	{certificatesv1.SchemeGroupVersion, []string{"CertificateSigningRequest"}},
 	{coordinationv1.SchemeGroupVersion, []string{"Lease"}},
 	{discoveryv1.SchemeGroupVersion, []string{"EndpointSlice"}},
 	{eventsv1.SchemeGroupVersion, []string{"Event"}},
@@ -89,7 +91,7 @@ var scheme = runtime.NewScheme()
 func init() {
 	for _, add := range []func(*runtime.Scheme) error{
 		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, nodev1.AddToScheme,
-		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, discoveryv1.AddToScheme,
+		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, discoveryv1.AddToScheme,
 		networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
 		corev1.AddToScheme, discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, resourcev1alpha3.AddToScheme, resourcev1beta1.AddToScheme,

@@ -48,6 +48,8 @@ class Release(Struct, frozen=True, kw_only=True):
     """What breaks a custom resource's rule is shown with a plain value, and not with its type."""
     lists_versions: bool
     """`kubectl get crd` shows scope and versions, too."""
+    owns_metadata_by_status: bool
+    """Who writes a status gets to own the metadata in the request, which is not stored."""
     has_all_fields: bool
     """The features of 1.36 are on; before, their fields are dropped (`disabled_fields`)."""
 
@@ -73,6 +75,7 @@ _1_37 = Release(
     reads_patches_first=True,
     rules_tell_values=True,
     lists_versions=True,
+    owns_metadata_by_status=False,
     has_all_fields=True,
 )
 
@@ -100,6 +103,7 @@ _1_34 = replace(
     has_taint_rules_in_v1beta2=False,
     checks_claim_writers=False,
     rules_tell_values=False,
+    owns_metadata_by_status=True,
     has_all_fields=False,
 )
 

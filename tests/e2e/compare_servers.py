@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ _ACCEPTS = (
 )
 _FLAGS = (
     "--runtime-config=api/all=true",
-    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority,StorageObjectInUseProtection",
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection",
 )
 
 
@@ -118,25 +118,28 @@ def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
 
 def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
     """So many requests, one after the other."""
-    pair, requests, dress = Pair(ours, real), Requests(seed, OFTEN), _Dresser(seed)
+    pair, requests, dress = Pair(ours, real), Requests(seed, OFTEN), Dresser(seed)
     for _ in range(count):
-        dressed = dress(requests.next(), pair)
-        answers = pair.ask(dressed)
-        mine, theirs, seen = answers
-        if _is_open(dressed.request.path):
-            theirs = theirs._replace(body=_what_ours_has(mine.body, theirs.body))
-        found = differences(mine._asdict(), theirs._asdict())
-        reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
-        yield Compared(dressed, mine, theirs, found, reason)
-        if found:
-            _remove_what_differs(ours, real, dressed.request)
-        elif mine.status < 300 and is_object(seen):
-            times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
-            metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
-            requests.saw({**seen, "metadata": metadata})
+        yield exchange(pair, dress(requests.next(), pair), requests)
 
 
-class _Dresser:
+def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
+    """One request to both servers. What they agree on is shown to `requests`, what they do not is removed."""
+    mine, theirs, seen = pair.ask(dressed)
+    if is_open(dressed.request.path):
+        theirs = theirs._replace(body=what_ours_has(mine.body, theirs.body))
+    found = differences(mine._asdict(), theirs._asdict())
+    reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
+    if found:
+        _remove_what_differs(pair.servers, dressed.request)
+    elif mine.status < 300 and is_object(seen):
+        times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
+        metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
+        requests.saw({**seen, "metadata": metadata})
+    return Compared(dressed, mine, theirs, found, reason)
+
+
+class Dresser:
     """Puts requests into forms: protobuf, kinds of answers, damage; goes on where a list ended."""
 
     def __init__(self, seed: int) -> None:
@@ -180,22 +183,22 @@ class _Dresser:
         return request.body
 
 
-def _is_open(path: str) -> bool:
+def is_open(path: str) -> bool:
     return not path.startswith(("/apis/resource.k8s.io", "/apis/example.com", "/apis/apiextensions"))
 
 
-def _what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
+def what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
     """What a real server says of the members that ours has: the rest are defaults of kinds that are free-form here."""
     if isinstance(ours, dict) and isinstance(real, dict):
         if key == "metadata":
             return {name: item for name, item in real.items() if name != "managedFields" or name in ours}
-        return {name: _what_ours_has(ours[name], item, name) for name, item in real.items() if name in ours}
+        return {name: what_ours_has(ours[name], item, name) for name, item in real.items() if name in ours}
     if isinstance(ours, list) and isinstance(real, list) and len(ours) == len(real) and key != "managedFields":
-        return [_what_ours_has(*each) for each in zip(ours, real, strict=True)]
+        return [what_ours_has(*each) for each in zip(ours, real, strict=True)]
     return real
 
 
-def _remove_what_differs(ours: Http, real: Http, request: Request) -> None:
+def _remove_what_differs(apis: Sequence[Http], request: Request) -> None:
     """Have neither server keep what a request was about."""
     path = request.path.removesuffix("/status")
     parts = path.split("/")
@@ -203,7 +206,7 @@ def _remove_what_differs(ours: Http, real: Http, request: Request) -> None:
     collection, name = "/".join(parts[:depth]), "/".join(parts[depth:])
     if collection == SPACES.everywhere:
         return
-    for api in (ours, real):
+    for api in apis:
         listed = api.send("GET", collection)
         for item in objects(listed.body if listed.status == 200 else None):
             found = item["metadata"]["name"]
@@ -225,7 +228,7 @@ def _print(each: Compared, width: int) -> None:
 
 def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Nothing checks, defaults or lists what these kinds hold; who manages it is told by free-form schemas."""
-    if not _is_open(dressed.request.path):
+    if not is_open(dressed.request.path):
         return False
     if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
         return True  # nobody can take back what was stored in one
@@ -252,7 +255,7 @@ def _counts_the_systems(dressed: Dressed, ours: Shown, real: Shown, found: list[
     """A page of a list in which a real server has objects of its own."""
     query = dressed.request.query
     return (
-        dressed.request.method == "GET" and _is_open(dressed.request.path) and ("limit" in query or "continue" in query)
+        dressed.request.method == "GET" and is_open(dressed.request.path) and ("limit" in query or "continue" in query)
     )
 
 

@@ -6,6 +6,7 @@ for them, `uid-7` or `version-12`, which are put in again for each server.
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from controlplane.apiserver import protobuf
@@ -53,16 +54,24 @@ class Pair:
     """Two servers that are asked the same: `ours` first."""
 
     def __init__(self, ours: Http, real: Http) -> None:
-        self._servers = (ours, real)
+        self.servers = (ours, real)
         self._names: dict[str, tuple[str, str]] = {}
         self._known: tuple[dict[str, str], dict[str, str]] = ({}, {})
         self.last: dict[str, str] = {}
         """The names of the last list's version, and of where it goes on."""
 
+    @property
+    def versions(self) -> list[str]:
+        """The names of all versions of objects that both have shown, the oldest first."""
+        return [name for name in self._names if name.startswith(_MADE_UP["resourceVersion"])]
+
     def ask(self, dressed: Dressed) -> tuple[Shown, Shown, Any]:
         """Both answers, and the body of ours under its names."""
         answers = [self._send(number, dressed) for number in (0, 1)]
-        bodies = [_read(answer) for answer in answers]
+        return self.shown(answers, [read_value(answer) for answer in answers])
+
+    def shown(self, answers: Sequence[Answer], bodies: Sequence[Any]) -> tuple[Shown, Shown, Any]:
+        """What both servers answered, and the body of ours under its names."""
         self._learn(*bodies)
         ours, real = (
             Shown(
@@ -77,23 +86,23 @@ class Pair:
 
     def _send(self, number: int, dressed: Dressed) -> Answer:
         request = dressed.request
-        body = self._own(number, request.body)
+        body = self.own(number, request.body)
         if request.content == PROTOBUF:
             body = bytearray(protobuf.encode(body))
             if dressed.spoil_at >= 0:
                 body[dressed.spoil_at % len(body)] ^= 0x55
             body = bytes(body)
-        query = {name: str(self._own(number, text)) for name, text in request.query.items()}
-        return self._servers[number].send(
+        query = {name: str(self.own(number, text)) for name, text in request.query.items()}
+        return self.servers[number].send(
             request.method, request.path, body, content=request.content, accept=dressed.accept, **query
         )
 
-    def _own(self, number: int, value: Any) -> Any:
+    def own(self, number: int, value: Any) -> Any:
         """A value with a server's own uids and versions."""
         if isinstance(value, dict):
-            return {name: self._own(number, item) for name, item in value.items()}
+            return {name: self.own(number, item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self._own(number, item) for item in value]
+            return [self.own(number, item) for item in value]
         if isinstance(value, str) and value in self._names:
             return self._names[value][number]
         return value
@@ -172,7 +181,8 @@ def _is_of_the_system(item: Any) -> bool:
     return metadata.get("namespace") == "kube-system" or name.startswith(_OF_THE_SYSTEM)
 
 
-def _read(answer: Answer) -> Any:
+def read_value(answer: Answer) -> Any:
+    """The value in a body; a text where it is none. Bytes of protobuf that we write otherwise are shown beside it."""
     media_type = dict(answer.headers).get("content-type", "").partition(";")[0]
     if media_type == PROTOBUF:
         try:

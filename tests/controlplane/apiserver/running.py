@@ -155,12 +155,9 @@ class Http:
     """Requests over one connection."""
 
     def __init__(self, url: str, token: str, ca: str = "", sender: Mapping[str, str] | None = None) -> None:
-        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=30)
-        if ca:
-            context = ssl.create_default_context(cadata=ca)
-            self._connection = http.client.HTTPSConnection(
-                urllib.parse.urlsplit(url).netloc, timeout=30, context=context
-            )
+        self._address = urllib.parse.urlsplit(url).netloc
+        self._context = ssl.create_default_context(cadata=ca) if ca else None
+        self._connection = self._connect()
         self._token, self._sender = token, dict(sender or {})
 
     def __enter__(self) -> "Http":
@@ -200,6 +197,18 @@ class Http:
         answer = self.send(method, path, body, **options)
         assert answer.status < 300, answer
         return answer.body
+
+    def begin(self, path: str, accept: str, **query: str) -> http.client.HTTPResponse:
+        """The beginning of an answer, on a connection of its own: of a watch, that goes on."""
+        connection = self._connect()
+        headers = {"Accept": accept, "Authorization": f"Bearer {self._token}", **self._sender}
+        connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}", headers=headers)
+        return connection.getresponse()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._context is None:
+            return http.client.HTTPConnection(self._address, timeout=30)
+        return http.client.HTTPSConnection(self._address, timeout=30, context=self._context)
 
     @contextmanager
     def watch(self, path: str, **query: str) -> Iterator[Iterator[Plain]]:

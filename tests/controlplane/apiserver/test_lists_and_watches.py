@@ -104,6 +104,68 @@ def test_watch_with_initial_events(api: Http) -> None:
     assert found[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
+def test_the_end_of_the_first_objects_is_told_unasked(api: Http) -> None:
+    """As kube-apiserver 1.34, 1.36 and 1.37 do where a watch begins with all objects."""
+    _fill(api, 1)
+    for start in ({}, {"resourceVersion": "0"}):
+        with api.watch(CLASSES, **start, allowWatchBookmarks="true") as events:
+            first, second = next(events), next(events)
+        assert (first["type"], second["type"]) == ("ADDED", "BOOKMARK")
+        assert second["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that who watches again goes on from there: two seconds before, in a real server."""
+    (version,) = _fill(api, 1)
+    monkeypatch.setattr("controlplane.apiserver.watching.BOOKMARK_BEFORE_END", 999.9)
+    with api.watch(CLASSES, resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="1000") as events:
+        bookmark = next(events)
+    assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "DeviceClass")
+    assert "annotations" not in bookmark["object"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "code", "message"),
+    [
+        (
+            CLASSES,
+            {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"},
+            422,
+            'ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires'
+            ' setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact":'
+            ' supported values: "NotOlderThan"]',
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            {"fieldSelector": "metadata.namespace=work"},
+            400,
+            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: metadata.namespace",
+        ),
+    ],
+)
+def test_watches_that_are_refused(api: Http, path: str, query: dict[str, str], code: int, message: str) -> None:
+    """As kube-apiserver 1.37.1 refused them."""
+    refused = api.send("GET", path, watch="true", timeoutSeconds="1", **query)
+    assert (refused.status, refused.message) == (code, message)
+
+
+def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
+    """As kube-apiserver 1.37.1 answered; a view of lists shows no event and ends the stream."""
+    _fill(api, 1)
+    watching = {"watch": "true", "timeoutSeconds": "60"}
+    refused = api.send("GET", CLASSES, accept="application/yaml", **watching, labelSelector="((")
+    assert refused.status == 400
+    assert "expected: !, identifier, or" in refused.text
+    assert api.send("GET", CLASSES, accept="application/yaml", **watching).status == 406
+    drivers = "/apis/foozer.example.com/v1alpha1/foozerconfigs"
+    for query in ({}, watching):
+        refused = api.send("GET", drivers, accept="application/vnd.kubernetes.protobuf", **query)
+        assert refused.status == 406
+        assert b"application/yaml, application/vnd.kubernetes.protobuf" in refused.data
+    lists = TABLE.replace("Table", "PartialObjectMetadataList")
+    assert api.send("GET", CLASSES, accept=lists, **watching).text == ""
+
+
 def test_history_that_is_gone(api: Http) -> None:
     """An ERROR event with a Status 410."""
     _fill(api, 1)

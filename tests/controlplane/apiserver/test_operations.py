@@ -93,7 +93,10 @@ def test_watch(api: Http) -> None:
     api.ok("POST", PATH, BETA)
     with api.watch(PATH, timeoutSeconds="1", allowWatchBookmarks="true") as events:
         found = list(events)
-    assert [(event["type"], event["object"]["apiVersion"]) for event in found] == [("ADDED", "resource.k8s.io/v1beta1")]
+    assert [(event["type"], event["object"]["apiVersion"]) for event in found] == [
+        ("ADDED", "resource.k8s.io/v1beta1"),
+        ("BOOKMARK", "resource.k8s.io/v1beta1"),
+    ]
 
 
 def test_without_a_token(api: Http, server: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from resourceapi.objects.release import RELEASES
-from tests.controlplane.apiserver.running import Http, Running
+from tests.controlplane.apiserver.running import CLAIMS, Http, Plain, Running, claim
 from tests.controlplane.scheduler.kit import slice_
 
 RULES = "/apis/resource.k8s.io/{}/devicetaintrules"
@@ -87,3 +87,16 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
     for version, warned in (("v1beta1", [0, 1]), ("v1beta2", [0, 1]), ("v1", [0, 0])):
         path = f"/apis/resource.k8s.io/{version}/resourceslices"
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
+
+
+def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http) -> None:
+    """Labels in the request are not stored; of whom they are is noted where the release does so."""
+    by_1_34: list[Plain] = [{"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}]
+    for http, entries in ((api, by_1_34[:0]), (of_1_34, by_1_34)):
+        made = http.ok("POST", CLAIMS, claim("owned"))
+        labelled = {**made, "metadata": {**made["metadata"], "labels": {"x": "1"}}}
+        after = http.ok("PUT", f"{CLAIMS}/owned/status", labelled, fieldManager="m")["metadata"]
+        assert "labels" not in after
+        by_status = [entry for entry in after["managedFields"] if entry.get("subresource") == "status"]
+        assert [entry["fieldsV1"] for entry in by_status] == entries
+        assert (after["resourceVersion"] == made["metadata"]["resourceVersion"]) is not bool(entries)

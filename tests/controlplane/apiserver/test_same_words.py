@@ -83,3 +83,13 @@ def test_a_kubelet_lists_the_services_that_have_an_address(api: Http) -> None:
         api.ok("POST", f"{SPACES}/default/services", service)
     listed = api.ok("GET", "/api/v1/services", fieldSelector="spec.clusterIP!=None")
     assert [each["metadata"]["name"] for each in listed["items"]] == ["one"]
+
+
+def test_a_dry_run_shows_a_pod_that_ends(api: Http) -> None:
+    """The object as it would be deleted, while nothing happens to it."""
+    pods = "/api/v1/namespaces/default/pods"
+    api.ok("POST", pods, {"metadata": {"name": "dry"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    shown = api.ok("DELETE", f"{pods}/dry", dryRun="All")["metadata"]
+    assert (shown["deletionGracePeriodSeconds"], shown["generation"]) == (0, 2)
+    assert "deletionTimestamp" in shown
+    assert api.ok("GET", f"{pods}/dry")["metadata"]["generation"] == 1

@@ -1,0 +1,95 @@
+"""What a certificate signing request (PKCS #10) asks for: read from its DER, as far as signers go by it.
+
+The signature is checked by who signs. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; X.690 for DER.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s+([A-Za-z0-9+/=\s]*)-----END \1-----")
+_SEQUENCE, _SET, _ATTRIBUTES = 0x30, 0x31, 0xA0
+_COMMON_NAME, _ORGANIZATION = bytes.fromhex("550403"), bytes.fromhex("55040a")
+_EXTENSION_REQUEST, _ALTERNATIVE_NAMES = bytes.fromhex("2a864886f70d01090e"), bytes.fromhex("551d11")
+_EMAIL, _DNS, _URI, _ADDRESS = 0x81, 0x82, 0x86, 0x87
+
+
+class RequestError(ValueError):
+    """This is no certificate signing request; says why in the reference server's words, where it has any."""
+
+
+class CertificateRequest(NamedTuple):
+    """Whom a request is for: the names of its subject, and the alternative ones."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    dns: tuple[str, ...] = ()
+    emails: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
+def read_request(pem: bytes) -> CertificateRequest:
+    """Read the first block. Raises RequestError."""
+    block = _BLOCK.search(pem)
+    if block is None or block[1] != b"CERTIFICATE REQUEST":
+        raise RequestError("PEM block type must be CERTIFICATE REQUEST")
+    try:
+        return _request(base64.b64decode(b"".join(block[2].split()), validate=True))
+    except (ValueError, IndexError, StopIteration, binascii.Error) as error:
+        raise RequestError(f"asn1: structure error: {error or 'it ends too early'}") from None
+
+
+def _request(data: bytes) -> CertificateRequest:
+    ((_, whole),) = _parts(data, _SEQUENCE)
+    (_, info), *_ = _parts(whole)
+    _, (_, subject), _, *more = _parts(info)
+    names: dict[bytes, list[str]] = {}
+    for _, one in _parts(subject, _SET):
+        for _, pair in _parts(one, _SEQUENCE):
+            (_, identifier), (_, text) = _parts(pair)
+            names.setdefault(identifier, []).append(text.decode("utf-8", "replace"))
+    others: dict[int, list[bytes]] = {}
+    for tag, attributes in more:
+        for kind, name in _alternative_names(attributes) if tag == _ATTRIBUTES else ():
+            others.setdefault(kind, []).append(name)
+    dns, emails, uris = (tuple(name.decode("ascii") for name in others.get(kind, ())) for kind in (_DNS, _EMAIL, _URI))
+    addresses = tuple(str(ipaddress.ip_address(packed)) for packed in others.get(_ADDRESS, ()))
+    common = names.get(_COMMON_NAME) or [""]
+    return CertificateRequest(common[-1], tuple(names.get(_ORGANIZATION, ())), dns, emails, uris, addresses)
+
+
+def _alternative_names(attributes: bytes) -> Iterator[tuple[int, bytes]]:
+    for _, attribute in _parts(attributes, _SEQUENCE):
+        (_, identifier), (_, values) = _parts(attribute)
+        if identifier != _EXTENSION_REQUEST:
+            continue
+        for _, extensions in _parts(values, _SEQUENCE):
+            for _, extension in _parts(extensions, _SEQUENCE):
+                (_, name), *_, (_, value) = _parts(extension)
+                if name == _ALTERNATIVE_NAMES:
+                    for _, found in _parts(value, _SEQUENCE):
+                        yield from _parts(found)
+
+
+def _parts(data: bytes, wanted: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The values one after the other, with their tags. Raises ValueError, also for another tag than the one wanted."""
+    at = 0
+    while at < len(data):
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size >= 0x80:
+            digits = size & 0x7F
+            if not 0 < digits <= 4:
+                raise ValueError("indefinite length found (not DER)")
+            size = int.from_bytes(data[at : at + digits], "big")
+            at += digits
+        if wanted is not None and tag != wanted:
+            raise ValueError("tags don't match")
+        if at + size > len(data):
+            raise ValueError("data truncated")
+        yield tag, data[at : at + size]
+        at += size

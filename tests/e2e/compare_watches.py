@@ -1,0 +1,178 @@
+"""Random watches on the stand-in API server and on a real one: their frames agree, but for a list of reasons.
+
+    python -m tests.e2e.compare_watches ROUNDS [--seed N] [--show N]
+
+In each round some watches are opened, from versions of before and with selectors, then writes are made, and then all
+that came is compared: types of events, objects without what a server makes up, refusals. Writes that are not answered
+alike are the matter of `compare_servers`: their round is dropped.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.controlplane.apiserver.random_requests import (
+    CLAIMS,
+    CLASSES,
+    DRIVERS,
+    LEASES,
+    MAPS,
+    NAMESPACES,
+    SLICES,
+    TEMPLATES,
+    Request,
+    Requests,
+)
+from tests.controlplane.apiserver.running import Http
+from tests.e2e.compare_servers import Dresser, exchange, is_open, servers, what_ours_has
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences
+from tests.e2e.watch_pair import OpenWatch, Watch, Watched
+
+KINDS = (CLASSES, CLAIMS, TEMPLATES, SLICES, DRIVERS, MAPS, LEASES)
+WATCHES, WRITES, SECONDS = 12, 20, 3
+"""Of a round; how long a watch lasts. A real server sends a bookmark two seconds before the end."""
+_AS = ";g=meta.k8s.io;v=v1;as="
+_ACCEPTS = (
+    *[JSON] * 6,
+    *[f"{PROTOBUF};stream=watch"] * 3,
+    *[f"{PROTOBUF}"] * 2,
+    f"{JSON};stream=watch",
+    YAML,
+    f"{PROTOBUF},{JSON}",
+    f"{JSON}{_AS}Table,{JSON}",
+    f"{JSON}{_AS}PartialObjectMetadata",
+    f"{PROTOBUF}{_AS}PartialObjectMetadata",
+    f"{JSON}{_AS}PartialObjectMetadataList",
+)
+_LABELS = ("x", "!x", "x=1", "x in (1,2)", "x notin (1)", "x!=2", "((")
+_FIELDS = ("metadata.name=a", "metadata.name!=a", "metadata.namespace=work", "spec.driver=gpu.example.com", "x")
+
+
+class Compared(NamedTuple):
+    """A watch, what was done while it was open, and what is different in its frames."""
+
+    watched: Watched
+    found: list[str]
+    reason: str
+
+
+def main() -> None:
+    """Run the command; exits with 1 if there are differences without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_watches", description=__doc__)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
+    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
+    parsed = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
+        for each in compared(ours, real, parsed.rounds, parsed.seed):
+            counts[each.reason if each.found else "equal"] += 1
+            if each.found and not each.reason and counts[""] <= parsed.show:
+                _print(each, parsed.width)
+    for reason, count in counts.most_common():
+        print(f"{count:6} {reason or 'DIFFER without a known reason'}")
+    sys.exit(1 if counts[""] else 0)
+
+
+def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compared]:
+    """The watches of so many rounds."""
+    pair, choose = Pair(ours, real), random.Random(seed)
+    requests, dress = Requests(seed, KINDS), Dresser(seed)
+    for _ in range(rounds):
+        for kind in KINDS:  # so that a real server's cache, with which a watch may begin, has what was written
+            pair.ask(Dressed(Request("GET", kind.everywhere)))
+        opened = [OpenWatch(pair, _watch(choose, pair)) for _ in range(WATCHES)]
+        are_alike = all(_write(pair, requests, dress) for _ in range(WRITES))
+        for watched in [each.read() for each in opened]:
+            if are_alike:
+                yield _compared(watched)
+
+
+def _write(pair: Pair, requests: Requests, dress: Dresser) -> bool:
+    """One request that changes something, if it is answered alike; of several objects, nobody knows the order."""
+    while True:
+        dressed = dress(requests.next(), pair)
+        path, method = dressed.request.path, dressed.request.method
+        is_of_many = method == "DELETE" and path.endswith(tuple(kind.plural for kind in KINDS))
+        if method != "GET" and not is_of_many:
+            return not exchange(pair, dressed, requests).found
+
+
+def _watch(choose: random.Random, pair: Pair) -> Watch:
+    kind = choose.choice(KINDS)
+    namespace = choose.choice(("", *NAMESPACES)) if kind.is_namespaced else ""
+    query = {"timeoutSeconds": str(SECONDS)}
+    version = choose.choice(("", "", "", "0", "1", "x", "last", "last", "seen", "seen", "seen"))
+    if version == "last":
+        query["resourceVersion"] = pair.last["resourceVersion"]
+    elif version:
+        query["resourceVersion"] = choose.choice(pair.versions or ["0"]) if version == "seen" else version
+    if choose.random() < 0.35:
+        query["labelSelector"] = choose.choice(_LABELS)
+    if choose.random() < 0.25:
+        query["fieldSelector"] = choose.choice(_FIELDS)
+    if choose.random() < 0.4:
+        query["allowWatchBookmarks"] = choose.choice(("true", "true", "true", "false"))
+    if choose.random() < 0.3:
+        query["sendInitialEvents"] = choose.choice(("true", "true", "true", "false"))
+        if choose.random() < 0.9:
+            query["resourceVersionMatch"] = choose.choice(("NotOlderThan", "NotOlderThan", "NotOlderThan", "Exact"))
+    return Watch(kind.path(choose.choice(kind.versions), namespace), choose.choice(_ACCEPTS), query)
+
+
+def _compared(watched: Watched) -> Compared:
+    ours, real = watched.ours, watched.real
+    if is_open(watched.watch.path):
+        real = real._replace(body=what_ours_has(ours.body, real.body))
+    found = differences(ours._asdict(), real._asdict())
+    return Compared(
+        watched, found, next((text for text, holds in REASONS if holds(watched, found)), "") if found else ""
+    )
+
+
+def _print(each: Compared, width: int) -> None:
+    watch = each.watched.watch
+    print(f"WATCH {watch.path} {dict(watch.query)} -> {watch.accept}")
+    for text in each.found[:8]:
+        print(f"  {text[:width]}")
+    for name, shown in (("ours", each.watched.ours), ("real", each.watched.real)):
+        print(f"  {name} {_told(shown)[:width]}")
+
+
+def _told(shown: Shown) -> str:
+    """The events of a stream, briefly."""
+    if not isinstance(shown.body, list):
+        return str(shown.body)
+    told = []
+    for event in shown.body:
+        metadata = event["object"].get("metadata") or {}
+        where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        told.append(f"{event['type']} {where}@{metadata.get('resourceVersion')}")
+    return ", ".join(told)
+
+
+REASONS: tuple[tuple[str, Callable[[Watched, list[str]], bool]], ...] = (
+    (
+        "a version of before our server's start, after which its history begins",
+        lambda watched, _: watched.watch.query.get("resourceVersion") == "1",
+    ),
+    (
+        "a bookmark as a table, which has a row without a name on a real server",
+        lambda watched, found: "as=Table" in watched.watch.accept and all(".rows: ours []" in text for text in found),
+    ),
+    (
+        "a bookmark of a slice, which has `devices: null` on a real 1.34",
+        lambda _, found: all(text.endswith(".spec.devices: only real: null") for text in found),
+    ),
+)
+"""Differences that are meant, or that no client can go by; docs/apiserver.md says why."""
+
+
+if __name__ == "__main__":
+    main()
