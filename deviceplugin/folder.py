@@ -56,6 +56,7 @@ class PluginFolder:
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []  # in the folder, after the last change
         self._problem = ""
+        self._unanswered: Identity | None = None  # the kubelet's socket at which nobody listened
 
     async def run(self) -> None:
         """Watch. Raises `FolderGone`: a mount shows the folder that was mounted, not the one that took its place."""
@@ -86,6 +87,20 @@ class PluginFolder:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    def missing(self) -> str:
+        """Say what of the kubelet is waited for while it has no socket; empty where there is one."""
+        if self._problem or self.kubelet() is not None:
+            return self._problem
+        return f"waiting for the kubelet: there is no {self.kubelet_socket}"
+
+    def unanswered(self, reason: str) -> str:
+        """Say that nobody answered at the kubelet's socket; it is logged once, however many resources find that."""
+        kubelet, words = self.kubelet(), f"waiting for the kubelet: {reason}"
+        if kubelet is not None and kubelet != self._unanswered:
+            self._unanswered = kubelet
+            log.warning("%s", words)
+        return words
+
     def kubelet(self) -> Identity | None:
         """Identify the kubelet's socket file; a kubelet that restarts makes a new one. None where there is none."""
         try:
@@ -105,6 +120,8 @@ class PluginFolder:
     def _changed(self) -> None:
         try:
             self._names, problem = os.listdir(self.path), ""
+        except FileNotFoundError:
+            self._names, problem = [], f"waiting for the kubelet: there is no {self.path}"
         except OSError as error:
             self._names, problem = [], f"waiting for the kubelet: {self.path}: {error.strerror}"
         if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:

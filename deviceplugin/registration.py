@@ -45,7 +45,7 @@ class Registration:
         """
         self.resource_name = resource_name
         self.state = State.ABSENT
-        self.last_error = ""
+        self._last_error = ""
         self.registrations = 0
         self._folder = folder
         self._handler = handler
@@ -62,6 +62,12 @@ class Registration:
         self._stream_since = 0.0
         self._is_silent = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    @property
+    def last_error(self) -> str:
+        """Why the kubelet did not take the resource, or that it is waited for; empty where nothing is wrong."""
+        is_absent = self.state is State.ABSENT and not self._is_silent
+        return self._folder.missing() if is_absent else self._last_error
 
     async def run(self) -> None:
         """Serve and register, until cancelled; then our sockets go."""
@@ -157,12 +163,13 @@ class Registration:
                     await Client(channel, _SERVICE).call("Register", request, timeout=self._timings.register)
         except RpcError as error:
             if not self._streaming():  # or the answer was lost: who listens has accepted
-                # a kubelet that is not up yet, or goes away, is no news
-                absent = error.code in (Status.UNAVAILABLE, Status.CANCELLED)
-                self._failed(f"the kubelet refused: {error.details}", logging.DEBUG if absent else logging.WARNING)
+                if error.code in (Status.UNAVAILABLE, Status.CANCELLED):  # it is not up yet, or goes away
+                    self._last_error = self._folder.unanswered(error.details)
+                else:
+                    self._failed(f"the kubelet refused: {error.details}", logging.WARNING)
                 return Event.REFUSED
         self.registrations += 1
-        self.last_error = ""
+        self._last_error = ""
         log.info("registered", extra=self._extra)
         events = self._telemetry.events
         events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
@@ -202,6 +209,6 @@ class Registration:
 
     def _failed(self, reason: str, level: int) -> None:
         """Log a reason once, until it changes."""
-        if reason != self.last_error:
+        if reason != self._last_error:
             log.log(level, "%s", reason, extra=self._extra)
-        self.last_error = reason
+        self._last_error = reason

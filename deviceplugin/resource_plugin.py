@@ -64,7 +64,11 @@ class Registered(Protocol):
     """A way to be registered with the kubelet: at kubelet.sock or through the plugin watcher."""
 
     registrations: int
-    last_error: str
+
+    @property
+    def last_error(self) -> str:
+        """Why the kubelet has not got the resource; empty where nothing is wrong."""
+        ...
 
     async def run(self) -> None:
         """Serve and register, until cancelled."""

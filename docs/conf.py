@@ -48,7 +48,8 @@ html_show_sourcelink = False
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
-html_static_path: list[str] = []
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 

@@ -9,7 +9,14 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from nodeplug.commands.examples import examples
 
-_SHELLS = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}
+
+class _Fish(FishComplete):
+    """Fish, with the whole of a description: the template's words end at its first comma."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+_SHELLS = {"bash": BashComplete, "fish": _Fish, "zsh": ZshComplete}
 _PROGRAM = "nodeplug"
 
 

@@ -52,7 +52,8 @@ def events(state: Path, output: Output, follow: bool, warnings: bool, resource: 
     table.show(meant)
     if not follow:
         if not meant:
-            click.echo("nothing has happened", err=True)
+            what = "nothing to warn of" if warnings else "nothing"
+            click.echo(f"{what} has happened{f' to {resource}' if resource else ''}", err=True)
         return
     try:
         for answer in _next(state, found):

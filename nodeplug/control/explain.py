@@ -187,8 +187,10 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
         missing.append(several if meant else "no device here is meant by it")
     elif states and all(x.health != "healthy" for x in states):
         missing.append("none of its devices is healthy and free")
-    else:
-        missing += _all_leased(facts, resource.name, states)
+    elif all_leased := tuple(_all_leased(facts, resource.name, states)):
+        missing += all_leased
+    elif states and not any(x.health == "healthy" and x.leased < _shares(facts, resource, x.id) for x in states):
+        missing.append("none of its devices is healthy and free")
     summary = f"means {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
     near = tuple(_near(facts, resource))
     held = _leases(running, lambda x: x.resource == resource.name)
@@ -222,8 +224,13 @@ def _unregistered(views: Sequence[ResourceView]) -> Iterator[str]:
 
 def _all_leased(facts: Facts, resource: str, states: Sequence[DeviceView]) -> Iterator[str]:
     offered = next(x for x in facts.config.resources if x.name == resource)
-    if states and all(x.leased >= shares_of(offered, facts.device(resource, x.id)).count for x in states):
+    leased = {x.id for x in states if x.leased >= _shares(facts, offered, x.id)}
+    if states and leased == {x.id for x in states}:  # through one API or the other
         yield "all of it is leased"
+
+
+def _shares(facts: Facts, resource: Resource, device: str) -> int:
+    return shares_of(resource, facts.device(resource.name, device)).count
 
 
 def _devices(running: Running, resource: str, device: str | None) -> tuple[DeviceView, ...]:

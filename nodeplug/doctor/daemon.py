@@ -24,6 +24,9 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     yield Finding("ok", _SUBJECT, f"it runs: nodeplug {found.daemon.version}, pid {found.daemon.pid}")
     for problem in found.problems:
         yield Finding("wrong", _SUBJECT, problem, "nodeplug status says more")
+    for each in found.withheld:
+        reason = f" ({each.reason})" if each.reason else ""
+        yield Finding("note", _SUBJECT, f"{each.device} is withheld{reason}", f"nodeplug readmit {each.device}")
     if line := before_the_first_pod(found):
         yield Finding("note", _SUBJECT, line)
     try:

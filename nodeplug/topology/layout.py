@@ -81,13 +81,16 @@ def _offered(devices: Mapping[str, Device], status: Answer) -> Iterator[Item]:
         for name in {*lease.devices, *lease.shared}:
             leases.setdefault(name, []).append(lease)
     for name, found in views.items():
-        worst = max(found, key=lambda view: ("healthy", "unavailable", "unhealthy").index(view.health))
+        order = ("healthy", "unavailable", "unhealthy")
         held = leases.get(name, [])
+        if held and all(view.health != "unhealthy" for view in found):
+            order = ("unavailable", "healthy", "unhealthy")  # one API may have it, which the other says is a reason
+        shown = max(found, key=lambda view: order.index(view.health))
         yield Item(
             name,
             devices[name].kind if name in devices else "",
-            worst.health,
-            worst.reason,
+            shown.health,
+            shown.reason,
             tuple(dict.fromkeys(view.resource for view in found)),
             tuple(dict.fromkeys(filter(None, map(_holder, held)))),
             bool(held) or any(view.leased for view in found),

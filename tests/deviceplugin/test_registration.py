@@ -21,6 +21,7 @@ from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
 from tests.grpcunix.hanging import hang_listening
 from tests.held import HeldSince
 from tests.running import running
+from tests.running import until as until_true
 
 QUICK = Timings(register=0.2, stream=0.05, stable=0.0)
 
@@ -111,6 +112,37 @@ async def test_a_refusal_is_shown_and_tried_again(start: StartPlugins, paths: Pa
         await kubelet.lists.get()
         assert kubelet.requests.qsize() == 1
         assert side.plugins.status()[0].registrations == 1
+
+
+async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
+    start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a folder, without a socket, and with one that a killed kubelet left: in the status, and logged once."""
+    folder, path = paths.device_plugins, paths.device_plugins / "kubelet.sock"
+    folder.rmdir()
+    side = await start([resource("fuse"), resource("kvm")], timings=QUICK)
+
+    def waits(words: str) -> Callable[[], bool]:
+        return lambda: {x.last_error for x in side.plugins.status()} == {f"waiting for the kubelet: {words}"}
+
+    await until_true(waits(f"there is no {folder}"))
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as nobody:
+        nobody.bind(str(path))
+    await until_true(waits(f"{path}: cannot connect: Connection refused"))
+    path.unlink()
+    await until_true(waits(f"there is no {path}"))
+    warnings = [
+        x.getMessage() for x in caplog.records if x.name == "nodeplug.deviceplugin" and x.levelname == "WARNING"
+    ]
+    assert warnings == [
+        f"waiting for the kubelet: there is no {folder}; settings.kubeletRoot says where the kubelet is",
+        f"waiting for the kubelet: {path}: cannot connect: Connection refused",
+    ]
+    async with kubelet_end(folder) as kubelet:
+        for _ in range(2):
+            await kubelet.lists.get()
+        assert {x.last_error for x in side.plugins.status()} == {""}
 
 
 async def test_the_kubelets_words_stand_in_the_status(start: StartPlugins, paths: Paths) -> None:

@@ -105,6 +105,16 @@ class RealNode:
             self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
 
     @contextlib.contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """End the kubelet, and have it again; pods go on running."""
+        self._shell("stopone kubelet 10")
+        try:
+            yield
+        finally:
+            healthy = 'waitfor 60 kubelet curl -fs "http://127.0.0.1:$P_KUBELETHZ/healthz"'
+            self._shell(f"start_kubelet; {healthy}")
+
+    @contextlib.contextmanager
     def without_cdi(self) -> Iterator[None]:
         """Have a container runtime that ignores CDI names, as containerd 1.7 is shipped; pods go on running."""
         config = HOME / "run" / "conf" / "containerd.toml"

@@ -36,7 +36,7 @@ async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
     start: StartDaemon, socket_dir: Path
 ) -> None:
     process = await start()
-    await until_logged(process, f"waiting for the kubelet: {socket_dir}/device-plugins")
+    await until_logged(process, f"waiting for the kubelet: there is no {socket_dir}/device-plugins")
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         assert (await ended(process))[0] == 0

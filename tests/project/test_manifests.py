@@ -15,6 +15,7 @@ import yaml
 
 from nodeplug.config import Config, from_environment, loads
 from nodeplug.version import VERSION
+from resourceapi.client import in_cluster
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -27,6 +28,7 @@ WITHOUT_DRA = [
 ]
 VALUES: dict[str, dict[str, Any]] = {
     "base": {},
+    "overlays/api-server": {"apiServer": {"host": "api.cluster.example"}},
     "overlays/cluster-events": {"clusterEvents": True},
     "overlays/eviction": {"evictsPods": True},
     "overlays/k0s": {"kubeletRoot": "/var/lib/k0s/kubelet"},
@@ -170,6 +172,11 @@ def _check_the_pod(objects: Objects) -> None:
         ({"config": {"settings": {"metricsAddress": ":1"}}}, "set the value metricsPort instead"),
         ({"kubeletRoot": "/var/lib/kubelet/"}, "/kubeletRoot"),
         ({"monitoring": {"podMonitor": True}, "hostNetwork": True}, "monitoring.podMonitor: with hostNetwork"),
+        ({"apiServer": {"host": "https://api.cluster.example"}}, "/apiServer/host"),
+        ({"apiServer": {"host": "10.0.0.1:6443"}}, "/apiServer/host"),
+        ({"apiServer": {"host": "[fd00::1]"}}, "/apiServer/host"),
+        ({"apiServer": {"host": "10.0.0.1", "port": 0}}, "/apiServer/port"),
+        ({"apiServer": {"host": "10.0.0.1"}} | VALUES["overlays/without-dra"], "apiServer.host needs dra.enabled"),
         ({"clusterEvents": True} | VALUES["overlays/without-dra"], "clusterEvents needs dra.enabled"),
         ({"evictsPods": True} | VALUES["overlays/without-dra"], "evictsPods needs dra.enabled"),
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
@@ -181,6 +188,20 @@ def test_values_that_cannot_be_meant_are_refused(
     refused = helm(given)
     assert refused.returncode != 0
     assert says in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["api.cluster.example", "10.0.0.1", "fd00::1", "::1", "localhost"])
+def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
+    host: str, tmp_path: Path, helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
+) -> None:
+    rendered = helm({"apiServer": {"host": host}})
+    assert rendered.returncode == 0, rendered.stderr
+    (container,) = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
+    given = {x["name"]: x["value"] for x in container["env"] if "value" in x}
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("x")
+    shown = f"[{host}]" if ":" in host else host
+    assert in_cluster(tmp_path, given)().server == f"https://{shown}:6443"
 
 
 def test_the_chart_s_own_values_fit_its_schema() -> None:

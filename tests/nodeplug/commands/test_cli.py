@@ -1,6 +1,8 @@
 """The command line as a whole: what it lists, what it says of typing errors, and what shells complete."""
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
@@ -58,6 +60,11 @@ def test_a_typing_error_gets_what_was_meant(words: list[str], says: str) -> None
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {says}")
 
 
+def _environment() -> dict[str, str]:
+    """One that finds the `nodeplug` of this checkout."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TERM": "dumb"}
+
+
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
 def test_every_shell_can_read_its_completion(shell: str, tmp_path: Path) -> None:
     text = CliRunner().invoke(main, ["completion", shell]).stdout
@@ -77,6 +84,48 @@ def test_bash_completes_commands_and_values() -> None:
         complete_words nodeplug st; echo "${COMPREPLY[@]}"
         complete_words nodeplug status -o j; echo "${COMPREPLY[@]}"
     """
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run([bash, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([bash, "-c", code], env=_environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["status", "json"]
+
+
+def test_fish_completes_commands_with_what_they_are() -> None:
+    fish = shutil.which("fish")
+    if not fish:
+        pytest.skip("no fish here")
+    code = 'nodeplug completion fish | source; complete -C "nodeplug withh"; complete -C "nodeplug leases r"'
+    done = subprocess.run([fish, "-c", code], env=_environment(), capture_output=True, text=True, check=True)
+    lines = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert list(lines) == ["withhold", "release"]
+    assert lines["release"].startswith("End the lease of UNIT by hand, of a claim")
+
+
+def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
+    """From a file in `fpath`, which the line editor of a terminal alone uses."""
+    zsh = shutil.which("zsh")
+    if not zsh:
+        pytest.skip("no zsh here")
+    (tmp_path / "_nodeplug").write_text(CliRunner().invoke(main, ["completion", "zsh"]).stdout)
+    setup = (
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' complete-word; print re''ady\n"
+    )
+    terminal, other_end = pty.openpty()
+    shell = subprocess.Popen([zsh, "-f", "-i"], env=_environment(), stdin=other_end, stdout=other_end, stderr=other_end)
+    os.close(other_end)
+
+    def answer(typed: str, until: str) -> str:
+        os.write(terminal, typed.encode())
+        seen = ""
+        while until not in seen:
+            assert select.select([terminal], [], [], 15)[0], seen
+            seen += os.read(terminal, 4096).decode()
+        return seen
+
+    try:
+        answer(setup, "ready")
+        answer("nodeplug withh\t", "old")
+        answer("\x15nodeplug leases rel\t", "ease")
+        answer("\x15nodeplug status -o y\t", "aml")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)

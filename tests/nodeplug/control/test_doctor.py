@@ -42,10 +42,12 @@ async def test_a_machine_that_has_all(asked: Asked, node: Node) -> None:
     assert {subject for outcome, subject, _ in found if outcome == "ok"} == {
         *("configuration", "daemon", "kubelet", "runtime", "host")
     }
+    await asked.run("withhold", "/dev/fuse", "--reason", "noise")
     asked.write(FUSE, {"name": "example.com/gps", "select": "usb-serial"})
     code, found = await examined(asked.path, asked.root)
     assert code == 0
     assert ("note", "daemon", f"what it has loaded is not what stands in {asked.path}") in found
+    assert ("note", "daemon", "misc-fuse is withheld (noise)") in found
     assert ("note", "host", "there is no device for example.com/gps") in found
 
 

@@ -26,6 +26,8 @@ async def test_the_table(asked: Asked) -> None:
     await asked.start(FUSE)
     nothing = await asked.run("events")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing has happened\n")
+    nothing = await asked.run("events", "--warnings", "--resource", "example.com/fuse")
+    assert nothing.stderr == "nothing to warn of has happened to example.com/fuse\n"
     log = asked.telemetry.events
     log.record("registered", "the kubelet has accepted the resource", resource="example.com/fuse")
     for _ in range(3):

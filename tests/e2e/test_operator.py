@@ -1,0 +1,212 @@
+"""What an operator types on a node agrees with what the kubelet, the API server and the containers say.
+
+One daemon and pods, both through both APIs; then somebody keeps devices back, and the kubelet ends.
+"""
+
+import io
+import json
+import signal
+import subprocess
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubelet.release import DEVICE_TAINTS
+from kubeletapi.podresources.v1 import api_pb2 as podresources
+from tests.e2e.claims import claim, claiming, request
+from tests.e2e.cluster import Cluster, device_classes, dra_daemon, offering
+from tests.e2e.conftest import PROGRAM, DaemonProcess
+from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
+
+pytestmark = pytest.mark.e2e
+FUSE, KVM, TUN = "e2e.example/fuse", "e2e.example/kvm", "e2e.example/tun"
+RESOURCES: list[dict[str, Any]] = [
+    {"name": FUSE, "select": "fuse", "shares": 2},
+    {"name": KVM, "select": "kvm", "api": "both", "cdi": True},
+    {"name": TUN, "select": "tun", "api": "dra"},
+]
+
+
+class Operator:
+    """Types commands on the node."""
+
+    def __init__(self, daemon: DaemonProcess) -> None:
+        self._daemon = daemon
+        self._state = ["--state", str(daemon.state)]
+        self.config = ["--config", str(daemon.config)]
+
+    def run(self, *words: str, exits: int | None = 0, state: bool = True) -> str:
+        """Return what a command prints; it must exit so, where that is said."""
+        command = [*PROGRAM, *words, *(self._state if state else ())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert exits in (None, done.returncode), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def json(self, *words: str, exits: int | None = 0, state: bool = True) -> Any:
+        return json.loads(self.run(*words, "-o", "json", exits=exits, state=state))
+
+    def following(self) -> "subprocess.Popen[str]":
+        """`events --follow`, beside everything else."""
+        command = [*PROGRAM, "events", "--follow", "-o", "json", *self._state]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def page(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen([*PROGRAM, "ui", *self._state], stdout=subprocess.PIPE, text=True)
+
+
+def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:
+    """Return what the kubelet says that pods have: pod, resource or claim, device."""
+    with node.pod_resources("List") as ask:
+        listed = ask(podresources.ListPodResourcesRequest())
+    found = set()
+    for each in listed.pod_resources:
+        for container in each.containers:
+            found |= {(each.name, x.resource_name, unit) for x in container.devices for unit in x.device_ids}
+            for x in container.dynamic_resources:
+                found |= {(each.name, x.claim_name, y.device_name) for y in x.claim_resources}
+    return found
+
+
+def of_the_daemon(operator: Operator) -> set[tuple[str, str, str]]:
+    """Return the same as `leases list` has it; of a claim's pod it knows the uid."""
+    leases = operator.json("leases", "list")["leases"]
+    return {(x["pod"] or "".join(x["podUids"]), x["claim"] or x["resource"], x["unit"]) for x in leases}
+
+
+def healthy(operator: Operator, exits: int = 0) -> dict[tuple[str, str], int]:
+    return {(x["name"], x["api"]): x["healthy"] for x in operator.json("status", exits=exits)["resources"]}
+
+
+@pytest.fixture
+def cluster(node: RealNode, tmp_path: Path) -> Iterator[Cluster]:
+    daemon = dra_daemon(node, tmp_path, RESOURCES)
+    with device_classes(node, daemon), offering(node, daemon) as started:
+        node.wait_resource(FUSE, 2)
+        node.wait_resource(KVM, 1)
+        started.until_published("kvm", "tun")
+        yield started
+
+
+def test_what_an_operator_sees_and_does(cluster: Cluster, tmp_path: Path) -> None:
+    node, operator = cluster.node, Operator(cluster.daemon)
+    with operator.following() as follow:
+        try:
+            _pods_have_devices(cluster, operator)
+            _devices_are_withheld(cluster, operator)
+            _everything_is_seen(operator, tmp_path)
+            _the_kubelet_ends(node, operator)
+        finally:
+            follow.send_signal(signal.SIGINT)
+            said, _ = follow.communicate(timeout=20)
+    kinds = [(x["kind"], x["device"]) for x in map(json.loads, said.splitlines())]
+    wanted = [("allocated", "misc-kvm"), ("withheld", "misc-fuse"), ("readmitted", "misc-fuse")]
+    assert [x for x in kinds if x in wanted] == wanted
+
+
+def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
+    """Each as kubelet and daemon say it; who takes kvm through a claim has it for both APIs."""
+    node = cluster.node
+    cluster.make(claim("op-kvm", request("kvm.e2e.example")), claim("op-tun", request("tun.e2e.example")))
+    cluster.make(
+        pod("op-fuse", "exec 3<>/dev/fuse && sleep 600", {FUSE: 1}),
+        claiming("op-b", "exec 3<>/dev/kvm && sleep 600", claims={"d": "op-kvm"}),
+        claiming("op-c", "exec 3<>/dev/net/tun && sleep 600", claims={"d": "op-tun"}),
+    )
+    for name in ("op-fuse", "op-b", "op-c"):
+        cluster.running(name)
+    uids = {node.get("pod", name)["metadata"]["uid"]: name for name in ("op-b", "op-c")}
+    theirs = of_the_kubelet(node)
+    assert {(name, what) for name, what, _ in theirs} == {("op-fuse", FUSE), ("op-b", "op-kvm"), ("op-c", "op-tun")}
+    node.until(lambda: {(uids.get(x, x), y, z) for x, y, z in of_the_daemon(operator)} == theirs, "the same leases")
+    node.wait_resource(KVM, 0)
+    # of a resource with both APIs: nothing is left, and the picture says who has it, not that something is wrong
+    assert healthy(operator) == {
+        (FUSE, "device-plugin"): 2,
+        (KVM, "device-plugin"): 0,
+        (KVM, "dra"): 1,
+        (TUN, "dra"): 1,
+    }
+    assert operator.json("explain", KVM)["missing"] == ["all of it is leased"]
+    assert "0 of 1 are healthy and free" in operator.run("dry-run", "allocate", KVM, exits=1)
+    picture = operator.run("topology")
+    assert f"+ misc-kvm  {KVM}  [default/op-kvm]\n" in picture
+    assert f"+ misc-fuse  {FUSE}  [default/op-fuse]\n" in picture
+    # what a dry run says is what the next pod gets
+    (unit,) = (x["unit"] for x in operator.json("dry-run", "allocate", FUSE)["units"])
+    cluster.make(pod("op-next", "sleep 600", {FUSE: 1}))
+    cluster.running("op-next")
+    assert ("op-next", FUSE, unit) in of_the_kubelet(node)
+    node.delete_pod("op-next")
+
+
+def _devices_are_withheld(cluster: Cluster, operator: Operator) -> None:
+    """Kubelet and scheduler give them to nobody new; who has them keeps them."""
+    node = cluster.node
+    operator.run("withhold", "/dev/fuse", "--reason", "it smokes")
+    operator.run("withhold", "/dev/net/tun")
+    node.wait_resource(FUSE, 0)
+    node.until(lambda: cluster.is_kept_from_claims("misc-tun"), "tun is kept from claims")
+    if RELEASE.has(DEVICE_TAINTS):
+        (taint,) = cluster.devices()["misc-tun"]["taints"]
+        assert (taint["effect"], taint["value"]) == ("NoSchedule", "withheld")
+    assert healthy(operator) == {
+        (FUSE, "device-plugin"): 0,
+        (KVM, "device-plugin"): 0,
+        (KVM, "dra"): 1,
+        (TUN, "dra"): 0,
+    }
+    assert "withheld: it smokes" in operator.run("explain", "/dev/fuse")
+    assert "unavailable: withheld: it smokes" in operator.run("topology")
+    found = operator.json("doctor", *operator.config, state=False)["findings"]
+    notes = [(x["says"], x["do"]) for x in found if "withheld" in x["says"]]
+    assert notes[0] == ("misc-fuse is withheld (it smokes)", "nodeplug readmit misc-fuse")
+    assert [x for x in found if x["outcome"] == "wrong"] == []
+    assert node.get("pod", "op-fuse")["status"]["phase"] == node.get("pod", "op-c")["status"]["phase"] == "Running"
+    cluster.make(pod("op-late", "exec 3<>/dev/fuse && echo opened", {FUSE: 1}))
+    node.until_event("op-late", "FailedScheduling")
+    operator.run("readmit", "/dev/fuse")
+    operator.run("readmit", "misc-tun")
+    assert cluster.succeeded("op-late") == "opened\n"
+    node.delete_pod("op-late")
+    node.until(lambda: not cluster.is_kept_from_claims("misc-tun"), "tun is offered to claims again")
+
+
+def _everything_is_seen(operator: Operator, folder: Path) -> None:
+    with operator.page() as page:
+        try:
+            assert page.stdout is not None
+            address = next(word for line in page.stdout for word in line.split() if word.startswith("http://"))
+            with urllib.request.urlopen(address, timeout=20) as answer:
+                assert b"<html" in answer.read()
+        finally:
+            page.send_signal(signal.SIGINT)
+    bundle = folder / "report.tar.gz"
+    operator.run("bundle", str(bundle), *operator.config, state=False)
+    with tarfile.open(fileobj=io.BytesIO(bundle.read_bytes())) as archive:
+        status = archive.extractfile(next(x for x in archive if x.name.endswith("/status.json")))
+        assert status is not None
+        leases = json.load(status)["leases"]
+    assert {"op-fuse", "op-kvm", "op-tun"} <= {x["pod"] or x["claim"] for x in leases}
+
+
+def _the_kubelet_ends(node: RealNode, operator: Operator) -> None:
+    """It is waited for, and nothing is said of a refusal; all is well once it is back."""
+    socket = node.kubelet_dir / "device-plugins/kubelet.sock"
+    node.until(lambda: len(of_the_daemon(operator)) == 3, "the leases of ended pods end")
+    before = of_the_daemon(operator)
+    with node.without_kubelet():
+        words = f"resource {FUSE} is not registered with the kubelet: waiting for the kubelet: "
+        node.until(lambda: words in json.dumps(operator.json("status", exits=None)["problems"]), "the status says so")
+        assert "refused:" not in operator.run("status", exits=1)
+        findings = operator.json("doctor", *operator.config, exits=1, state=False)["findings"]
+        assert [
+            x for x in findings if x["subject"] == "kubelet" and x["outcome"] == "wrong" and str(socket) in x["says"]
+        ]
+        assert of_the_daemon(operator) == before
+    node.wait(f"node/{NODE}", r".status.conditions[?(@.type=='Ready')].status", "True", 60)
+    node.until(lambda: operator.json("status", exits=None)["problems"] == [], "everything is registered again")
+    assert of_the_daemon(operator) == before
