@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controlplane.apiserver import columns
 from controlplane.apiserver.admission import GROUP
 from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Column, Kind, Plain, Schema
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Schema
 from controlplane.apiserver.open_kinds import open_kind, open_schema
 from controlplane.apiserver.policies import check_policy
 from resourceapi.objects.names import path_segment
@@ -30,6 +30,7 @@ class _Row(NamedTuple):
     counts_generations: bool = False
     short: tuple[str, ...] = ()
     in_all: bool = False  # of `kubectl get all`
+    scales: bool = False  # says how many pods there are to be
     deletes: bool = False  # a delete answers with the object
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
     has_spec: bool = True  # even if it is empty
@@ -41,6 +42,7 @@ class _Row(NamedTuple):
     deprecation: str = ""  # told to everyone who uses it
 
 
+_SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
         "",
@@ -61,6 +63,7 @@ _ROWS = (
         "ReplicationController",
         "Copies of a pod.",
         shown=columns.REPLICA_SET,
+        scales=True,
         status=True,
         counts_generations=True,
         short=("rc",),
@@ -107,6 +110,7 @@ _ROWS = (
         "Deployment",
         "Copies of a pod, and how they are replaced.",
         shown=columns.DEPLOYMENT,
+        scales=True,
         status=True,
         counts_generations=True,
         short=("deploy",),
@@ -118,6 +122,7 @@ _ROWS = (
         "ReplicaSet",
         "Copies of a pod.",
         shown=columns.REPLICA_SET,
+        scales=True,
         status=True,
         counts_generations=True,
         short=("rs",),
@@ -129,6 +134,7 @@ _ROWS = (
         "StatefulSet",
         "Copies of a pod that keep their names.",
         shown=columns.STATEFUL_SET,
+        scales=True,
         status=True,
         counts_generations=True,
         short=("sts",),
@@ -267,6 +273,7 @@ def auxiliary_kinds() -> Iterator[Kind]:
             row.shown,
             group=row.group,
             version=row.version,
+            scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
             blank={"spec": {}} if row.has_spec else None,
             fill=_filled(row),
@@ -292,6 +299,8 @@ def _schema(row: _Row) -> Schema:
 
 def _filled(row: _Row) -> Callable[[Plain], Plain]:
     defaults: Plain = {**row.defaults, **({"spec": {}} if row.has_spec else {})}
+    if row.scales:
+        return lambda obj: {**obj, "spec": {"replicas": 1, **(obj.get("spec") or {})}}
     return lambda obj: {**obj, **{name: value for name, value in defaults.items() if obj.get(name) in (None, "")}}
 
 

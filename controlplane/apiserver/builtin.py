@@ -116,7 +116,7 @@ def install(
         None,
         namespaced=False,
         status=True,
-        columns=columns.ONLY_AGE,
+        columns=columns.TAINT_RULE if release.has_taint_rules_in_v1 else columns.ONLY_AGE,
         counts_generations=True,
     )
     typed(v1.ResourceClaim, "resourceclaims", older.ResourceClaim, namespaced=True, status=True, columns=columns.CLAIM)

@@ -192,6 +192,13 @@ SLICE = (
     Column("Pool", at("spec", "pool", "name")),
     AGE,
 )
+TAINT_RULE = (
+    Column("Key", at("spec", "taint", "key")),
+    Column("Value", at("spec", "taint", "value")),
+    Column("Effect", at("spec", "taint", "effect")),
+    Column("TimeAdded", lambda obj: Since(at("spec", "taint", "timeAdded")(obj) or None)),
+    AGE,
+)
 ONLY_AGE = (AGE,)
 CREATED_AT = (Column("Created At", at("metadata", "creationTimestamp"), "date"),)
 ROLE_BINDING = (

@@ -172,7 +172,8 @@ def _fits(value: Any, schema: Schema, place: str) -> None:
     wanted = schema.get("type")
     if wanted == "array" and value is not None and not isinstance(value, list):
         raise NotInSchema(f"{place}: expected list, got &{{{go_text(value)}}}")
-    if wanted == "object" and value is not None and not isinstance(value, dict):
+    is_raw = schema.get("x-kubernetes-preserve-unknown-fields") and schema.get("x-kubernetes-map-type") == "atomic"
+    if wanted == "object" and value is not None and not isinstance(value, dict) and not is_raw:
         raise NotInSchema(f"{place}: expected map, got &{{{go_text(value)}}}")
     if wanted == "string" and isinstance(value, dict | list | bool):
         raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")

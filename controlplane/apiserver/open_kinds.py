@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Schema, Served
 from controlplane.apiserver.open_rules import Check, OpenRules
 from resourceapi.objects.schemas import TYPE_FIELDS, metadata_schema
 
@@ -23,6 +23,7 @@ def open_kind(
     *,
     group: str = "",
     version: str = "v1",
+    scale: ScalePaths | None = None,
     deprecation: str = "",
     short: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
@@ -60,7 +61,7 @@ def open_kind(
         plural=plural,
         kind=kind,
         namespaced=namespaced,
-        versions=(Served(version, schema, deprecation, must_be_current=must_be_current),),
+        versions=(Served(version, schema, deprecation, must_be_current=must_be_current, scale=scale),),
         storage=version,
         rules=rules,
         short_names=short,

@@ -46,6 +46,7 @@ from controlplane.apiserver.status import (
     already_exists,
     bad_request,
     conflict,
+    forbidden,
     go_name,
     internal,
     invalid,
@@ -64,6 +65,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
 _TYPE = ("apiVersion", "kind")
+_IMMORTAL = ("default", "kube-system", "kube-public")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
@@ -165,6 +167,8 @@ class Rest:
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it if finalizers hold it."""
         old = self.get(target)
+        if target.kind.id == NAMESPACES and target.name in _IMMORTAL:
+            raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
         told = self._admit(target, None, old, is_dry_run=options.dry_run)
         finalizers = _finalizers_for(old, options)

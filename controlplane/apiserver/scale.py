@@ -36,7 +36,7 @@ def scale_of(obj: Plain, paths: ScalePaths) -> Plain:
         raise internal(f'the spec replicas field "{paths.spec}" does not exist')
     status: Plain = {"replicas": _found(obj, paths.status) or 0}
     if paths.selector and (selector := _found(obj, paths.selector)):
-        status["selector"] = selector
+        status["selector"] = selector if isinstance(selector, str) else _selector_text(selector)
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     metadata = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
     spec = {"replicas": wanted} if wanted else {}
@@ -61,6 +61,18 @@ def check_scale(errors: ErrorList, obj: Plain, paths: ScalePaths) -> None:
 
 def _found(obj: Plain, path: str) -> Any:
     return at(*path.lstrip(".").split("."))(obj) if path else None
+
+
+def _selector_text(selector: Plain) -> str:
+    """A label selector, or the labels of a ReplicationController, as a list is asked for by."""
+    is_plain = not selector.keys() & {"matchLabels", "matchExpressions"}
+    labels: Plain = selector if is_plain else selector.get("matchLabels") or {}
+    found = [f"{name}={value}" for name, value in labels.items()]
+    for each in selector.get("matchExpressions") or ():
+        key, values = each.get("key"), ",".join(each.get("values") or ())
+        words = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        found.append(words.get(each.get("operator"), str(key)))
+    return ",".join(sorted(found))
 
 
 def _with(value: Any, path: list[str], count: int) -> Any:

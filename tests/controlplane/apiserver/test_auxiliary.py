@@ -100,3 +100,21 @@ def test_events_are_deleted_by_either_name(api: Http) -> None:
     assert api.send("POST", NEW_EVENTS, {"metadata": {"name": "e"}}).status == 409
     api.ok("DELETE", f"{NEW_EVENTS}/e")
     assert api.ok("GET", OLD_EVENTS)["items"] == []
+
+
+def test_a_deployment_is_scaled(api: Http) -> None:
+    """As kubectl scale and an autoscaler do it."""
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    selector = {"matchLabels": {"b": "c"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}
+    one = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"selector": selector}}
+    api.ok("POST", path, one)
+    scale = api.ok("GET", f"{path}/d/scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 0, "selector": "a in (x,y),b=c"})
+    api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 4}}, content=MERGE)
+    assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 4
+    assert api.send("GET", "/apis/apps/v1/namespaces/default/daemonsets/d/scale").status == 404
+
+
+def test_some_namespaces_stay(api: Http) -> None:
+    refused = api.send("DELETE", "/api/v1/namespaces/kube-system")
+    assert refused.message == 'namespaces "kube-system" is forbidden: this namespace may not be deleted'
