@@ -134,11 +134,9 @@ class RealNode:
             self._restart_containerd()
 
     def _restart_containerd(self) -> None:
-        start = self._kill("containerd", signal.SIGTERM)
-        self._shell(
-            f'{start.replace("daemon containerd", """daemon containerd env PATH="$BIN:$PATH" """, 1)};'
-            f" waitfor 30 containerd {shlex.quote(str(FOLDER / 'ctr'))} version"
-        )
+        self._kill("containerd", signal.SIGTERM)
+        version = shlex.quote(str(FOLDER / "ctr"))
+        self._shell(f'. "$ROOT/runtimes/$CRI.sh"; cri_start; waitfor 30 containerd {version} version')
         self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
 
     def _kill(self, program: str, number: int) -> str:
