@@ -1,7 +1,8 @@
 """A real Kubernetes node for tests: boots it, talks to it with kubectl, restarts its kubelet.
 
-The scripts in `node/` build and boot it. `$K8S` says which Kubernetes it is (1.34, 1.36, 1.37), as it does for them;
-`$REALNODE_HOME` where that is built. Waiting is done by `kubectl wait`, which watches the API server.
+The scripts in `node/` build and boot it. `$K8S` says which Kubernetes it is (1.34, 1.36, 1.37) and `$CRI` which
+container runtime, as they do for them; `$REALNODE_HOME` where that is built. Waiting is done by `kubectl wait`, which
+watches the API server.
 """
 
 import contextlib
@@ -31,6 +32,8 @@ RELEASE = next((each for version, each in RELEASES.items() if version == KUBERNE
 """What its Kubernetes does, and its feature gates."""
 _BUILT = Path.home() / ".cache" / ("realnode" if KUBERNETES == "1.36" else f"realnode-{KUBERNETES}")
 HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
+CRI = os.environ.get("CRI", "containerd")
+"""Its container runtime, one of `node/runtimes`."""
 NODE = "realnode"
 BUSYBOX = "localhost/realnode/busybox:1"
 
@@ -117,6 +120,8 @@ class RealNode:
     @contextlib.contextmanager
     def without_cdi(self) -> Iterator[None]:
         """Have a container runtime that ignores CDI names, as containerd 1.7 is shipped; pods go on running."""
+        if CRI == "crio":
+            pytest.skip("CRI-O has CDI on, and nothing to switch it off with")
         config = HOME / "run" / "conf" / "containerd.toml"
         text = config.read_text()
         config.write_text(text.replace("enable_cdi = true", "enable_cdi = false"))
@@ -129,11 +134,9 @@ class RealNode:
             self._restart_containerd()
 
     def _restart_containerd(self) -> None:
-        start = self._kill("containerd", signal.SIGTERM)
-        self._shell(
-            f'{start.replace("daemon containerd", """daemon containerd env PATH="$BIN:$PATH" """, 1)};'
-            f" waitfor 30 containerd {shlex.quote(str(FOLDER / 'ctr'))} version"
-        )
+        self._kill("containerd", signal.SIGTERM)
+        version = shlex.quote(str(FOLDER / "ctr"))
+        self._shell(f'. "$ROOT/runtimes/$CRI.sh"; cri_start; waitfor 30 containerd {version} version')
         self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
 
     def _kill(self, program: str, number: int) -> str:
@@ -146,12 +149,28 @@ class RealNode:
 
     def kill_container(self, pod: str) -> None:
         """Kill the processes of a pod's one container, as the kernel does when memory is short."""
+        for process in self.processes(pod):
+            os.kill(process, signal.SIGKILL)
+
+    def processes(self, pod: str) -> list[int]:
+        """Return the processes of a pod's one container."""
         status = self.get("pod", pod)
         container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-        uid = status["metadata"]["uid"]
-        (group,) = Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{uid}/{container}/cgroup.procs")
-        for process in group.read_text().split():
-            os.kill(int(process), signal.SIGKILL)
+        group = next(each for each in self._groups(status) if each.name in (container, f"crio-{container}"))
+        return list(map(int, (group / "cgroup.procs").read_text().split()))
+
+    def kill_sandbox(self, pod: str) -> None:
+        """Kill what holds the pod's namespaces."""
+        if CRI == "crio":
+            pytest.skip("CRI-O pins the namespaces of a pod; no process holds them")
+        status = self.get("pod", pod)
+        container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        (sandbox,) = (each for each in self._groups(status) if each.name != container)
+        os.kill(int((sandbox / "cgroup.procs").read_text().split()[0]), signal.SIGKILL)
+
+    def _groups(self, pod: dict[str, Any]) -> Iterator[Path]:
+        """Yield the cgroups below a pod's."""
+        return Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{pod['metadata']['uid']}/*/")
 
     def has_cgroup(self, uid: str) -> bool:
         """Tell whether there is a cgroup of a pod, in any hierarchy."""

@@ -88,10 +88,7 @@ def test_host_device_moves_the_function_that_the_kubelet_gave(
     (file,) = (tmp_path / "devinfo").iterdir()
     assert json.loads(file.read_text())["pci"]["pci-address"] == FUNCTION
 
-    status = node.get("pod", "with-cni")["status"]["containerStatuses"][0]
-    container = status["containerID"].partition("://")[2]
-    group = next(Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/{container}/cgroup.procs"))
-    network = f"/proc/{group.read_text().split()[0]}/ns/net"
+    network = f"/proc/{node.processes('with-cni')[0]}/ns/net"
     result = call("ADD", card.root, given.device_ids[0], network)
     assert [(x["name"], x["mac"]) for x in result["interfaces"]] == [("net1", MAC)]
     assert MAC in node.kubectl("exec", "with-cni", "--", "cat", "/sys/class/net/net1/address")

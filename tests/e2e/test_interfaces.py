@@ -5,7 +5,6 @@ test does with a veth.
 """
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -140,11 +139,7 @@ def test_a_sandbox_that_is_made_again(cluster: Cluster) -> None:
     """Its network namespace ends, and with it the macvlan, which is made again for the next one."""
     cluster.make(wants("macvlan", "data0", addresses=["198.51.100.9/24"]), using("again", "data0"))
     cluster.node.kubectl("wait", "pod/again", "--for=condition=Ready", "--timeout=60s")
-    status = cluster.node.get("pod", "again")
-    container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-    groups = Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/pod{status['metadata']['uid']}/*/cgroup.procs")
-    (sandbox,) = [group for group in groups if group.parent.name != container]
-    os.kill(int(sandbox.read_text().split()[0]), signal.SIGKILL)
+    cluster.node.kill_sandbox("again")
     cluster.node.until(lambda: not restarts(cluster, "again") or restarts(cluster, "again")[0] > 0, "it starts again")
     cluster.node.kubectl("wait", "pod/again", "--for=condition=Ready", "--timeout=90s")
     cluster.node.until(lambda: "198.51.100.9" in address_of(cluster, "again", "data0"), "it has its interface")
@@ -178,9 +173,7 @@ def test_what_the_kernel_gives_back_is_as_it_was(cluster: Cluster) -> None:
     cluster.make(wants("veth", "data0", mtu=1300, addresses=["198.51.100.8/24"]), using("pod", "data0"))
     cluster.node.kubectl("wait", "pod/pod", "--for=condition=Ready", "--timeout=60s")
     assert has(cluster, "pod")["data0"][0] == "1300"
-    container = cluster.node.get("pod", "pod")["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-    group = next(Path("/sys/fs/cgroup/memory/realnode/kubepods").glob(f"**/{container}/cgroup.procs"))
-    inside = f"/proc/{group.read_text().split()[0]}/ns/net"
+    inside = f"/proc/{cluster.node.processes('pod')[0]}/ns/net"
     ip("link", "set", "data0", "netns", "1", namespace=inside)
     cluster.node.until(lambda: at_home("npe2ev0"), "it has its name again", 10)
     cluster.clean()

@@ -29,8 +29,8 @@ gobuild() {
   local dir=$1 out=$2 pkg=$3 ld=$4
   [ -x "$BIN/$out" ] && { echo "have  $out"; return; }
   local t0=$SECONDS
-  ( cd "$ROOT/modules/$dir" && $NI go build -ldflags "-s -w $ld" -o "$BIN/.$out.tmp" "$pkg" )
-  mv "$BIN/.$out.tmp" "$BIN/$out"
+  ( cd "$ROOT/modules/$dir" && $NI go build -ldflags "-s -w $ld" -o "$BIN/$out.tmp" "$pkg" )
+  mv "$BIN/$out.tmp" "$BIN/$out"
   echo "built $out in $((SECONDS-t0)) s ($(du -h "$BIN/$out" | cut -f1))"
 }
 CB=k8s.io/component-base/version
@@ -51,6 +51,13 @@ CLD="-X github.com/containerd/containerd/v2/version.Version=v2.2.9"
 gobuild containerd containerd              github.com/containerd/containerd/v2/cmd/containerd              "$CLD"
 gobuild containerd containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 "$CLD"
 gobuild containerd ctr                     github.com/containerd/containerd/v2/cmd/ctr                     "$CLD"
+
+if [ "${CRI:-}" = containerd-1.7 ]; then
+  mkdir -p "$BIN/containerd-1.7"
+  for n in containerd containerd-shim-runc-v2; do
+    gobuild containerd-1.7 containerd-1.7/$n github.com/containerd/containerd/cmd/$n "-X github.com/containerd/containerd/version.Version=v1.7.35"
+  done
+fi
 
 gobuild cni host-device            github.com/containernetworking/plugins/plugins/main/host-device     ""
 

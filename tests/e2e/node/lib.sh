@@ -12,8 +12,12 @@ CGROUP=${REALNODE_CGROUP:-realnode}                     # cgroup that holds all 
 P_API=${P_API:-16443} P_ETCD=${P_ETCD:-12379} P_ETCDPEER=${P_ETCDPEER:-12380}
 P_KUBELET=${P_KUBELET:-11250} P_KUBELETHZ=${P_KUBELETHZ:-11248} P_KCM=${P_KCM:-11257} P_SCHED=${P_SCHED:-11259}
 export KUBECONFIG=$RUN/conf/admin.kubeconfig
+CRI=${CRI:-containerd}                                 # which container runtime: a file of runtimes/
+CRI_NAME=${CRI%%-*}                                    # containerd, crio: its program and its socket
+OCI=${OCI:-$BIN/runc}                                  # what makes a container of a bundle: /usr/bin/crun, for one
 # seen only inside the private mount namespace (short: unix socket paths end at 107 bytes)
 NSRUN=/run/realnode
+CRI_SOCKET=$NSRUN/$CRI_NAME.sock
 
 # start time of a pid in clock ticks: guards a pid file against a re-used pid.  Empty for a zombie
 # (a slow pid 1 may reap late).
