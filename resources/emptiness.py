@@ -7,7 +7,7 @@ in the place of a node, or one of its kind that it does not mean. Where nothing 
 from hostdevices import Device, Inventory
 from resources.assignment import Assignment
 from resources.resource import Resource
-from resources.selector import concerns, path_globs
+from resources.selector import concerns, fulfilled, path_globs
 
 _MOST = 2  # devices that are named
 _UNLIKE = "it has no attribute"  # a device of another sort; one with another value comes nearer
@@ -32,10 +32,13 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{folder} is a folder; `group: {{folder: {folder}}}` hands out all nodes in it as one"
     if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
         return ""
-    reason, near = min(
-        ((resource.selector.why_not(x), x.id) for x in devices), key=lambda each: each[0].startswith(_UNLIKE)
-    )
-    return f"{near}: {reason}{_more(len(devices) - 1)}"
+
+    def nearness(device: Device) -> tuple[int, bool]:
+        is_unlike = resource.selector.why_not(device).startswith(_UNLIKE)
+        return fulfilled(resource.selector, device), not is_unlike
+
+    near = max(devices, key=nearness)
+    return f"{near.id}: {resource.selector.why_not(near)}{_more(len(devices) - 1)}"
 
 
 def _named(devices: list[Device]) -> str:

@@ -128,6 +128,16 @@ Selection: TypeAlias = Kinds | Attribute | Paths | Ids | Preset | AllOf | AnyOf 
 NOTHING = AnyOf(())
 
 
+def fulfilled(selector: Selector, device: Device) -> int:
+    """Return how many of a selector's conditions a device meets: of those that are not meant, most come nearest."""
+    match selector:
+        case Preset(_, inner):
+            return fulfilled(inner, device)
+        case AllOf(selectors):
+            return sum(fulfilled(inner, device) for inner in selectors)
+    return not selector.why_not(device)
+
+
 def concerns(selector: Selector, kind: str) -> bool:
     """Tell whether a device of `kind` can be meant at all; where it cannot, the reason why it is not says little."""
     match selector:

@@ -57,6 +57,9 @@ def read(path: Path) -> bytes:
     Raises `ConfigError` where there is none, `ConfigUnreadable` where it may be read later.
     """
     try:
+        if path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc"):
+            # a shell's own have writers; any other one would be waited for
+            raise ConfigError(str(path), [Finding(1, 1, "this is a named pipe; give a file, or - for standard input")])
         with path.open("rb") as file:
             return file.read(SIZE_LIMIT + 1)
     except OSError as error:

@@ -78,6 +78,8 @@ def _in_words(error: yaml.MarkedYAMLError) -> str:
         return f"the indentation does not fit what began in {begun}"
     if "<stream end>" in problem:
         return f"what began in {begun} is not closed"
+    if "mapping values" in problem:
+        return "a colon where a value stands; put a text with `: ` in quotes, and a key of its own on a line of its own"
     return problem
 
 

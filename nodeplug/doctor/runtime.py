@@ -17,6 +17,10 @@ _SUBJECT = "runtime"
 _CONTAINERD = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/etc/k0s/containerd.toml",
+    "/run/k0s/containerd-cri.toml",
+    "/var/snap/microk8s/current/args/containerd.toml",
 )
 _MOST_BYTES = 1 << 20
 _SINCE_2 = 3  # version of the files that containerd writes since 2.0

@@ -20,6 +20,7 @@ from tests.hostdevices.machine import build_machine
         ({"path": "/dev/snd"}, ": /dev/snd is a folder; `group: {folder: /dev/snd}` hands out all nodes in it as one"),
         ("nvme", "only a resource with `dangerous: true` may offer it"),
         ({"kind": "usb", "attributes": {"vendor": "ffff"}}, "not ffff (and 2 more)"),
+        ({"preset": "kvm", "attributes": {"speed": 5}}, ": misc-kvm: it has no attribute speed"),
         ({"path": "/dev/nothing"}, "no device here"),
         ("coral-usb", "no device here"),
     ],

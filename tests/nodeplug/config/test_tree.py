@@ -1,7 +1,11 @@
 """Files that are no YAML that we take: one finding, at its place."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from nodeplug.config import ConfigError, read
 from nodeplug.config.tree import DEPTH_LIMIT, SIZE_LIMIT, Mapping, Scalar, Sequence, Unreadable, parse
 
 
@@ -36,7 +40,7 @@ def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
         (b"a:\n  - b: 1\n   c: 2\n", 3, 4, "this is not YAML: the indentation does not fit what began in line 2"),
         (b"a:\n  - {b: 1\n", 3, 1, "this is not YAML: what began in line 2 is not closed"),
         ("a: 1".encode("utf-16"), 1, 1, "the file is UTF-16; save it as UTF-8"),
-        (b"a: b: c\n", 1, 5, "this is not YAML"),
+        (b"a: b: c\n", 1, 5, "this is not YAML: a colon where a value stands"),
         (b"a: 'b\n", 2, 1, "this is not YAML"),
         (b'a: "\\z"\n', 1, 6, "this is not YAML"),
         (b"%YAML 9.1\n---\na: b\n", 1, 1, "this is not YAML"),
@@ -64,3 +68,10 @@ def test_an_alias_bomb_is_stopped_at_the_first_alias() -> None:
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
     with pytest.raises(Unreadable, match="aliases are not supported"):
         parse(bomb.encode())
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="this is a named pipe; give a file, or - for standard input"):
+        read(path)

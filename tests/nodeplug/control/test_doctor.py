@@ -104,6 +104,15 @@ async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: s
     assert words in says
 
 
+async def test_a_runtime_of_a_distribution(asked: Asked) -> None:
+    asked.write({**FUSE, "cdi": True}, cdiDirectory="/var/run/cdi")
+    path = asked.root / "var/lib/rancher/rke2/agent/etc/containerd/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{CRI}enable_cdi = true\n")
+    _, found = await examined(asked.path, asked.root)
+    assert ("ok", "runtime", f"containerd has CDI on (/{path.relative_to(asked.root)})") in found
+
+
 @pytest.mark.parametrize(
     ("features", "outcome", "words"),
     [('{"linux": {"netDevices": {"enabled": true}}}', "ok", "moves them"), ("{}", "wrong", "cannot move interfaces")],
