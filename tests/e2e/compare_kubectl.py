@@ -1,0 +1,132 @@
+"""kubectl against the stand-in API server and against a real one: what it prints, and its exit code, are the same.
+
+    python -m tests.e2e.compare_kubectl [core] [custom] [dra]
+
+Commands are in `kubectl/*.txt`, one a line, with variables before them as in a shell; `~` stands before those that are
+known to differ (docs/apiserver.md says why). Each file begins with new servers, its commands go in their order.
+$K8S says which real server and which kubectl, and which release the stand-in answers as.
+"""
+
+import argparse
+import difflib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from resourceapi.objects.release import RELEASES
+from tests.controlplane.apiserver.running import Kubectl, Running
+from tests.e2e.realnode import HOME, KUBERNETES
+from tests.e2e.realserver import RealServer
+
+COMMANDS = Path(__file__).with_name("kubectl")
+_KNOWN = "~ "
+_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,PodSecurity",)
+_MADE_UP = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
+    (re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000)"), "TIME"),
+    (re.compile(r"\w{3}, \d\d \w{3} 20\d\d \d\d:\d\d:\d\d \+\d{4}"), "TIME"),
+    (re.compile(r'(resourceVersion"?:? ?"?|Resource ?Version: *|resourceVersion=)\d+'), r"\1VERSION"),
+    (re.compile(r"(?<=\s)(\d+m)?\d+(\.\d+)?m?s(?=\s|$)", re.MULTILINE), "AGE"),
+    (re.compile(r"(LIVE|MERGED|kubectl-edit)-\d+"), r"\1-N"),
+    (re.compile(r"\b(gen-|debugger-)[a-z0-9]{5}\b"), r"\1XXXXX"),
+    (re.compile(r'"(gitCommit|gitTreeState|buildDate|goVersion|compiler|platform)": ".*"'), r'"\1"'),
+    (re.compile(r"10\.96\.\d+\.\d+"), "10.96.X.X"),
+    (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
+)
+
+
+class Compared(NamedTuple):
+    """A command, and how what was printed differs; empty where it does not."""
+
+    command: str
+    is_known: bool
+    difference: str
+
+
+def main() -> None:
+    """Run the command; exits with 1 where something differs that is not known to, or no longer does."""
+    names = sorted(path.stem for path in COMMANDS.glob("*.txt"))
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_kubectl", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *names], help=", ".join(names))
+    count = same = 0
+    wrong: list[Compared] = []
+    for name in parser.parse_args().names or names:
+        for each in compared(name):
+            count, same = count + 1, same + (not each.difference)
+            if bool(each.difference) != each.is_known:
+                wrong.append(each)
+                print(f"$ {each.command}\n{each.difference or 'it was known to differ, and does not'}", flush=True)
+    print(f"{count} commands, {same} print the same; {len(wrong)} of them otherwise than known")
+    sys.exit(1 if wrong else 0)
+
+
+def compared(name: str) -> Iterator[Compared]:
+    """The commands of a file, one after the other, each to both servers at once."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "server").mkdir()
+        real = stack.enter_context(RealServer(folder / "server", *_FLAGS))
+        release = RELEASES[KUBERNETES]
+        ours = stack.enter_context(Running(definitions=(), collect_after=None, release=release, authorization="RBAC"))
+        sides = [_kubectl(folder / "ours", ours.kubeconfig), _kubectl(folder / "real", partial(_kubeconfig, real))]
+        both = stack.enter_context(ThreadPoolExecutor(2))
+        urls = (ours.url, real.url)
+        for line in (COMMANDS / f"{name}.txt").read_text().splitlines():
+            command = line.removeprefix(_KNOWN)
+            answers = list(both.map(_run, sides, [command] * 2, urls))
+            yield Compared(command, line.startswith(_KNOWN), _difference(*reversed(answers)))
+
+
+def _kubectl(folder: Path, write: Callable[[Path], Path]) -> Kubectl:
+    shutil.copytree(COMMANDS, folder)
+    return Kubectl(str(HOME / "bin/kubectl"), write(folder / "config"), folder)
+
+
+def _kubeconfig(server: RealServer, path: Path) -> Path:
+    authority = path.with_name("ca")
+    authority.write_text(server.ca)
+    cluster = {"server": server.url, "certificate-authority": str(authority)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": {"token": "admin"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def _run(kubectl: Kubectl, command: str, url: str) -> Sequence[str]:
+    words = shlex.split(command)
+    variables: dict[str, str] = {"TZ": "UTC"}
+    while (name := words[0].partition("=")[0]).isupper() and "=" in words[0]:
+        variables[name] = words.pop(0).partition("=")[2]
+    try:
+        done = kubectl.run(*words, **variables)
+    except subprocess.TimeoutExpired:
+        return ("it does not end",)
+    text = f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    text = text.replace(url, "URL").replace(url.rpartition("/")[2], "HOST")
+    for pattern, instead in _MADE_UP:
+        text = pattern.sub(instead, text)
+    return text.splitlines()
+
+
+def _difference(real: Sequence[str], ours: Sequence[str]) -> str:
+    return "\n".join(difflib.unified_diff(real, ours, "real", "ours", lineterm="", n=1))
+
+
+if __name__ == "__main__":
+    main()
