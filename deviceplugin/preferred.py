@@ -1,7 +1,8 @@
 """Which units of a resource go best together: the answer to GetPreferredAllocation.
 
-A choice costs the sum over its pairs of units (how far apart they are, by xGMI or NVLink, in NUMA and PCIe) and over
-its units (how used their devices are). Ties go to the first in natural order.
+A choice costs the sum over its pairs of units (how far apart they are, by xGMI or NVLink, in NUMA and PCIe; how many
+links fewer they have than others) and over its units (how used their devices are). Ties go to the first in natural
+order.
 
 | policy | units of one device | otherwise |
 |---|---|---|
@@ -23,11 +24,13 @@ slow core, less than 8 MiB; 40,000 devices: 100 ms):
 4. Beyond that, from the top down: the node in which all n have room (the one with most units in any case, then the
    tightest), or else the largest one, and the rest somewhere else. Units of one device are as much apart, or together,
    as with 3; only how close the devices are can be worse (by how much: tests/deviceplugin/test_preferred.py).
+5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices the choices are
+   searched through (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import groupby
+from itertools import combinations, groupby
 from operator import add
 from typing import NamedTuple, TypeAlias
 
@@ -38,12 +41,15 @@ from resources.resource import PreferredPolicy
 
 MOST_STEPS = 100_000
 """What an exact choice may take: some 20 ms."""
+MOST_LINKED = 16
+"""Devices whose numbers of links count."""
 MOST_DEVICES = 10_000
 """Devices whose places count; of more, all are taken to be equally close."""
 _STEPS_OF_A_NODE = 20
 _TOGETHER = 1 << 20  # two units of one device, where that is to be avoided: more than any sum of the others
 _APART = (256, 64, 16, 4, 1)  # two devices that part at: hive, NUMA node, PCIe root, bridge; or share all four
 _DEVICE = 4  # the level of devices
+_LINK = 64  # a link fewer: more than any two devices of a hive are apart
 _USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
 _WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE, "spread": _USE, "distinct": 0.0}
 _Place: TypeAlias = tuple[str, tuple[int, ...], str, str]
@@ -74,10 +80,7 @@ def prefer(
         if policy == "spread":
             choice.take_least_used()
         else:
-            try:
-                choice.take_cheapest(steps)
-            except _TooManySteps:
-                choice.take_closest()
+            choice.take(steps)
         return [*devices.required, *choice.others()]
     return devices.required
 
@@ -90,14 +93,13 @@ def cost_of(
     used = {device.id: count for device, count in zip(found.devices, found.used, strict=True)}
     devices = [units[u].device for u in chosen]
     total = _WEIGHTS[policy] * sum(used[device.id] for device in devices)
-    apart = (0, 0, 0, 0, 0) if policy == "spread" else _APART
-    for i, one in enumerate(devices):
-        for other in devices[i + 1 :]:
-            if one.id == other.id:
-                total += 0 if policy == "packed" else _TOGETHER
-            else:
-                levels = enumerate(zip(_place(one), _place(other), strict=True))
-                total += apart[next((level for level, (a, b) in levels if a != b), _DEVICE)]
+    able = [x for x, fixed, spare in zip(found.devices, found.fixed, found.spare, strict=True) if fixed or spare]
+    most = max((_links(one, other) for one, other in combinations(able, 2)), default=0)
+    for one, other in combinations(devices, 2):
+        if one.id == other.id:
+            total += 0 if policy == "packed" else _TOGETHER
+        elif policy != "spread":
+            total += _apart(_place(one), _place(other)) + _LINK * (most - _links(one, other))
     return total
 
 
@@ -193,11 +195,42 @@ class _Choice:
             start = devices.starts[i]
             yield from devices.others[start : start + self.counts[i] - devices.fixed[i]]
 
+    def take(self, steps: int) -> None:
+        """Rule 5 where links tell pairs apart, else 3; rule 4 where that takes more steps."""
+        if self._take_linked(steps):
+            return
+        try:
+            self._take_cheapest(steps)
+        except _TooManySteps:
+            self._take_closest()
+
     def take_least_used(self) -> None:
         """Rule 2: nobody has room for more than one."""
         self._fill(sorted(_devices(self._root), key=self._devices.used.__getitem__), self._rest)
 
-    def take_cheapest(self, steps: int) -> None:
+    def _take_linked(self, steps: int) -> bool:
+        """Rule 5, where it is to be used; tell whether it was."""
+        if sum(len(devices) for _, devices in self._root) > MOST_LINKED:
+            return False
+        members = list(_devices(self._root))
+        distances = _distances([self._devices.devices[i] for i in members])
+        if distances is None:
+            return False
+        from deviceplugin.linked import cheapest  # few nodes have such GPUs
+
+        costs = [
+            self._weight * self._devices.used[i]
+            + sum(self.counts[j] * apart for j, apart in zip(members, row, strict=True))
+            for i, row in zip(members, distances, strict=True)
+        ]
+        taken = cheapest(distances, costs, [self._room[i] for i in members], self._rest, steps)
+        if taken is None:
+            return False
+        for i, n in zip(members, taken, strict=True):
+            self.counts[i] += n
+        return True
+
+    def _take_cheapest(self, steps: int) -> None:
         """Rule 3. Raises _TooManySteps."""
         self._steps = steps
         todo = [(self._part(self._root, 0), self._rest)]
@@ -209,7 +242,7 @@ class _Choice:
             todo += [(child, n) for child in part.children[:1]]
             self._fill(_devices(part.leaf), n)
 
-    def take_closest(self) -> None:
+    def _take_closest(self) -> None:
         """Rule 4."""
         todo = [(0, self._root, self._rest)]
         while todo:
@@ -292,6 +325,32 @@ def _place(device: Device) -> _Place:
     if "partition" in attributes:
         below = str(attributes.get(PCI_BUS_ID, ""))
     return str(attributes.get("hive", "")), device.numa_nodes, root, below
+
+
+def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
+    """Return how far each two are apart; None where all pairs have the same number of links, so that places tell."""
+    if not any(device.links for device in devices):
+        return None
+    links = [[_links(one, other) for other in devices] for one in devices]
+    pairs = {links[i][j] for i in range(len(devices)) for j in range(i)}
+    if len(pairs) < 2:
+        return None
+    most, places = max(pairs), [_place(device) for device in devices]
+    return [
+        [0 if i == j else _apart(one, other) + _LINK * (most - links[i][j]) for j, other in enumerate(places)]
+        for i, one in enumerate(places)
+    ]
+
+
+def _links(one: Device, other: Device) -> int:
+    """Return how many links join two devices, as both say."""
+    ends = one.attributes.get(PCI_BUS_ID), other.attributes.get(PCI_BUS_ID)
+    first, second = dict(one.links), dict(other.links)
+    return min(first.get(str(ends[1]), 0), second.get(str(ends[0]), 0)) if first and second else 0
+
+
+def _apart(one: _Place, other: _Place) -> int:
+    return _APART[next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE)]
 
 
 def _even(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tuple[list[int], list[int]]:

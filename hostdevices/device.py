@@ -83,6 +83,8 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
     words. Only the daemon fills it in.
     `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
     two that look alike differ. Empty where it counts nothing.
+    `links` are the PCI addresses of those that NVLink or xGMI joins it with directly, or through switches, and by how
+    many links.
     `driver_files` are filled in where a resource asks for them (package userspace).
     """
 
@@ -99,6 +101,7 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
     offered_peers: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     enumeration: str = ""
+    links: tuple[tuple[str, int], ...] = ()
     health: Health = HEALTHY
     unavailable: str = ""
     withheld: str = ""

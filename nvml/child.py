@@ -9,6 +9,7 @@ Source: NVML API reference (device queries, event handling, NvLink methods, mult
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any
@@ -89,11 +90,11 @@ class _Gpus:
             errors.value if errors is not None else None,
             tuple(faults),
             tuple(self._instances(handle)),
-            tuple(sorted(set(self._joined(handle)))),
+            Counter(self._ends_of_links(handle)),
         )
 
-    def _joined(self, gpu: Any) -> Iterator[str]:
-        """Yield what active links of NVLink lead to: other GPUs' addresses, or a switch, which joins all it has."""
+    def _ends_of_links(self, gpu: Any) -> Iterator[str]:
+        """Yield of each active link of NVLink where it leads: another GPU's address, or a switch."""
         for link in map(c_uint, range(MOST_LINKS)):
             active = self._maybe("nvmlDeviceGetNvLinkState", (gpu, link), c_uint)
             if active is None or not active.value:

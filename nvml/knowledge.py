@@ -5,10 +5,12 @@ Rules:
 2. An XID that is no program's own fault stays until the GPU is gone from the host, or the driver is another one. To
    reset a GPU everybody has to let go of it, this program, too, which begins anew then.
 3. Of ECC errors the growth within a minute counts, as for any device (hostdevices/health.py).
-4. GPUs that NVLink joins are one hive, as those of AMD's that xGMI does: what a container gets is of one, if it can be.
+4. GPUs that NVLink joins are one hive, as those of AMD's that xGMI does: what a container gets is of one, if it can be,
+   and of those that have most links with each other (deviceplugin/preferred.py).
 """
 
 from collections.abc import Collection, Mapping
+from itertools import combinations
 from typing import TypeVar
 
 from msgspec import Struct, structs
@@ -56,14 +58,16 @@ class Knowledge(Struct, frozen=True):
     def added_to(self, inventory: Inventory) -> Inventory:
         """Return the inventory, its GPUs with what is known of them."""
         found: dict[str, Device] = {}
-        hives = _hives(self.gpus)
+        links = _links(self.gpus)
+        hives = _hives(links)
         for device in gpus_in(inventory):
             if (gpu := self.gpus.get(str(device.attributes[PCI_BUS_ID]))) is not None:
-                found[device.id] = self._with(device, gpu, hives.get(gpu.address, ""))
+                found[device.id] = self._with(device, gpu, links[gpu.address], hives.get(gpu.address, ""))
         return Inventory({**inventory.devices, **found}, inventory.problems) if found else inventory
 
-    def _with(self, device: Device, gpu: Gpu, hive: str) -> Device:
+    def _with(self, device: Device, gpu: Gpu, joined: Mapping[str, int], hive: str) -> Device:
         attributes = dict(device.attributes)
+        links = device.links
         if device.attributes.get("type") == "mig":
             numbers = (device.attributes.get("gpuInstance"), device.attributes.get("computeInstance"))
             instance = next((x for x in gpu.instances if (x.gpu_instance, x.compute_instance) == numbers), None)
@@ -72,12 +76,13 @@ class Knowledge(Struct, frozen=True):
         else:
             numbers = (None, None)
             attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive})
+            links = tuple(sorted(joined.items()))
         reasons = [*self._xid_words(gpu.address, numbers)]
         if (health := self.histories[gpu.address].health) != HEALTHY:
             reasons.append(health.reason)
         if device.health.healthy and reasons:
             device = structs.replace(device, health=Health(False, "; ".join(reasons)))
-        return structs.replace(device, attributes=attributes)
+        return structs.replace(device, attributes=attributes, links=links)
 
     def _xid_words(self, address: str, numbers: tuple[AttributeValue | None, AttributeValue | None]) -> list[str]:
         """Return what errors mean for a GPU, or for an instance: its own, those of its GPU instance, and the GPU's."""
@@ -94,27 +99,32 @@ class Knowledge(Struct, frozen=True):
         return [f"its driver has reported XID {number}" for number in dict.fromkeys(concerned)]
 
 
-def _hives(gpus: Mapping[str, Gpu]) -> dict[str, str]:
+def _links(gpus: Mapping[str, Gpu]) -> dict[str, dict[str, int]]:
+    """Return by how many links of NVLink which GPUs are joined: as many as one of the two says, or as both have to
+    switches.
+    """
+    found: dict[str, dict[str, int]] = {address: {} for address in gpus}
+    for (one, first), (other, second) in combinations(gpus.items(), 2):
+        direct = max(first.links.get(other, 0), second.links.get(one, 0))
+        if count := direct + min(first.links.get(SWITCH, 0), second.links.get(SWITCH, 0)):
+            found[one][other] = found[other][one] = count
+    return found
+
+
+def _hives(links: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
     """Return which GPUs NVLink joins, directly or by way of others: of each the first one's address.
 
     A GPU that is joined with none of them has no hive.
     """
-    neighbours: dict[str, set[str]] = {}
-    for address, gpu in gpus.items():
-        for other in gpu.joined:
-            if other in gpus or other == SWITCH:
-                neighbours.setdefault(address, set()).add(other)
-                neighbours.setdefault(other, set()).add(address)
     hives: dict[str, str] = {}
-    for first in sorted(neighbours.keys() - {SWITCH}):
+    for first in sorted(links):
         if first in hives:
             continue
-        reached, todo = {first}, [first]
+        together, todo = {first}, [first]
         while todo:
-            new = neighbours[todo.pop()] - reached
-            reached |= new
+            new = links[todo.pop()].keys() - together
+            together |= new
             todo += new
-        together = reached - {SWITCH}
         hives |= dict.fromkeys(together, first) if len(together) > 1 else {}
     return hives
 

@@ -3,6 +3,7 @@
 Fields that a driver does not say are empty, 0 or None.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 SONAME = "libnvidia-ml.so.1"
 SWITCH = "switch"
-"""What a GPU is joined with where NVLink goes through switches (NVSwitch): all of a machine are one fabric."""
+"""Where links of NVLink lead that go through switches (NVSwitch): all of a machine are one fabric."""
 
 
 class Instance(Struct, frozen=True):
@@ -36,7 +37,7 @@ class Gpu(Struct, frozen=True):
     uncorrected: int | None = None
     faults: tuple[str, ...] = ()  # in words
     instances: tuple[Instance, ...] = ()
-    joined: tuple[str, ...] = ()  # with what NVLink joins it: addresses of GPUs, or SWITCH
+    links: Mapping[str, int] = {}  # how many active ones of NVLink lead where: addresses of GPUs, or SWITCH
 
 
 class Report(Struct, frozen=True, tag_field="is", tag="report"):

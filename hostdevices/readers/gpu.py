@@ -56,9 +56,11 @@ def read(host: Host) -> Iterator[Finding]:
             "memory": natural(host, f"{syspath}/lmem_total_bytes"),
             "partitioned": host.exists(f"{syspath}/virtfn0") or None,
         }
+        links: tuple[tuple[str, int], ...] = ()
         for of_driver in (nvidia.of(syspath), amd.of(function, nodes)):
             facts |= of_driver.attributes
             nodes += of_driver.devnodes
+            links += of_driver.links
         return Device(
             id=identity,
             kind="gpu",
@@ -68,6 +70,7 @@ def read(host: Host) -> Iterator[Finding]:
             devnodes=nodes,
             numa_nodes=location.numa_nodes,
             parents=parents,
+            links=links,
         )
 
     for finding in each(_gpus(host), gpu):

@@ -3,7 +3,9 @@
 A GPU in a compute partition mode (MI300X: DPX, QPX, CPX) is several: the PCI function has the nodes of the first
 partition, and a platform device amdgpu_xcp_N those of each other one. Nothing in sysfs leads from there to the GPU, and
 amdgpu makes more of them than there are partitions: kfd's topology says which are real, and of which GPU. GPUs that
-xGMI joins are one hive.
+xGMI joins are one hive; between those that it joins directly, kfd's links say how wide.
+
+Source: Linux, drivers/gpu/drm/amd/amdkfd (kfd_crat.c and .h, kfd_topology.c).
 """
 
 import re
@@ -17,6 +19,8 @@ from hostdevices.readers.sysfs import natural, natural_order, shared_node, text
 
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 _PCI = "/sys/bus/pci/devices"
+_XGMI, _ONE_HOP = 11, 15  # a link's type and weight: 15 for each hop
+_MOST_LINKS = 16  # between two GPUs
 _PARTITION = re.compile(r"amdgpu_xcp[._][0-9]+")
 
 
@@ -34,6 +38,7 @@ class AmdGpus:
         """Read nothing yet."""
         self._host = host
         self._by_render_minor: dict[int, Mapping[str, int]] | None = None
+        self._numbers: dict[int, int] = {}  # of kfd's nodes, by render minor
 
     def of(self, function: str, nodes: tuple[Devnode, ...]) -> OfDriver:
         """Return what the driver says about the GPU at a PCI function; `nodes` are its DRM nodes, or a partition's."""
@@ -42,6 +47,7 @@ class AmdGpus:
             return OfDriver()
         compute = self._compute_node(nodes)
         mode = text(host, f"{function}/current_compute_partition")
+        is_whole = mode in (None, "SPX")
         attributes: dict[str, AttributeValue | None] = {
             "model": text(host, f"{function}/product_name"),
             "uuid": text(host, f"{function}/unique_id"),
@@ -49,7 +55,7 @@ class AmdGpus:
             "computePartition": mode,
             "memoryPartition": text(host, f"{function}/current_memory_partition"),
         }
-        if mode not in (None, "SPX"):
+        if not is_whole:
             # what is the whole GPU's
             attributes |= {
                 "parentUUID": attributes["uuid"],
@@ -62,7 +68,8 @@ class AmdGpus:
         attributes["gfx"] = _target(compute.get("gfx_target_version", 0))
         if hive := compute.get("hive_id"):
             attributes["hive"] = f"{hive:x}"
-        return OfDriver(attributes, shared_node(host, "/dev/kfd"))
+        links = self._links(compute) if hive and is_whole else {}
+        return OfDriver(attributes, shared_node(host, "/dev/kfd"), tuple(sorted(links.items())))
 
     def is_partition(self, syspath: str) -> bool:
         """Tell whether what has DRM nodes at `syspath` is a platform device for a partition."""
@@ -75,11 +82,22 @@ class AmdGpus:
     def partition(self, nodes: tuple[Devnode, ...]) -> Partition | None:
         """Return whose partition has the DRM nodes `nodes`; None where kfd knows of none."""
         compute = self._compute_node(nodes)
-        location = compute.get("location_id", 0)
-        # The function's number is the partition's here, or was before Linux had the upper bits for it.
-        address = f"{compute.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
-        function = self._host.resolve(f"{_PCI}/{address}") if compute else None
+        function = self._host.resolve(f"{_PCI}/{_address(compute)}") if compute else None
         return Partition(function, _number(compute)) if function else None
+
+    def _links(self, compute: Mapping[str, int]) -> dict[str, int]:
+        """Return the addresses of GPUs that xGMI joins directly with one, and by how many links."""
+        number = self._numbers[compute["drm_render_minor"]]
+        addresses = {self._numbers[minor]: _address(node) for minor, node in self._compute_nodes().items()}
+        found: dict[str, int] = {}
+        for name in self._host.list(f"{_TOPOLOGY}/{number}/io_links"):
+            link = self._properties(f"{_TOPOLOGY}/{number}/io_links/{name}/properties")
+            end = addresses.get(link.get("node_to", -1))
+            if end is not None and link.get("type") == _XGMI and link.get("weight", 0) <= _ONE_HOP:
+                # The least is that of one link; older kernels say neither.
+                count = link.get("max_bandwidth", 0) // (link.get("min_bandwidth", 0) or 1)
+                found[end] = min(max(count, 1), _MOST_LINKS)
+        return found
 
     def _compute_node(self, nodes: tuple[Devnode, ...]) -> Mapping[str, int]:
         """Return kfd's properties of the GPU or partition that has a render node among `nodes`; empty without one."""
@@ -89,10 +107,11 @@ class AmdGpus:
         """Return the properties of kfd's GPU nodes by their render node's minor number."""
         if self._by_render_minor is None:
             self._by_render_minor = {}
-            for name in sorted(self._host.list(_TOPOLOGY), key=natural_order):
+            for name in filter(str.isdecimal, sorted(self._host.list(_TOPOLOGY), key=natural_order)):
                 properties = self._properties(f"{_TOPOLOGY}/{name}/properties")
                 if properties.get("simd_count") and properties.get("drm_render_minor"):
                     self._by_render_minor[properties["drm_render_minor"]] = properties
+                    self._numbers[properties["drm_render_minor"]] = int(name)
         return self._by_render_minor
 
     def _properties(self, path: str) -> dict[str, int]:
@@ -100,6 +119,15 @@ class AmdGpus:
         lines = (self._host.read_bytes(path) or b"").decode(errors="replace").split("\n")
         words = (line.split() for line in lines)
         return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def _address(compute: Mapping[str, int]) -> str:
+    """Write the address of a node's PCI function, which has number 0.
+
+    What stands there in `location_id` is the partition's number, or was before Linux had the upper bits for it.
+    """
+    location = compute.get("location_id", 0)
+    return f"{compute.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
 
 
 def _number(compute: Mapping[str, int]) -> int:

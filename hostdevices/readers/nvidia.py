@@ -32,6 +32,7 @@ class OfDriver(NamedTuple):
 
     attributes: Mapping[str, AttributeValue | None] = {}
     devnodes: tuple[Devnode, ...] = ()
+    links: tuple[tuple[str, int], ...] = ()  # as a device has them
 
 
 def module_version(host: Host) -> str:

@@ -4,16 +4,19 @@ import functools
 import random
 import statistics
 import tracemalloc
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deviceplugin.preferred import cost_of, prefer
 from deviceplugin.units import Unit, units_of
 from hostdevices import AttributeValue, Device
+from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy, Resource
 from resources.selector import Kinds
 
@@ -30,6 +33,30 @@ def gpu(number: int, numa: int | None = None, root: str = "", bridge: str = "", 
         attributes={**({"resource.kubernetes.io/pcieRoot": root} if root else {}), **more},
         numa_nodes=() if numa is None else (numa,),
     )
+
+
+def linked(links: Mapping[tuple[int, int], int], *devices: Device) -> list[Device]:
+    """The devices, by number, with so many links between each two."""
+
+    def of(number: int) -> tuple[tuple[str, int], ...]:
+        ends = [(y if x == number else x, n) for (x, y), n in links.items() if number in (x, y)]
+        return tuple((f"0000:{end:02x}:00.0", n) for end, n in ends)
+
+    return [
+        structs.replace(device, links=of(i), attributes={**device.attributes, PCI_BUS_ID: f"0000:{i:02x}:00.0"})
+        for i, device in enumerate(devices)
+    ]
+
+
+def board(rows: Sequence[Sequence[int]], *, bridges: int = 2, sockets: int = 2) -> dict[str, Unit]:
+    """GPUs with numbers of links as `nvidia-smi topo -m` shows them, so many of them below each bridge."""
+    count = len(rows)
+    links = {(i, j): rows[i][j] for i, j in combinations(range(count), 2) if rows[i][j]}
+    hive = {"hive": "a"} if links else {}
+    gpus = (
+        gpu(i, i * sockets // count, f"pci{i * sockets // count}", f"b{i // bridges}", **hive) for i in range(count)
+    )
+    return units(*linked(links, *gpus))
 
 
 def units(*devices: Device, shares: int = 1) -> dict[str, Unit]:
@@ -49,7 +76,9 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Unit], list[str], list[str], in
         )
         for i in range(draw(st.integers(1, 12 // shares)))
     ]
-    everything = units(*devices, shares=shares)
+    ends = st.integers(0, len(devices) - 1)
+    links = {(i, j): n for i, j, n in draw(st.lists(st.tuples(ends, ends, st.integers(1, 3)))) if i < j}
+    everything = units(*linked(links, *devices), shares=shares)
     available = draw(st.lists(st.sampled_from(sorted(everything)), unique=True, min_size=1))
     must = draw(st.lists(st.sampled_from(available), unique=True, max_size=3))
     return everything, available, must, draw(st.integers(max(len(must), 1), len(available)))
@@ -127,6 +156,86 @@ def test_gpus_of_one_hive_go_together_wherever_they_sit() -> None:
     assert prefer("numa", machine, list(machine), ["gpu-3"], 2) == ["gpu-3", "gpu-1"]
     eight = units(*(gpu(i, i % 2, f"pci0000:{i}0", hive="a") for i in range(8)))
     assert prefer("numa", eight, list(eight), [], 4) == ["gpu-0", "gpu-2", "gpu-4", "gpu-6"]
+
+
+# As DGX-1 with V100 shows it: six links of each GPU, to four others.
+CUBE = [
+    [0, 1, 1, 2, 2, 0, 0, 0],
+    [1, 0, 2, 1, 0, 2, 0, 0],
+    [1, 2, 0, 2, 0, 0, 1, 0],
+    [2, 1, 2, 0, 0, 0, 0, 1],
+    [2, 0, 0, 0, 0, 1, 1, 2],
+    [0, 2, 0, 0, 1, 0, 2, 1],
+    [0, 0, 1, 0, 1, 2, 0, 2],
+    [0, 0, 0, 1, 2, 1, 2, 0],
+]
+
+
+@pytest.mark.parametrize(
+    ("free", "must", "size", "best"),
+    [
+        ("01234567", "", 2, "23"),  # two links, and one bridge
+        ("01234567", "0", 2, "03"),  # two links: 4 has as many, on the other socket
+        ("01234567", "6", 2, "67"),
+        ("014567", "0", 2, "04"),  # rather two links across the sockets than one on this
+        ("01234567", "", 4, "0123"),  # nine links
+        ("1234567", "", 4, "4567"),
+        ("01234567", "4", 4, "4567"),
+        ("012567", "", 3, "567"),  # five links; 0, 1 and 2 have four
+        ("0257", "", 2, "02"),  # 5 and 7 have one link, too
+        ("0156", "", 4, "0156"),
+        ("07", "", 1, "0"),
+    ],
+)
+def test_a_hybrid_cube_mesh(free: str, must: str, size: int, best: str) -> None:
+    machine = board(CUBE)
+    chosen = prefer("numa", machine, [f"gpu-{i}" for i in free], [f"gpu-{i}" for i in must], size)
+    assert sorted(chosen) == [f"gpu-{i}" for i in best]
+
+
+def test_bridged_pairs_go_together_across_sockets() -> None:
+    machine = board([[0, 0, 4, 0], [0, 0, 0, 4], [4, 0, 0, 0], [0, 4, 0, 0]], bridges=1)
+    assert prefer("numa", machine, list(machine), [], 2) == ["gpu-0", "gpu-2"]
+    assert prefer("numa", machine, ["gpu-0", "gpu-1", "gpu-3"], [], 2) == ["gpu-1", "gpu-3"]
+    assert prefer("numa", machine, ["gpu-0", "gpu-1"], [], 2) == ["gpu-0", "gpu-1"]
+
+
+def test_a_bridge_with_links_down_comes_after_one_that_is_whole() -> None:
+    machine = board([[0, 3, 0, 0], [3, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]], bridges=1, sockets=1)
+    assert prefer("numa", machine, list(machine), [], 2) == ["gpu-2", "gpu-3"]
+
+
+def test_gpus_at_switches_are_alike_until_one_has_links_down() -> None:
+    def rows(*less: int) -> list[list[int]]:
+        return [[0 if i == j else 12 if {i, j} & {*less} else 18 for j in range(8)] for i in range(8)]
+
+    machine = board(rows(), bridges=1, sockets=1)
+    assert prefer("numa", machine, list(machine), [], 4) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    machine = board(rows(1), bridges=1, sockets=1)
+    assert prefer("numa", machine, list(machine), [], 4) == ["gpu-0", "gpu-2", "gpu-3", "gpu-4"]
+
+
+def test_shares_of_gpus_that_most_links_join_go_together() -> None:
+    links = {(0, 1): 1, (1, 2): 2}
+    machine = units(*linked(links, gpu(0), gpu(1), gpu(2)), shares=2)
+    assert prefer("packed", machine, list(machine), [], 3) == ["gpu-1.0", "gpu-1.1", "gpu-2.0"]
+    assert prefer("numa", machine, list(machine), [], 2) == ["gpu-1.0", "gpu-2.0"]
+    assert "gpu-0.1" not in prefer("numa", machine, list(machine), [], 5)
+
+
+@pytest.mark.parametrize(("count", "shares", "size"), [(16, 1, 8), (17, 1, 8), (1000, 1, 8), (16, 100, 800)])
+def test_many_gpus_with_links_of_all_numbers(count: int, shares: int, size: int) -> None:
+    """What is searched through is bounded: 10 ms of CPU time for 16 GPUs, 40 ms where shares make it too much."""
+    chance = random.Random(4)
+    links = {(j, i): chance.randrange(1, 9) for i in range(min(count, 64)) for j in range(i)}
+    machine = units(*linked(links, *(gpu(i, hive="a") for i in range(count))), shares=shares)
+    for policy in POLICIES:
+        chosen = prefer(policy, machine, list(machine), [next(iter(machine))], size)
+        assert len(set(chosen)) == size
+        if (count, shares) == (16, 1):
+            others = prefer(policy, machine, list(machine), [next(iter(machine))], size, steps=0)
+            costs = [cost_of(policy, machine, list(machine), each) for each in (chosen, others)]
+            assert (costs[0] < costs[1]) == (policy != "spread")
 
 
 def test_partitions_of_one_gpu_go_together() -> None:

@@ -162,6 +162,26 @@ async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[
     assert "hive" not in found.devices[FIRST].attributes  # NVLink knows nothing of instances
 
 
+async def test_links_between_two_gpus_are_counted_and_told_to_nobody_else(driver: Driver) -> None:
+    for number in (1, 2, 3):
+        driver.add(f"0000:{0x81 + number:x}:00.0", 3 + number)
+    driver.inventory = scan(driver.tree.host)
+    driver.tell("gpus 4", *(f"link {x}" for x in ("0 1", "0 1", "1 0", "1 0", "0 2", "0 8", "0 9", "3 8", "2 7")))
+    async with watching(driver) as watched:
+        found = await watched.now()
+        gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
+        assert [dict(x.links) for x in gpus] == [
+            {"0000:82:00.0": 2, "0000:83:00.0": 1, "0000:84:00.0": 1},  # to switches as many as both have
+            {"0000:81:00.0": 2},
+            {"0000:81:00.0": 1},  # what the other one says is enough; nothing of what is not here
+            {"0000:81:00.0": 1},
+        ]
+        assert found.devices[FIRST].links == ()
+        assert not any("link" in name.lower() for x in gpus for name in x.attributes)
+        driver.tell("gpus 4", "link 0 1", "link 1 0")  # the others are down
+        await watched.until(lambda x: x.devices[gpus[0].id].links == (("0000:82:00.0", 1),))
+
+
 async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -177,6 +177,35 @@ def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
     assert not {"partition", "parentUUID"} & gpu.attributes.keys()
 
 
+def test_links_of_xgmi_are_counted_between_gpus_that_it_joins_directly(tree: Tree) -> None:
+    """Two modules of two GPUs: kfd says for each other node how far it is, and how wide the way is."""
+    nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
+    tree.device("/sys/devices/virtual/kfd/kfd", group="class/kfd", node="kfd", numbers="235:0")
+    tree.file(f"{nodes}/0/properties", "cpu_cores_count 64\nsimd_count 0")
+    ways = {  # type, weight, bandwidth: inside a module four links, one to another module's, or two hops
+        (1, 0): (2, 20, 32000),
+        (1, 2): (11, 15, 200000),
+        (1, 3): (11, 15, 0),
+        (1, 4): (11, 30, 50000),
+        (2, 1): (11, 15, 200000),
+        (2, 9): (11, 15, 50000),
+    }
+    for number in range(1, 5):
+        minor = 127 + number
+        pci = tree.pci(f"0000:0{number}:00.0", vendor="1002", device="740c", driver="amdgpu")
+        tree.child(pci, f"drm/renderD{minor}", group="class/drm", node=f"dri/renderD{minor}", numbers=f"226:{minor}")
+        facts = f"simd_count 440\nlocation_id {number << 8}\ndrm_render_minor {minor}\nhive_id 11930465"
+        tree.file(f"{nodes}/{number}/properties", facts)
+    for i, ((one, other), (kind, weight, most)) in enumerate(ways.items()):
+        facts = f"type {kind}\nnode_from {one}\nnode_to {other}\nweight {weight}"
+        widths = f"min_bandwidth {most and 50000}\nmax_bandwidth {most}"
+        tree.file(f"{nodes}/{one}/io_links/{i}/properties", f"{facts}\n{widths}")
+    found = amd_gpus(tree)
+    assert found["gpu-0000-01-00-0"].links == (("0000:02:00.0", 4), ("0000:03:00.0", 1))
+    assert found["gpu-0000-02-00-0"].links == (("0000:01:00.0", 4),)
+    assert found["gpu-0000-03-00-0"].links == ()
+
+
 def test_partitions_of_one_amd_gpu_are_told_apart_without_kfd(tree: Tree) -> None:
     for partition in (0, 1):
         parent = tree.device(f"/sys/devices/platform/amdgpu_xcp_{partition}", driver="platform/amdgpu")
