@@ -100,9 +100,7 @@ class Knowledge(Struct, frozen=True):
 
 
 def _links(gpus: Mapping[str, Gpu]) -> dict[str, dict[str, int]]:
-    """Return by how many links of NVLink which GPUs are joined: as many as one of the two says, or as both have to
-    switches.
-    """
+    """Return how many links of NVLink join which GPUs: as many as one of two says, or as both have to switches."""
     found: dict[str, dict[str, int]] = {address: {} for address in gpus}
     for (one, first), (other, second) in combinations(gpus.items(), 2):
         direct = max(first.links.get(other, 0), second.links.get(one, 0))
