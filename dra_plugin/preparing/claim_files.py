@@ -11,9 +11,8 @@ from typing import TypeAlias
 import cdi
 from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.claim_record import Record
-from dra_plugin.preparing.metadata import DeviceMetadata, MetadataError
+from dra_plugin.preparing.metadata import MetadataError
 from dra_plugin.preparing.metadata_files import MetadataFolder
-from resourceapi.objects import from_dict
 
 _OWNER = "dra"  # of the files in the CDI directory
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
@@ -95,7 +94,7 @@ class ClaimFiles:
             return
         for each in record.metadata:
             if anew or self._metadata.read(record.claim, each.request) is None:
-                self._metadata.write(record.claim, each.request, from_dict(DeviceMetadata, dict(each.content)))
+                self._metadata.write(record.claim, each)
 
     def _specs(self, record: Record) -> dict[str, cdi.Spec]:
         """Return the specs that do not depend on where devices are now."""

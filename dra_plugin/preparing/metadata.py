@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra_plugin.errors import DraPluginError
-from resourceapi.objects import DecodeError, ObjectMeta, Record, from_dict, to_dict, v1
+from resourceapi.objects import DecodeError, ObjectMeta, Record, from_dict, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
 
 GROUP = "metadata.resource.k8s.io"
@@ -55,10 +55,9 @@ class DeviceMetadata(Record, frozen=True):
     requests: tuple[RequestEntry, ...] = ()
 
 
-def encode(metadata: DeviceMetadata) -> bytes:
-    """Return a file's content."""
-    plain = to_dict(metadata)
-    objects = ({"kind": KIND, "apiVersion": f"{GROUP}/{version}"} | plain for version in VERSIONS)
+def encode(metadata: Mapping[str, Any]) -> bytes:
+    """Return the content of a file that says this of a request: a `DeviceMetadata` as a plain value."""
+    objects = ({"kind": KIND, "apiVersion": f"{GROUP}/{version}", **metadata} for version in VERSIONS)
     return b"".join(msgspec.json.format(msgspec.json.encode(each), indent=2) + b"\n" for each in objects)
 
 

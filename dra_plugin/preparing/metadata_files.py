@@ -94,15 +94,15 @@ class MetadataFolder:
         for name in (claim.namespace, claim.name, request):
             if not name or "/" in name or "\0" in name or name.startswith("."):
                 raise MetadataError(f"claim {claim}: {name!r} cannot be a part of a path")
-        return self.path / _folder_name(claim) / request / _FILE
+        return self.path.joinpath(_folder_name(claim), request, _FILE)
 
-    def write(self, claim: ClaimRef, request: str, metadata: DeviceMetadata) -> None:
-        """Put a file in place. Raises `MetadataError` with the request and the cause."""
+    def write(self, claim: ClaimRef, metadata: RequestMetadata) -> None:
+        """Put a request's file in place. Raises `MetadataError` with the request and the cause."""
         try:
             # the claim's lease has it, too, and puts it back if a power cut has made it unreadable
-            cdi.replace_file(self.file(claim, request), encode(metadata))
+            cdi.replace_file(self.file(claim, metadata.request), encode(metadata.content))
         except OSError as error:
-            raise MetadataError(f'write metadata for request "{request}": {error}') from error
+            raise MetadataError(f'write metadata for request "{metadata.request}": {error}') from error
 
     def read(self, claim: ClaimRef, request: str) -> DeviceMetadata | None:
         """Return what a file of this very claim says; None where there is none or it cannot be read."""

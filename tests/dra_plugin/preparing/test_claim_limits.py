@@ -15,7 +15,7 @@ from dra_plugin.preparing.metadata import DeviceMetadata
 from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
 from hostdevices import Device, Devnode, Host
 from hostdevices.presence import Presence
-from resourceapi.objects import ObjectMeta, from_dict, to_dict, v1
+from resourceapi.objects import ObjectMeta, to_dict, v1
 from resources.resource import NodeAccess, Resource
 from resources.selector import Kinds
 from resources.template import ValueTooLong
@@ -157,9 +157,9 @@ def test_variables_that_are_not_a_claims_to_set(name: str) -> None:
 LONG = [("default", "a" * 253), ("n" * 63, "b" * 253), ("default", "a" * 247), ("default", "a" * 248)]
 
 
-def metadata(claim: ClaimRef) -> DeviceMetadata:
+def metadata(claim: ClaimRef) -> RequestMetadata:
     meta = ObjectMeta(name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=1)
-    return from_dict(DeviceMetadata, to_dict(DeviceMetadata(metadata=meta)))
+    return RequestMetadata("gpu", to_dict(DeviceMetadata(metadata=meta)))
 
 
 @pytest.mark.parametrize(("namespace", "name"), LONG)
@@ -168,8 +168,10 @@ def test_the_longest_names_have_files_and_they_go(tmp_path: Path, namespace: str
     folder = MetadataFolder(tmp_path, DRIVER)
     claim, other = ClaimRef(namespace, name, "u"), ClaimRef(namespace, name[:-1] + "c", "v")
     for each in (claim, other):
-        folder.write(each, "gpu", metadata(each))
-        assert folder.read(each, "gpu") == metadata(each)
+        folder.write(each, metadata(each))
+        found = folder.read(each, "gpu")
+        assert found is not None
+        assert to_dict(found) == metadata(each).content
     assert folder.file(claim, "gpu") != folder.file(other, "gpu")
     spec = folder.cdi_spec(claim, [RequestMetadata("gpu", {})])
     (mount,) = spec.devices[0].container_edits.mounts
@@ -187,7 +189,7 @@ def test_the_longest_names_have_files_and_they_go(tmp_path: Path, namespace: str
 def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, namespace: str, name: str) -> None:
     folder = MetadataFolder(tmp_path, DRIVER)
     kept = ClaimRef("default", "kept", "k")
-    folder.write(kept, "gpu", metadata(kept))
+    folder.write(kept, metadata(kept))
     folder.remove(ClaimRef(namespace, name, "u"))
     folder.keep([ClaimRef(namespace, name, "u"), kept])
     assert folder.read(kept, "gpu") is not None

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dra_plugin.driver import ClaimRef
-from dra_plugin.preparing.metadata import DeviceEntry, DeviceMetadata, MetadataError
+from dra_plugin.preparing.metadata import DeviceEntry, MetadataError
 from dra_plugin.preparing.metadata_files import POD_CLAIM_NAME, MetadataFolder, describe
 from hostdevices import Device
-from resourceapi.objects import from_dict, v1
+from resourceapi.objects import v1
 from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, ref, resource, result
 from tests.dra_scenarios import scenario
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> MetadataFolder:
 
 def write(folder: MetadataFolder, *requests: str, devices: tuple[DeviceEntry, ...] = (entry(),)) -> None:
     for each in describe(claim(), [(request, device) for request in requests for device in devices]):
-        folder.write(MINE, each.request, from_dict(DeviceMetadata, dict(each.content)))
+        folder.write(MINE, each)
 
 
 @scenario(21)
