@@ -291,7 +291,7 @@ class Application:
             query["fieldSelector"] = f"metadata.name={target.name}"
         # options come between what an answer can be at all, and what the kind and a stream can be
         is_custom = target.kind.from_definition
-        if not is_custom or flag(query.get("watch")):
+        if not is_custom or self._rest.release.negotiates_custom_lists_first or flag(query.get("watch")):
             form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
         form = self._form(request, target.kind, is_list=True)
@@ -461,7 +461,10 @@ class Application:
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await body_of(request)
         content_type = request.headers.get("Content-Type", "")
-        return await apart(len(data), read_delete_options, data, content_type) if data else None
+        try:
+            return await apart(len(data), read_delete_options, data, content_type) if data else None
+        except ApiError as error:
+            raise internal(str(error)) if self._rest.release.fails_on_delete_options else error from None
 
 
 def _no_collection(request: Request, *, everywhere: bool) -> Exception:

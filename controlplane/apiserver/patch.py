@@ -166,7 +166,7 @@ def _problems_of_operations(operations: Any) -> Iterator[str]:
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nulls(value[name]) for name in sorted(value) if value[name] is not None}
-    return value
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _sort_above(root: Any, pointer: str) -> None:

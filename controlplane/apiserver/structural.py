@@ -90,8 +90,9 @@ def _pruned(value: Any, schema: Schema, path: str, unknown: list[str]) -> Any:
             else:
                 unknown.append(here)
         return result
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        return [_pruned(item, schema["items"], f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    if isinstance(value, list) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        items = schema.get("items") or {}  # none is known of what should be no list
+        return [_pruned(item, items, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return value
 
 

@@ -51,8 +51,8 @@ def slice_spec(
     release: Release = LATEST,
 ) -> None:
     """A slice; pool, driver and node name cannot change."""
-    driver_name(errors, f"{path}.driver", spec.driver)
-    pool_name(errors, f"{path}.pool.name", spec.pool.name)
+    driver_name(errors, f"{path}.driver", spec.driver, release)
+    pool_name(errors, f"{path}.pool.name", spec.pool.name, release)
     if spec.pool.resource_slice_count <= 0:
         errors.invalid(f"{path}.pool.resourceSliceCount", spec.pool.resource_slice_count, "must be greater than zero")
     if spec.pool.generation < 0:

@@ -94,7 +94,7 @@ def test_merge_patch() -> None:
 @pytest.mark.parametrize(
     ("patch", "result"),
     [
-        ({"items": [{"id": "2"}]}, [{"id": "1", "n": 1}, {"id": "2"}]),
+        ({"items": [{"id": "2"}]}, [{"id": "2"}, {"id": "1", "n": 1}]),
         ({"items": [{"id": "1", "n": 5}]}, [{"id": "1", "n": 5}]),
         ({"items": [{"id": "1", "$patch": "delete"}]}, []),
         ({"items": [{"$patch": "replace"}, {"id": "9"}]}, [{"id": "9"}]),
