@@ -318,9 +318,15 @@ def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
 
 def test_an_apply_to_the_status_of_what_is_not_there(api: Http) -> None:
     """404 whatever is applied: a status cannot make an object."""
-    for body in (b"true", b"[1]"):
+    for body in (b"true", b"[1]", b"{"):
         assert api.send("PATCH", f"{CLAIMS}/none/status", body, content=APPLY, fieldManager="m").status == 404
-    assert api.send("PATCH", f"{CLAIMS}/none", b"true", content=APPLY, fieldManager="m").status == 400
+    for body, why in (
+        (b"true", "decoding patch: error unm"),
+        (b"{", "decoding patch: error con"),
+        (b"- [", "encoding patch: ya"),
+    ):
+        refused = api.send("PATCH", f"{CLAIMS}/none", body, content=APPLY, fieldManager="m")
+        assert (refused.status, refused.message.startswith(f"error {why}")) == (400, True), refused.message
 
 
 @pytest.mark.usefixtures("gpu")
