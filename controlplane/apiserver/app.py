@@ -40,7 +40,7 @@ from controlplane.apiserver.preconditions import NAMESPACES, check_name
 from controlplane.apiserver.responses import answered, form_of, refused, warned
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
-from controlplane.apiserver.scale import SCALE, scale_of, scaled
+from controlplane.apiserver.scale import SCALE, check_scale_type, scale_of, scaled
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
@@ -271,6 +271,7 @@ class Application:
         if request.method == "PUT":
             options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
             wanted = await self._body(request, shown)
+            check_scale_type(wanted)
             check_name(target, wanted)
         obj = target.kind.rules.encode(self._rest.get(target), target.version)
         scale = scale_of(obj, paths)
@@ -281,6 +282,7 @@ class Application:
             options = write_options(request.query_params, _dry_runs(request), "PatchOptions")
             patch = read_patch(await body_of(request), patch_type)
             wanted = patched(scale, patch, is_checked=options.field_validation != "Ignore")
+            check_scale_type(wanted)
         outcome = self._rest.update(target, scaled(obj, wanted, paths), options, self._manager(request))
         outcome = outcome._replace(object=scale_of(outcome.object, paths))
         return await self._written(form, request, shown, outcome, 200)
