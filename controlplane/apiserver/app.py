@@ -34,13 +34,13 @@ from controlplane.apiserver.negotiation import (
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import APPLY_PATCH, patch_type_of, patched, read_patch, unread
+from controlplane.apiserver.patch import APPLY_PATCH, is_read_late, patch_type_of, patched, read_patch, unread
 from controlplane.apiserver.pods import bind, evict
-from controlplane.apiserver.preconditions import NAMESPACES
+from controlplane.apiserver.preconditions import NAMESPACES, check_name
 from controlplane.apiserver.responses import answered, form_of, refused, warned
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.reviews import access_review, kind_of_review, rules_review, subject_review, token_review
-from controlplane.apiserver.scale import SCALE, scale_of, scaled
+from controlplane.apiserver.scale import SCALE, check_scale_type, scale_of, scaled
 from controlplane.apiserver.status import (
     ApiError,
     PlainNotFound,
@@ -266,19 +266,23 @@ class Application:
         """How many there are to be of a custom resource, which is what changes with it."""
         if request.method not in ("GET", "PUT", "PATCH"):
             raise not_supported(target.kind.group, target.kind.plural, request.method)
-        form, shown = self._form(request, SCALE), target._replace(kind=SCALE, version="v1")
+        form, shown = self._form(request, target.kind), target._replace(kind=SCALE, version="v1")
+        wanted: Plain = {}
+        if request.method == "PUT":
+            options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
+            wanted = await self._body(request, shown)
+            check_scale_type(wanted)
+            check_name(target, wanted)
         obj = target.kind.rules.encode(self._rest.get(target), target.version)
         scale = scale_of(obj, paths)
         if request.method == "GET":
             return await self._written(form, request, shown, Outcome(scale), 200)
-        if request.method == "PUT":
-            options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
-            wanted = await self._body(request, shown)
-        else:
+        if request.method == "PATCH":
             patch_type = patch_type_of(request.headers.get("Content-Type", ""), is_custom=True)
             options = write_options(request.query_params, _dry_runs(request), "PatchOptions")
             patch = read_patch(await body_of(request), patch_type)
             wanted = patched(scale, patch, is_checked=options.field_validation != "Ignore")
+            check_scale_type(wanted)
         outcome = self._rest.update(target, scaled(obj, wanted, paths), options, self._manager(request))
         outcome = outcome._replace(object=scale_of(outcome.object, paths))
         return await self._written(form, request, shown, outcome, 200)
@@ -291,7 +295,7 @@ class Application:
             query["fieldSelector"] = f"metadata.name={target.name}"
         # options come between what an answer can be at all, and what the kind and a stream can be
         is_custom = target.kind.from_definition
-        if not is_custom or flag(query.get("watch")):
+        if not is_custom or self._rest.release.negotiates_custom_lists_first or flag(query.get("watch")):
             form_of(request, VIEWS, is_custom=is_custom, is_list=True)
         options = list_options(query)
         form = self._form(request, target.kind, is_list=True)
@@ -318,9 +322,10 @@ class Application:
         try:
             patch = await apart(len(data), read_patch, data, patch_type)
         except ValueError as error:
-            if not is_apply and not release.reads_patches_first:
+            is_late = is_read_late(data, patch_type, release)
+            if is_late and (target.subresource or not is_apply):  # applying makes what is not there
                 self._rest.get(target)
-            raise unread(error, patch_type, release) from None
+            raise unread(error, patch_type, release, is_late=is_late) from None
         outcome = self._rest.patch(target, patch, options, self._manager(request))
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
 
@@ -461,7 +466,11 @@ class Application:
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await body_of(request)
         content_type = request.headers.get("Content-Type", "")
-        return await apart(len(data), read_delete_options, data, content_type) if data else None
+        try:
+            return await apart(len(data), read_delete_options, data, content_type) if data else None
+        except ApiError as error:
+            is_fault = error.code == 400 and self._rest.release.fails_on_delete_options
+            raise internal(str(error)) if is_fault else error from None
 
 
 def _no_collection(request: Request, *, everywhere: bool) -> Exception:

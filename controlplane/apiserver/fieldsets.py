@@ -175,7 +175,8 @@ def _fits(value: Any, schema: Schema, place: str) -> None:
     is_raw = schema.get("x-kubernetes-preserve-unknown-fields") and schema.get("x-kubernetes-map-type") == "atomic"
     if wanted == "object" and value is not None and not isinstance(value, dict) and not is_raw:
         raise NotInSchema(f"{place}: expected map, got &{{{go_text(value)}}}")
-    if wanted == "string" and isinstance(value, dict | list | bool):
+    is_number = isinstance(value, int | float) and not schema.get("x-kubernetes-int-or-string")
+    if wanted == "string" and (isinstance(value, dict | list | bool) or is_number):
         raise NotInSchema(f"{place}: expected string, got &{_BOXED}{{Value:{go_syntax(value)}}}")
     if wanted in ("integer", "number") and isinstance(value, dict | list | str | bool):
         raise NotInSchema(f"{place}: expected numeric (int or float), got {_GO_TYPES[type(value)]}")

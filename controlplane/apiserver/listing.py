@@ -39,6 +39,8 @@ class Selection:
         kind = target.kind
         self._cells = kind.fields
         self.mark = mark_of(options.fields)
+        is_named = any(term.field == "metadata.name" and term.equal and term.value for term in options.fields.terms)
+        self.is_one = is_named and bool(target.namespace or not kind.namespaced)  # the reference reads it by its key
         known = ("metadata.name", *kind.fields)
         if kind.namespaced or not (kind.fields or kind.from_definition):
             known = ("metadata.namespace", *known)
@@ -99,7 +101,7 @@ def _cut(objects: Iterator[Plain], selection: Selection, limit: int, version: in
         return Page(list(filter(selection.takes, objects)), metadata)
     taken = list(itertools.islice(filter(selection.takes, objects), limit))
     following = next(objects, None)
-    if following is not None:
+    if following is not None and not selection.is_one:
         last = taken[-1]["metadata"]
         metadata["continue"] = _write_token(version, (last.get("namespace", ""), last["name"]), namespace)
         if selection.is_all:

@@ -65,8 +65,17 @@ def read_patch(data: bytes, patch_type: str) -> Patch:
     return Patch(patch_type, msgspec.to_builtins(value), found)
 
 
-def unread(error: ValueError, patch_type: str, release: Release) -> ApiError:
+def is_read_late(data: bytes, patch_type: str, release: Release) -> bool:
+    """Whether a body is read only after its object has been looked for: one to apply that looks like JSON always is."""
+    if patch_type == APPLY_PATCH:
+        return not release.reads_patches_first or data.lstrip().startswith(b"{")
+    return not release.reads_patches_first
+
+
+def unread(error: ValueError, patch_type: str, release: Release, *, is_late: bool) -> ApiError:
     """400 for a body that `read_patch` could not read."""
+    if isinstance(error, ManifestError) and not is_late:
+        return bad_request(f"error encoding patch: yaml: {error.in_go}")
     if isinstance(error, ManifestError):
         return bad_request(f"{undecoded_to_apply(release)}: error converting YAML to JSON: yaml: {error.in_go}")
     if release.reads_patches_first:
@@ -166,7 +175,7 @@ def _problems_of_operations(operations: Any) -> Iterator[str]:
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nulls(value[name]) for name in sorted(value) if value[name] is not None}
-    return value
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _sort_above(root: Any, pointer: str) -> None:

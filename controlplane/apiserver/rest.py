@@ -195,15 +195,15 @@ class Rest:
         return Outcome(marked, told, is_gone=False)
 
     def _apply(self, target: Target, config: Any, options: WriteOptions, name: str) -> Outcome:
+        old = self.store.get(target.kind.table, target.key)
+        if old is None and target.subresource:  # an update there, which comes before the configuration is looked at
+            raise not_found(target.kind.group, target.kind.plural, target.name)
         config = {} if config is None else config
         if not isinstance(config, dict):
             found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
             raise bad_request(
                 f"{undecoded_to_apply(self.release)}: error unmarshaling JSON: while decoding JSON: {found}"
             )
-        old = self.store.get(target.kind.table, target.key)
-        if old is None and target.subresource:
-            raise not_found(target.kind.group, target.kind.plural, target.name)
         api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
         if (api_version, kind) != (target.api_version, target.kind.kind):
             group, _, version = api_version.rpartition("/")
@@ -376,7 +376,12 @@ class Rest:
         try:
             for text in (api_version, name) if is_strategic else ():
                 if not isinstance(text, str):
-                    raise DecodeError(f"json: cannot unmarshal {go_name(text)} into Go value of type string")
+                    found = "float64" if isinstance(text, float) else go_name(text)
+                    raise DecodeError(f"json: cannot unmarshal {found} into Go value of type string")
+            for member, text in (("apiVersion", api_version), ("kind", name)):
+                if not isinstance(text, str) and not kind.from_definition:
+                    found = f"cannot unmarshal {go_name(text)} into Go struct field .{member} of type string"
+                    raise DecodeError(f"couldn't get version/kind; json parse error: json: {found}")
             if (api_version, name) != (target.api_version, kind.kind):
                 where = f'for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
                 raise DecodeError(f'no kind "{name}" is registered {where}')

@@ -8,8 +8,8 @@ from typing import Any
 from controlplane.apiserver.columns import AGE, at
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind, open_schema
-from controlplane.apiserver.status import internal
-from resourceapi.objects import ErrorList
+from controlplane.apiserver.status import bad_request, internal
+from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict
 
 API_VERSION = "autoscaling/v1"
 _COUNT = {"type": "integer", "format": "int32"}
@@ -41,6 +41,18 @@ def scale_of(obj: Plain, paths: ScalePaths) -> Plain:
     metadata = {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}
     spec = {"replicas": wanted} if wanted else {}
     return {"kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec, "status": status}
+
+
+def check_scale_type(scale: Plain) -> None:
+    """That a body is of the type. Raises ApiError 400, in a real server's words."""
+    try:
+        from_dict(ObjectMeta, scale.get("metadata") or {})
+    except DecodeError:
+        pass
+    else:
+        if isinstance(scale.get("spec") or {}, dict):
+            return
+    raise bad_request('no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"')
 
 
 def scaled(obj: Plain, scale: Plain, paths: ScalePaths) -> Plain:

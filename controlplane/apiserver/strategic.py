@@ -1,6 +1,7 @@
 """Strategic merge patch: a merge patch that knows from the schema which lists are merged (allocator.md 5.7)."""
 
 import re
+from collections import deque
 from typing import Any
 
 from controlplane.apiserver.fieldsets import OPEN, child_schema
@@ -75,13 +76,20 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         elif isinstance(item, dict) and name not in result:
             if _DIRECTIVE not in item:
                 result[name] = _plain(item)
+        elif isinstance(item, dict) and isinstance(result[name], list):  # of another type: nothing to direct
+            result.pop(name)
+            if _DIRECTIVE not in item:
+                result[name] = _plain(item)
         elif isinstance(item, dict):
             before = result.get(name)
             result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
         elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge" and name not in result:
             result[name] = [_plain(each) for each in item if not (isinstance(each, dict) and _DIRECTIVE in each)]
         elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge":
-            result[name] = _merged_list(_list(result.get(name) or []), item, child)
+            before = _list(result.get(name) or [])
+            _check_alike(before, item)
+            key = child.get("x-kubernetes-patch-merge-key")
+            result[name] = _ordered(_merged_list(before, item, child), item, before, key)
         elif isinstance(item, list) and item[:1] == [{_DIRECTIVE: "replace"}]:
             result[name] = item[1:]
         else:
@@ -89,16 +97,26 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
     for name, order in orders.items():
         child = child_schema(schema, name) or OPEN
         if isinstance(result.get(name), list):
-            result[name] = _ordered(result[name], _list(order), child.get("x-kubernetes-patch-merge-key"))
+            before, key = value.get(name), child.get("x-kubernetes-patch-merge-key")
+            result[name] = _ordered(result[name], _list(order), before if isinstance(before, list) else [], key)
     return result
+
+
+def _check_alike(*lists: list[Any]) -> None:
+    """That a list can be merged into another: Go's types of all items are the same."""
+    items = [item for each in lists for item in each]
+    if items and any(_go_type(item) != _go_type(items[0]) for item in items):
+        raise ApiError(500, f"list element types are not identical: {go_text(list(lists))}")
+
+
+def _go_type(value: Any) -> type:
+    return dict if isinstance(value, dict) else list if isinstance(value, list) else type(value)
 
 
 def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:  # plain values: a set
-        known = set(map(canonical, items))
-        added = {canonical(item): item for item in patch}
-        return items + [item for text, item in added.items() if text not in known]
+        return list({canonical(item): item for item in (*items, *patch)}.values())
     result: list[Any] = list(items)
     places: dict[bytes, list[int]] = {}
     for at, each in enumerate(items):
@@ -125,21 +143,33 @@ def _merged_list(items: list[Any], patch: list[Any], schema: Schema) -> list[Any
     return [each for each in result if each is not _GONE]
 
 
-def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
-    """The items that an order names, in that order; others stay behind the one that they followed."""
-    wanted: dict[bytes, int] = {}
-    for rank, each in enumerate(order):
-        wanted.setdefault(canonical(each.get(key) if key and isinstance(each, dict) else each), rank)
-    ranks: list[tuple[int, int, Any]] = []
-    last = -1
-    for index, item in enumerate(items):
-        name = canonical(item.get(key) if key and isinstance(item, dict) else item)
-        if name in wanted:
-            last = wanted[name]
-            ranks.append((last, 0, item))
-        else:
-            ranks.append((last, index + 1, item))
-    return [item for _, _, item in sorted(ranks, key=lambda rank: rank[:2])]
+def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str | None) -> list[Any]:
+    """The items that an order names, in that order; others stay ahead of what they were ahead of `before`.
+
+    What is new comes ahead of all that the order does not name, as upstream's normalizeElementOrder has it.
+    """
+
+    def places(some: list[Any]) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
+        for place, each in enumerate(some):
+            found.setdefault(_name(each, key), place)
+        return found
+
+    ranks, was = places(order), places(before)
+    named = sorted((each for each in items if _name(each, key) in ranks), key=lambda each: ranks[_name(each, key)])
+    others = deque(each for each in items if _name(each, key) not in ranks)
+    result = []
+    for each in named:
+        place = was.get(_name(each, key), 0)
+        while others and was.get(_name(others[0], key), place) < place:
+            result.append(others.popleft())
+        result.append(each)
+    return [*result, *others]
+
+
+def _name(item: Any, key: str | None) -> bytes:
+    """What an item of a merged list is known by."""
+    return canonical(item.get(key) if key and isinstance(item, dict) else item)
 
 
 def _plain(value: Any) -> Any:

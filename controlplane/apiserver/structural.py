@@ -23,13 +23,18 @@ def prune(value: Any, schema: Schema, path: str = "") -> tuple[Any, list[str]]:
 
 
 def with_defaults(value: Any, schema: Schema) -> Any:
-    """The value with the schema's defaults for members that are missing (or null where null is not allowed)."""
+    """The value with the schema's defaults for members that are missing (or null where null is not allowed).
+
+    A null that is not allowed and has no default is as good as missing, too.
+    """
     if isinstance(value, dict):
         result = dict(value)
         for name, child in schema.get("properties", {}).items():
             missing = name not in result or (result[name] is None and not child.get("nullable"))
             if "default" in child and missing:
                 result[name] = copy.deepcopy(child["default"])
+            elif missing:
+                result.pop(name, None)
             if name in result:
                 result[name] = with_defaults(result[name], child)
         extra = schema.get("additionalProperties")
@@ -90,8 +95,9 @@ def _pruned(value: Any, schema: Schema, path: str, unknown: list[str]) -> Any:
             else:
                 unknown.append(here)
         return result
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        return [_pruned(item, schema["items"], f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    if isinstance(value, list) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        items = schema.get("items") or {}  # none is known of what should be no list
+        return [_pruned(item, items, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return value
 
 

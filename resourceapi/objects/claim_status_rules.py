@@ -80,8 +80,8 @@ def _allocation(
 ) -> None:
     def result(errors: ErrorList, path: str, result: v1.DeviceRequestAllocationResult) -> None:
         request_reference(errors, f"{path}.request", result.request, known)
-        driver_name(errors, f"{path}.driver", result.driver)
-        pool_name(errors, f"{path}.pool", result.pool)
+        driver_name(errors, f"{path}.driver", result.driver, release)
+        pool_name(errors, f"{path}.pool", result.pool, release)
         dns_label(errors, f"{path}.device", result.device)
         binding_conditions(errors, path, result.binding_conditions, result.binding_failure_conditions)
         if result.share_id is not None:
@@ -109,8 +109,8 @@ def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus, relea
     allocated = {_AllocatedDevice(x.driver, x.pool, x.device, x.share_id or "") for x in results}
 
     def rule(errors: ErrorList, path: str, device: v1.AllocatedDeviceStatus) -> None:
-        driver_name(errors, f"{path}.driver", device.driver)
-        pool_name(errors, f"{path}.pool", device.pool)
+        driver_name(errors, f"{path}.driver", device.driver, release)
+        pool_name(errors, f"{path}.pool", device.pool, release)
         dns_label(errors, f"{path}.device", device.device)
         if device.share_id is not None:
             share_id(errors, f"{path}.shareID", device.share_id)

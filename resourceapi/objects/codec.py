@@ -184,13 +184,14 @@ def _unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
 
 
 def _called(kind: _Kind, go_type: str) -> _Kind:
-    """A plain kind under another name."""
+    """A kind under another name."""
 
     def read(value: Any) -> Any:
         try:
             return kind.read(value)
         except Mismatch as mismatch:
-            mismatch.go_type = go_type
+            if not mismatch.steps:  # it is the value itself
+                mismatch.go_type = go_type
             raise
 
     return kind._replace(read=read, go_type=go_type)

@@ -13,7 +13,7 @@ from resourceapi.objects import names
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement
 from resourceapi.objects.errors import ErrorList, Token, quoted_text
 from resourceapi.objects.meta import Condition
-from resourceapi.objects.release import Release
+from resourceapi.objects.release import LATEST, Release
 from resourceapi.objects.v1 import (
     ALL_NODE_OPERATIONS,
     NODE_PREPARE_RESOURCES,
@@ -40,21 +40,23 @@ def complaints(errors: ErrorList, path: str, value: str, problems: Iterable[str]
         errors.invalid(path, value, complaint)
 
 
-def driver_name(errors: ErrorList, path: str, name: str) -> None:
+def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATEST) -> None:
     """A DNS subdomain in any case, at most 63 bytes."""
     if not name:
         errors.required(path)
-        return
+        if not release.explains_empty_names:
+            return
     if names.size(name) > MAX_DRIVER_NAME:
         errors.too_long(path, MAX_DRIVER_NAME)
     complaints(errors, path, name, names.dns_subdomain(name.lower()))
 
 
-def pool_name(errors: ErrorList, path: str, name: str) -> None:
+def pool_name(errors: ErrorList, path: str, name: str, release: Release = LATEST) -> None:
     """DNS subdomains separated by slashes."""
     if not name:
         errors.required(path)
-        return
+        if not release.explains_empty_names:
+            return
     if names.size(name) > names.MAX_SUBDOMAIN:
         errors.too_long(path, names.MAX_SUBDOMAIN)
     for part in name.split("/"):

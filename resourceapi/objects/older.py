@@ -6,7 +6,7 @@ that nobody knows travel along, those of `exactly` and `basic` under these names
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -75,8 +75,8 @@ class ResourceClaimTemplate(KubernetesObject, frozen=True):
 class BasicDevice(Record, frozen=True):
     """All of a device but its name."""
 
-    attributes: Mapping[str, v1.DeviceAttribute] = {}
-    capacity: Mapping[str, v1.DeviceCapacity] = {}
+    attributes: Annotated[Mapping[str, v1.DeviceAttribute], v1.ATTRIBUTES] = {}
+    capacity: Annotated[Mapping[str, v1.DeviceCapacity], v1.CAPACITIES] = {}
     consumes_counters: tuple[v1.DeviceCounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None

@@ -44,6 +44,12 @@ class Release(Struct, frozen=True, kw_only=True):
     """Who changes a claim's status needs a right for the part that changes: `resourceclaims/binding` or `/driver`."""
     reads_patches_first: bool
     """A patch that is no JSON is refused before its object is looked for, and one to apply in the words of patches."""
+    negotiates_custom_lists_first: bool
+    """What the answer to a list of custom resources can be is asked before the list's options."""
+    explains_empty_names: bool
+    """An empty name of a driver or pool is missing, and told what it should look like besides."""
+    fails_on_delete_options: bool
+    """A deletion's body that is no DeleteOptions is answered as a fault of the server, 500."""
     rules_tell_values: bool
     """What breaks a custom resource's rule is shown with a plain value, and not with its type."""
     lists_versions: bool
@@ -73,6 +79,9 @@ _1_37 = Release(
     has_taint_rules_in_v1beta2=True,
     checks_claim_writers=True,
     reads_patches_first=True,
+    negotiates_custom_lists_first=True,
+    explains_empty_names=False,
+    fails_on_delete_options=False,
     rules_tell_values=True,
     lists_versions=True,
     owns_metadata_by_status=False,
@@ -102,6 +111,9 @@ _1_34 = replace(
     patch=4,
     has_taint_rules_in_v1beta2=False,
     checks_claim_writers=False,
+    negotiates_custom_lists_first=False,
+    explains_empty_names=True,
+    fails_on_delete_options=True,
     rules_tell_values=False,
     owns_metadata_by_status=True,
     has_all_fields=False,

@@ -51,8 +51,8 @@ def slice_spec(
     release: Release = LATEST,
 ) -> None:
     """A slice; pool, driver and node name cannot change."""
-    driver_name(errors, f"{path}.driver", spec.driver)
-    pool_name(errors, f"{path}.pool.name", spec.pool.name)
+    driver_name(errors, f"{path}.driver", spec.driver, release)
+    pool_name(errors, f"{path}.pool.name", spec.pool.name, release)
     if spec.pool.resource_slice_count <= 0:
         errors.invalid(f"{path}.pool.resourceSliceCount", spec.pool.resource_slice_count, "must be greater than zero")
     if spec.pool.generation < 0:
@@ -82,15 +82,19 @@ def slice_spec(
 
 
 def taint_rule_spec(
-    errors: ErrorList, path: str, spec: v1.DeviceTaintRuleSpec, old: v1.DeviceTaintRuleSpec | None
+    errors: ErrorList,
+    path: str,
+    spec: v1.DeviceTaintRuleSpec,
+    old: v1.DeviceTaintRuleSpec | None,
+    release: Release = LATEST,
 ) -> None:
     """A taint rule; an effect that nobody knows is taken if it was stored like that."""
     selector = spec.device_selector
     if selector is not None:
         if selector.driver is not None:
-            driver_name(errors, f"{path}.deviceSelector.driver", selector.driver)
+            driver_name(errors, f"{path}.deviceSelector.driver", selector.driver, release)
         if selector.pool is not None:
-            pool_name(errors, f"{path}.deviceSelector.pool", selector.pool)
+            pool_name(errors, f"{path}.deviceSelector.pool", selector.pool, release)
         if selector.device is not None:
             dns_label(errors, f"{path}.deviceSelector.device", selector.device)
     _taint(errors, f"{path}.taint", spec.taint, known_effect=old.taint.effect if old else None)

@@ -6,7 +6,7 @@ JSON names are those of the API in camel case; where one would shadow a Python b
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -16,6 +16,11 @@ from resourceapi.objects.meta import Alpha, Always, Condition, KubernetesObject,
 from resourceapi.objects.quantity import Quantity
 
 GROUP = "resource.k8s.io"
+
+# what Go calls maps by qualified names, in refusals of a value that is none; the group stands for its version
+ATTRIBUTES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceAttribute"})
+CAPACITIES = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]{GROUP}.DeviceCapacity"})
+AMOUNTS = msgspec.Meta(extra={"go_type": f"map[{GROUP}.QualifiedName]resource.Quantity"})
 
 # allocationMode
 EXACT_COUNT = "ExactCount"
@@ -116,7 +121,7 @@ class DeviceToleration(Record, frozen=True):
 class CapacityRequirements(Record, frozen=True):
     """How much of a device's capacities a request needs."""
 
-    requests: Mapping[str, Quantity] = {}
+    requests: Annotated[Mapping[str, Quantity], AMOUNTS] = {}
 
 
 class DeviceDerivedAttribute(Record, frozen=True):
@@ -201,7 +206,7 @@ class DeviceRequestAllocationResult(Record, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = msgspec.field(name="shareID", default=None)
-    consumed_capacity: Mapping[str, Quantity] = {}
+    consumed_capacity: Annotated[Mapping[str, Quantity], AMOUNTS] = {}
     skip_node_operations: Alpha[tuple[str, ...]] = ()
 
 
@@ -391,8 +396,8 @@ class Device(Record, frozen=True):
     """One device of a pool."""
 
     name: Always[str] = ""
-    attributes: Mapping[str, DeviceAttribute] = {}
-    capacity: Mapping[str, DeviceCapacity] = {}
+    attributes: Annotated[Mapping[str, DeviceAttribute], ATTRIBUTES] = {}
+    capacity: Annotated[Mapping[str, DeviceCapacity], CAPACITIES] = {}
     consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None

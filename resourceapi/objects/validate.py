@@ -63,7 +63,7 @@ def validate_create(
         case v1.ResourceSlice():
             slice_spec(errors, "spec", obj.spec, None, release)
         case v1.DeviceTaintRule():
-            taint_rule_spec(errors, "spec", obj.spec, None)
+            taint_rule_spec(errors, "spec", obj.spec, None, release)
     return _with_declared(errors, obj, None, release, version)
 
 
@@ -98,7 +98,7 @@ def validate_update(
         case v1.ResourceSlice(), v1.ResourceSlice():
             slice_spec(errors, "spec", new.spec, old.spec, release)
         case v1.DeviceTaintRule(), v1.DeviceTaintRule():
-            taint_rule_spec(errors, "spec", new.spec, old.spec)
+            taint_rule_spec(errors, "spec", new.spec, old.spec, release)
     return _with_declared(errors, new, old, release, version)
 
 

@@ -7,6 +7,7 @@ objects that it was about are removed from both, so that each difference counts 
 """
 
 import argparse
+import copy
 import random
 import re
 import sys
@@ -39,7 +40,7 @@ from tests.controlplane.apiserver.random_requests import (
     Request,
     Requests,
 )
-from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Running
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain, Running
 from tests.controlplane.apiserver.test_definitions import definition
 from tests.e2e.realnode import KUBERNETES
 from tests.e2e.realserver import RealServer
@@ -47,7 +48,12 @@ from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, di
 
 TYPED = (CLASSES, CLAIMS, TEMPLATES, SLICES)
 OPEN = (MAPS, PODS, SPACES, NODES, SECRETS, ACCOUNTS, LEASES, ROLES, STORAGE, DAEMONS)
-OFTEN = (*TYPED * 4, DRIVERS, DRIVERS, *OPEN)
+SCALED = DRIVERS._replace(has_scale=True)
+OFTEN = (*TYPED * 4, SCALED, SCALED, *OPEN)
+_RULES = [
+    {"rule": "self.n < 2 || self.type != 'x'", "message": "no two of x"},
+    {"rule": "self.type.size() < 5 || oldSelf.type == self.type", "messageExpression": "'not ' + self.type"},
+]
 _SENDER = {"User-Agent": "compare/1"}
 _AS = ";g=meta.k8s.io;v=v1;as="
 _ACCEPTS = (
@@ -108,12 +114,21 @@ def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
         Http(real_server.url, "admin", real_server.ca, _SENDER) as real,
     ):
         for api in (ours, real):
-            api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
+            api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition())
             while api.send("GET", DRIVERS.everywhere).status != 200:
                 pass  # a definition is established some time after its creation
             space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}}
             api.ok("POST", SPACES.everywhere, space)
         yield ours, real
+
+
+def _definition() -> Plain:
+    """The one of drivers, with rules and a scale."""
+    made = copy.deepcopy(definition())
+    (version,) = made["spec"]["versions"]
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = _RULES
+    version["subresources"]["scale"] = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.x"}
+    return made
 
 
 def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
@@ -132,7 +147,7 @@ def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
     reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
     if found:
         _remove_what_differs(pair.servers, dressed.request)
-    elif mine.status < 300 and is_object(seen):
+    elif mine.status < 300 and is_object(seen) and not dressed.request.path.endswith("/scale"):
         times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
         metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
         requests.saw({**seen, "metadata": metadata})
@@ -200,7 +215,7 @@ def what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
 
 def _remove_what_differs(apis: Sequence[Http], request: Request) -> None:
     """Have neither server keep what a request was about."""
-    path = request.path.removesuffix("/status")
+    path = request.path.removesuffix("/status").removesuffix("/scale")
     parts = path.split("/")
     depth = (6 if "namespaces" in parts[:-1] else 4) + (path.startswith("/apis/"))
     collection, name = "/".join(parts[:depth]), "/".join(parts[depth:])
@@ -271,6 +286,21 @@ def _is_table_of_status(dressed: Dressed, ours: Shown, real: Shown, found: list[
     return dressed.request.path.endswith("/status") and "as=Table" in dressed.accept
 
 
+def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    """Of several fields that a schema lacks, a real server tells the one that Go's map has first."""
+    return len(found) == 1 and found[0].count("field not declared in schema") == 2
+
+
+def _shows_in_another_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    """A refusal that shows the object, whose members have no order (and whose texts are as the client wrote them)."""
+    texts = [str(shown.body).replace("\\\\u00e4", "ä").replace("\\", "") for shown in (ours, real)]
+    return ours.status == real.status == 422 and sorted(texts[0]) == sorted(texts[1])
+
+
+def _is_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+    return dressed.request.query.get("resourceVersion") == "1" and ours.status == 410
+
+
 _OF_OPEN_KINDS = re.compile(
     r"^[^:]*(\.managedFields|\.annotations|\.generation|\.columnDefinitions|\.cells|\.uid: only ours)|^\.body\.rows"
 )
@@ -281,6 +311,9 @@ REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a patch that breaks a type: the words, or that it is refused", _breaks_a_type),
     ("a table of a status, which some kinds lack", _is_table_of_status),
     ("a page of a list in which a real server has objects of its own", _counts_the_systems),
+    ("which of several unknown fields is named", _names_another_field),
+    ("the order of members of an object that a refusal shows", _shows_in_another_order),
+    ("a version of before our server's start", _is_before_the_start),
     ("a page of a list with a selector: whether another one follows", _goes_on),
 )
 """Differences that are meant, or that no client can go by; docs/apiserver.md says why."""

@@ -1,9 +1,10 @@
-"""A sample of random requests to the stand-in API server and to a real one; `compare_servers` compares more of them."""
+"""Samples of random requests and watches, of the stand-in API server and of a real one; the modules compare more."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import compare_watches
 from tests.e2e.compare_servers import compared, servers
 from tests.e2e.realserver import why_not
 
@@ -17,3 +18,12 @@ def test_they_answer_alike(tmp_path: Path) -> None:
     unexplained = [(each.dressed.request, each.found) for each in differing if not each.reason]
     assert len(unexplained) <= 600 * 0.03, unexplained  # of 10 000 it was one in 32
     assert len(differing) <= 600 * 0.15
+
+
+def test_their_watches_show_the_same(tmp_path: Path) -> None:
+    """Events, objects and refusals agree, but for what has a reason."""
+    with servers(tmp_path) as (ours, real):
+        watches = list(compare_watches.compared(ours, real, 2, seed=1))
+    assert watches
+    unexplained = [(each.watched, each.found) for each in watches if each.found and not each.reason]
+    assert len(unexplained) <= 1, unexplained

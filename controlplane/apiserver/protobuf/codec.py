@@ -166,17 +166,16 @@ def _map_step(field: Field, form: Form) -> _Step:
             return b""
         if not isinstance(value, dict):
             raise Mismatch(value, f"map[string]{form.go_type}")
-        written = []
-        for key in sorted(value):
-            item = value[key]
+        written = {}
+        for key, item in value.items():  # the first that is wrong is told
             entry = _FIRST + form_of_key.write(key)
             if item is not None or not form.nullable:
                 try:
                     entry += value_prefix + form.write(form.zero() if item is None else item)
                 except Mismatch as mismatch:
                     raise mismatch.under(f"[{key}]") from None
-            written.append(prefix + sized(entry))
-        return b"".join(written)
+            written[key] = prefix + sized(entry)
+        return b"".join(written[key] for key in sorted(written))
 
     def read(items: list[bytes]) -> Plain:
         result = {}

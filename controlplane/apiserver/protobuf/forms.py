@@ -1,6 +1,8 @@
 """How a single value stands in a message: Go's plain types, and those that have a form of their own in JSON."""
 
 import base64
+import re
+import string
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -25,6 +27,9 @@ from resourceapi.objects.codec import PLAIN, Mismatch
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
+_BASE64 = frozenset(string.ascii_letters.encode() + string.digits.encode() + b"+/")
+_IS_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_NEWLINES, _PADDING = b"\r\n", ord("=")
 _ZERO = b"\0"
 """Of no length."""
 
@@ -70,10 +75,35 @@ def _write_float(value: Any) -> bytes:
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, str):
         raise Mismatch(value, "[]uint8")
-    try:
-        return sized(base64.b64decode(value, validate=True))
-    except ValueError:  # binascii.Error is one; so is a text that is not ASCII
-        raise Mismatch(reason="illegal base64 data") from None
+    text = value.encode(errors="surrogatepass")
+    plain = text.translate(None, _NEWLINES)
+    if not _IS_BASE64.fullmatch(plain):
+        raise Mismatch(reason=f"illegal base64 data at input byte {_illegal_at(text)}")
+    return sized(base64.b64decode(plain))
+
+
+def _illegal_at(text: bytes) -> int:
+    """Where Go's base64 package gives up in a text that it cannot read."""
+    held = 0  # of the four characters that belong together
+    for at, byte in enumerate(text):
+        if byte in _BASE64:
+            held = (held + 1) % 4
+        elif byte not in _NEWLINES:
+            if byte != _PADDING or held < 2:
+                return at
+            rest = _after_newlines(text, at + 1)
+            if held == 2 and rest < len(text):
+                if text[rest] != _PADDING:
+                    return rest - 1
+                rest = _after_newlines(text, rest + 1)
+            return rest
+    return len(text) - held
+
+
+def _after_newlines(text: bytes, at: int) -> int:
+    while at < len(text) and text[at] in _NEWLINES:
+        at += 1
+    return at
 
 
 def _write_time(value: Any, *, micro: bool = False) -> bytes:

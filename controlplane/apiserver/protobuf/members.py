@@ -42,6 +42,8 @@ def _known(form: str, value: Any, problems: list[str], kept: Set[str], path: str
     form = form.removeprefix("*")
     if form == "Quantity":
         return canonical(value)
+    if form == "bytes" and isinstance(value, str):
+        return value.replace("\n", "").replace("\r", "")  # base64 of several lines
     if form.startswith(_LIST) and isinstance(value, list):
         form = form.removeprefix(_LIST)
         return [_known(form, item, problems, kept, f"{path}[{index}]") for index, item in enumerate(value)]

@@ -29,6 +29,7 @@ class Collection(NamedTuple):
     plural: str
     is_namespaced: bool = False
     has_status: bool = False
+    has_scale: bool = False
 
     def path(self, version: str, namespace: str = "") -> str:
         """The path of the objects in a version, in one namespace or (without) in all."""
@@ -119,6 +120,8 @@ class Requests:
     def _change(self, collection: Collection, version: str, path: str) -> Request:
         """A PUT or PATCH: of what has been seen as it was, or of anything."""
         choose = self._choose
+        if collection.has_scale and choose.random() < 0.15:
+            return self._scale(f"{path}/{self._name(collection)}/scale")
         mine = [each for each in self._seen if _is_of(each, collection, version)]
         below = "/status" if collection.has_status and choose.random() < 0.4 else ""
         if mine and choose.random() < 0.5:
@@ -144,6 +147,18 @@ class Requests:
         elif below:
             body = {"status": self._status(collection)}
         return Request("PATCH", f"{path}/{name}{below}", body, content, query)
+
+    def _scale(self, path: str) -> Request:
+        """How many there are to be."""
+        choose = self._choose
+        spec = {"spec": {"replicas": choose.randrange(-1, 3)}}
+        if choose.random() < 0.3:
+            return Request("GET", path)
+        if choose.random() < 0.5:
+            return Request("PATCH", path, spec, MERGE, self._write_query())
+        name = choose.choice((path.split("/")[-2], "other"))
+        scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": name}} | spec
+        return Request("PUT", path, scale, query=self._write_query())
 
     def _object(self, collection: Collection, version: str) -> Plain:
         choose = self._choose

@@ -202,6 +202,7 @@ class Http:
         """The beginning of an answer, on a connection of its own: of a watch, that goes on."""
         connection = self._connect()
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}", **self._sender}
+        headers["Connection"] = "close"  # so that the end of the answer is the end of the connection
         connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}", headers=headers)
         return connection.getresponse()
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from tests.controlplane.apiserver.running import MERGE, Http
 from tests.controlplane.apiserver.test_definitions import DEFINITIONS, DRIVERS, TABLE, definition, driver
 
@@ -63,6 +64,12 @@ def test_what_is_refused(sized: Http) -> None:
     )
     less = sized.send("PATCH", OF_A, {"spec": {"replicas": -1}}, content=MERGE)
     assert less.message.endswith(".spec.size: Invalid value: -1: should be a non-negative integer")
+    other = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "x"}, "spec": {"replicas": 1}}
+    assert sized.send("PUT", f"{DRIVERS}/b/scale", other).message.endswith("(x) does not match the name on the URL (b)")
+    faults: list[dict[str, Any]] = [{"spec": 1.5}, {"metadata": [1]}, {"metadata": {"name": {}}}]
+    for fault in faults:
+        assert sized.send("PUT", OF_A, other | {"metadata": {"name": "a"}} | fault).status == 400
+    assert sized.send("GET", f"{DRIVERS}/b/scale", accept=PROTOBUF).status == 406
     assert sized.send("DELETE", OF_A).message == 'delete is not supported on resources of kind "drivers.example.com"'
     assert sized.send("GET", f"{DRIVERS}/b/scale").status == 404
     sized.ok("POST", DRIVERS, driver("none", {}))

@@ -298,3 +298,40 @@ def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Htt
     ):
         refused = api.send("PATCH", PATH, config | {"spec": spec}, content=APPLY, fieldManager="m")
         assert (refused.status, refused.message) == (500, unread + why)
+
+
+def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
+    """As real servers answered: ahead of what the patch does not name; what has another type replaces, or is none."""
+    del gpu
+
+    def finalizers(value: Any) -> Any:
+        answer = api.send("PATCH", PATH, {"metadata": {"finalizers": value}}, content=STRATEGIC)
+        return answer.body["metadata"].get("finalizers") if answer.status == 200 else (answer.status, answer.message)
+
+    assert finalizers(["a.b/c", "a.b/d"]) == ["a.b/c", "a.b/d"]
+    assert finalizers(["x.y/z"]) == ["x.y/z", "a.b/c", "a.b/d"]
+    assert finalizers(["a.b/d", "q.r/s"]) == ["x.y/z", "a.b/c", "a.b/d", "q.r/s"]
+    why = "list element types are not identical: [[x.y/z a.b/c a.b/d q.r/s] [map[]]]"
+    assert finalizers([{}]) == (500, why)
+    assert finalizers({"$patch": 1.5}) is None
+
+
+def test_an_apply_to_the_status_of_what_is_not_there(api: Http) -> None:
+    """404 whatever is applied: a status cannot make an object."""
+    for body in (b"true", b"[1]", b"{"):
+        assert api.send("PATCH", f"{CLAIMS}/none/status", body, content=APPLY, fieldManager="m").status == 404
+    for body, why in (
+        (b"true", "decoding patch: error unm"),
+        (b"{", "decoding patch: error con"),
+        (b"- [", "encoding patch: ya"),
+    ):
+        refused = api.send("PATCH", f"{CLAIMS}/none", body, content=APPLY, fieldManager="m")
+        assert (refused.status, refused.message.startswith(f"error {why}")) == (400, True), refused.message
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_patch_that_makes_a_type_something_else(api: Http) -> None:
+    for patch, name, found in (({"kind": True}, "kind", "bool"), ({"apiVersion": 1.5}, "apiVersion", "number")):
+        refused = api.send("PATCH", PATH, patch, content=MERGE)
+        why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field"
+        assert (refused.status, refused.message.endswith(f"{why} .{name} of type string")) == (422, True)

@@ -143,8 +143,13 @@ def test_what_a_type_does_not_hold(spec: dict[str, Any], reason: str) -> None:
 
 
 def test_what_is_no_base64_and_what_is_nested_without_end() -> None:
-    with pytest.raises(DecodeError, match="illegal base64 data"):
-        encode({"apiVersion": "v1", "kind": "Secret", "data": {"a": "!"}})
+    faults = {"!": 0, "eA": 0, "eA=": 3, "eHh4=": 4, "=": 0, "eA==x": 4, "eA=\nx": 3, "eHh4e": 4, "\u00e4": 0}
+    for text, at in faults.items():
+        with pytest.raises(DecodeError, match=f"illegal base64 data at input byte {at}$"):
+            encode({"apiVersion": "v1", "kind": "Secret", "data": {"a": text}})
+    assert encode({"apiVersion": "v1", "kind": "Secret", "data": {"a": "e\nA=\n="}})
+    with pytest.raises(DecodeError, match="cannot unmarshal number"):  # the first in the order of the body
+        encode({"apiVersion": "v1", "kind": "Secret", "data": {"b": 1, "a": {}}})
     schema: dict[str, Any] = {}
     for _ in range(2000):
         schema = {"not": schema}

@@ -94,7 +94,7 @@ def test_merge_patch() -> None:
 @pytest.mark.parametrize(
     ("patch", "result"),
     [
-        ({"items": [{"id": "2"}]}, [{"id": "1", "n": 1}, {"id": "2"}]),
+        ({"items": [{"id": "2"}]}, [{"id": "2"}, {"id": "1", "n": 1}]),
         ({"items": [{"id": "1", "n": 5}]}, [{"id": "1", "n": 5}]),
         ({"items": [{"id": "1", "$patch": "delete"}]}, []),
         ({"items": [{"$patch": "replace"}, {"id": "9"}]}, [{"id": "9"}]),
@@ -121,6 +121,9 @@ def test_pruning_and_defaults() -> None:
     value, unknown = prune({"a": {"z": 1}, "o": {"z": 1}, "y": 1, "l": [{"q": 1}]}, schema)
     assert (value, unknown) == ({"a": {}, "o": {"z": 1}, "l": [{}]}, ["a.z", "y", "l[0].q"])
     assert with_defaults(value, schema) == {"a": {"b": 1}, "o": {"z": 1}, "l": [{"n": {"x": 1}}]}
+    nulls = {"properties": {"a": {"type": "object"}, "b": {"nullable": True}, "c": {"default": 1}}}
+    assert with_defaults({"a": None, "b": None, "c": None}, nulls) == {"b": None, "c": 1}
+    assert prune([{"z": 1}], {"type": "string"}) == ([{}], ["[0].z"])
 
 
 @pytest.mark.parametrize(

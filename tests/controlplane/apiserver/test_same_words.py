@@ -1,6 +1,7 @@
 """What random requests to a real API server showed: one test for each thing that was said otherwise."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -93,3 +94,18 @@ def test_a_dry_run_shows_a_pod_that_ends(api: Http) -> None:
     assert (shown["deletionGracePeriodSeconds"], shown["generation"]) == (0, 2)
     assert "deletionTimestamp" in shown
     assert api.ok("GET", f"{pods}/dry")["metadata"]["generation"] == 1
+
+
+def test_what_go_calls_a_map_of_qualified_names(api: Http) -> None:
+    device: dict[str, Any] = {"name": "d", "attributes": []}
+    refused = api.send("POST", "/apis/resource.k8s.io/v1beta2/resourceslices", {"spec": {"devices": [device]}})
+    assert refused.message.endswith("of type map[v1beta2.QualifiedName]v1beta2.DeviceAttribute")
+    device["attributes"] = {"a": 1}
+    refused = api.send("POST", "/apis/resource.k8s.io/v1/resourceslices", {"spec": {"devices": [device]}})
+    assert refused.message.endswith("of type v1.DeviceAttribute")
+
+
+def test_a_list_of_one_object_does_not_go_on(api: Http) -> None:
+    for name in "ab":
+        api.ok("POST", CLASSES, device_class(f"one-{name}"))
+    assert "continue" not in api.ok("GET", CLASSES, fieldSelector="metadata.name=one-a", limit="1")["metadata"]
