@@ -95,15 +95,16 @@ class _CallContext:
 
     def __init__(self, context: Any) -> None:
         self._context = context
+        # at once: when the call has ended grpcio reads them where something else may be by then
+        fields = ((name, value) for name, value in context.invocation_metadata() or () if name in TRACE_FIELDS)
+        self._trace = {name: value for name, value in fields if 0 < len(value) <= LONGEST_TRACE_FIELD}
 
     def time_remaining(self) -> float | None:
         remaining: float | None = self._context.time_remaining()
         return remaining
 
     def trace_context(self) -> Mapping[str, str]:
-        fields = ((name, value) for name, value in self._context.invocation_metadata() or () if name in TRACE_FIELDS)
-        found = {name: value for name, value in fields if 0 < len(value) <= LONGEST_TRACE_FIELD}
-        return found if "traceparent" in found else {}
+        return self._trace if "traceparent" in self._trace else {}
 
 
 def _short(details: str) -> str:

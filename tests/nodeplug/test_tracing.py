@@ -93,7 +93,9 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
         over = await collected.span(f"{DRA}/NodeUnprepareResources")
         assert collected.parts(over) == ["remove CDI and metadata", "restore hardware", "commit leases"]
         assert collected.resource["k8s.node.name"] == NODE
-        (machine.host.root / "dev/thing1").write_text("c 10:200\n")
+        made = machine.host.root / "dev/new"  # as the kernel makes a node: with its numbers from the beginning
+        made.write_text("c 10:200\n")
+        made.rename(made.with_name("thing1"))
         assert (await collected.span("store ResourceSlices")).seconds < 30
         assert (await collected.span("pluginregistration.Registration/NotifyRegistrationStatus")).error == ""
 
