@@ -5,7 +5,8 @@ at the most is not estimated; what rules do cost is bounded.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ _NOT_CHECKED = (
 )
 _REASONS = {each.reason: each for each in ErrorType}
 _NOTHING = object()
+_OF_BEFORE = re.compile(r"\boldSelf\b")
 
 
 class _Rule(NamedTuple):
@@ -95,17 +97,18 @@ class _Walk:
         self._errors = errors
         self._tells_values = release.rules_tell_values
         self._left = MAX_BUDGET
+        self._known: dict[int, list[tuple[Mapping[str, Any], _Rule]]] = {}  # by the identity of a place's schema
 
     def visit(self, value: Any, old: Any, schema: Schema, path: str) -> None:
         """Ask the rules of a value, then those of what is in it; `old` is `_NOTHING` where there was none."""
         if value is None:
             return
-        if rules := schema.get(RULES):
+        if schema.get(RULES):
             given = {"self": value_of(value, schema)}
             if old is not _NOTHING and old is not None:
                 given["oldSelf"] = value_of(old, schema)
-            for each in rules:
-                self._ask(each, _Place(value, schema, path, given))
+            for said, rule in self._programs(schema, is_root=not path):
+                self._ask(said, rule, _Place(value, schema, path, given))
         if isinstance(value, dict):
             known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
             for name, item in value.items():
@@ -119,8 +122,15 @@ class _Walk:
             for index, item in enumerate(value):
                 self.visit(item, befores.get(_key(item, keys), _NOTHING), items, f"{path}[{index}]")
 
-    def _ask(self, said: Mapping[str, Any], place: _Place) -> None:
-        rule = _rule(said, place.schema, is_root=not place.path)
+    def _programs(self, schema: Schema, *, is_root: bool) -> "list[tuple[Mapping[str, Any], _Rule]]":
+        """Return the rules of a place of the schema, found once for all of a list's items."""
+        known = self._known.get(id(schema))
+        if known is None:
+            known = [(each, _rule(each, schema, is_root=is_root)) for each in schema[RULES]]
+            self._known[id(schema)] = known
+        return known
+
+    def _ask(self, said: Mapping[str, Any], rule: "_Rule", place: _Place) -> None:
         if rule.is_transition and "oldSelf" not in place.given:
             return
         text, message = str(said["rule"]).strip(), str(said.get("message") or "").strip()
@@ -193,17 +203,7 @@ def _compiled(rule: str, message_expression: str, schema: bytes, is_root: bool) 
     told = compile_expression(message_expression, environment) if message_expression else None
     if told is not None and told.type not in (STRING, DYN):
         raise CelError("messageExpression must evaluate to a string")
-    return _Rule(expression, told, "oldSelf" in set(_names(rule)))
-
-
-def _names(rule: str) -> Iterator[str]:
-    word = ""
-    for character in f"{rule} ":
-        if character.isalnum() or character == "_":
-            word += character
-        else:
-            yield word
-            word = ""
+    return _Rule(expression, told, bool(_OF_BEFORE.search(rule)))
 
 
 def _key(item: Any, keys: Any) -> Any:

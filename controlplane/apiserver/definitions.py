@@ -323,12 +323,12 @@ def _scale(version: Plain) -> ScalePaths | None:
 
 
 def _scale_check(versions: Iterable[Plain]) -> Check:
-    paths = [scale for scale in map(_scale, versions) if scale is not None]
+    paths = next(filter(None, map(_scale, versions)), None)
 
     def check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         del old
-        for each in paths[:1]:
-            check_scale(errors, new, each)
+        if paths is not None:
+            check_scale(errors, new, paths)
 
     return check
 

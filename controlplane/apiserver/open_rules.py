@@ -69,6 +69,7 @@ class OpenRules(Rules):
         self._fill = fill
         self._check, self._name_rule = check, name_rule
         self._kept = kept
+        self._has_rules = is_validated and has_rules(schemas[storage])
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:
@@ -162,7 +163,7 @@ class OpenRules(Rules):
             rest = {name: item for name, item in new.items() if name not in _TYPE}
             schema = self._schemas[self._storage]
             check(errors, rest, schema)
-            if has_rules(schema):
+            if self._has_rules:
                 check_object(errors, schema, new, old, release)
         if self._check is not None:
             self._check(errors, new, old)

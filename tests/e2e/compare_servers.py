@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from controlplane.apiserver import protobuf
 from resourceapi.objects.release import RELEASES
@@ -84,20 +84,46 @@ class Compared(NamedTuple):
     reason: str
 
 
+class Judged(Protocol):
+    """Something that was compared: what is different, and the known reason for that."""
+
+    @property
+    def found(self) -> list[str]:
+        """The differences."""
+
+    @property
+    def reason(self) -> str:
+        """Empty where none is known."""
+
+
+J = TypeVar("J", bound=Judged)
+
+
 def main() -> None:
     """Run the command; exits with 1 if there are differences without a reason."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_servers", description=__doc__)
-    parser.add_argument("count", type=int)
+    run("compare_servers", str(__doc__), "count", compared, _print)
+
+
+def run(
+    name: str,
+    description: str,
+    amount: str,
+    compare: Callable[[Http, Http, int, int], Iterator[J]],
+    show: Callable[[J, int], None],
+) -> None:
+    """Run a command that compares so many of something (`amount`) with a seed, and counts what differs and why."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.e2e.{name}", description=description)
+    parser.add_argument(amount, type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
     parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
     parsed = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
-        for each in compared(ours, real, parsed.count, parsed.seed):
+        for each in compare(ours, real, getattr(parsed, amount), parsed.seed):
             counts[each.reason if each.found else "equal"] += 1
             if each.found and not each.reason and counts[""] <= parsed.show:
-                _print(each, parsed.width)
+                show(each, parsed.width)
     for reason, count in counts.most_common():
         print(f"{count:6} {reason or 'DIFFER without a known reason'}")
     sys.exit(1 if counts[""] else 0)

@@ -7,13 +7,8 @@ that came is compared: types of events, objects without what a server makes up, 
 alike are the matter of `compare_servers`: their round is dropped.
 """
 
-import argparse
 import random
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.controlplane.apiserver.random_requests import (
@@ -29,7 +24,7 @@ from tests.controlplane.apiserver.random_requests import (
     Requests,
 )
 from tests.controlplane.apiserver.running import Http
-from tests.e2e.compare_servers import Dresser, exchange, is_open, servers, what_ours_has
+from tests.e2e.compare_servers import Dresser, exchange, is_open, run, what_ours_has
 from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences
 from tests.e2e.watch_pair import OpenWatch, Watch, Watched
 
@@ -63,21 +58,7 @@ class Compared(NamedTuple):
 
 def main() -> None:
     """Run the command; exits with 1 if there are differences without a reason."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_watches", description=__doc__)
-    parser.add_argument("rounds", type=int)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
-    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
-    parsed = parser.parse_args()
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
-        for each in compared(ours, real, parsed.rounds, parsed.seed):
-            counts[each.reason if each.found else "equal"] += 1
-            if each.found and not each.reason and counts[""] <= parsed.show:
-                _print(each, parsed.width)
-    for reason, count in counts.most_common():
-        print(f"{count:6} {reason or 'DIFFER without a known reason'}")
-    sys.exit(1 if counts[""] else 0)
+    run("compare_watches", str(__doc__), "rounds", compared, _print)
 
 
 def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compared]:
