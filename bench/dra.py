@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
 
+from bench.start import command
 from bench.table import Goal, Table
 from bench.tree import make_host
 from checkpoint import Ledger
@@ -32,14 +33,6 @@ ONE_BY_ONE, TOGETHER, ROUNDS = 200, 64, 10
 PAUSE = 0.05  # seconds
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 NODEPLUG = (sys.executable, "-m", "nodeplug")
-_RUN = """
-from nodeplug.deferred import defer_unused
-defer_unused()
-import sys
-from pathlib import Path
-from nodeplug import process
-sys.exit(process.run(*map(Path, sys.argv[1:])))
-"""  # as `nodeplug run --config` begins, which takes no root
 _Figure: TypeAlias = tuple[str, str, float, Goal | None]
 _SERVICE = dra.DESCRIPTOR.services_by_name["DRAPlugin"]
 
@@ -117,7 +110,7 @@ def _daemon(folder: Path, cdi: Path, kubeconfig: Path) -> "subprocess.Popen[byte
     config = folder / "config.yaml"
     config.write_text(json.dumps({"settings": settings, "resources": resources}))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen([sys.executable, "-c", _RUN, str(config), str(root)], env=environment)
+    return subprocess.Popen(command(config, root), env=environment)
 
 
 async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:

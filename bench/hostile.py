@@ -20,20 +20,18 @@ from typing import Any
 
 import grpc
 
+from bench.start import command
 from bench.table import Table
 from bench.tree import make_host
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.deviceplugin.kubelet_end import KubeletEnd
 from tests.grpcunix.attacks import ATTACKS, DEVICES, Answer, Target
 from tests.grpcunix.attacks import SERVICE as PLUGIN
+from tests.ports import free_ports
 
 SECONDS = 2.0
 LONGEST = 50.0  # milliseconds that others should wait at the most
 MOST = 10.0  # MiB that an attack should cost at the most
-_LAUNCH = (  # as `nodeplug run --config` begins, which takes no root
-    "import sys; from pathlib import Path; from nodeplug import process;"
-    " sys.exit(process.run(*map(Path, sys.argv[1:])))"
-)
 Attack = Callable[["_Victim"], object]
 
 
@@ -80,15 +78,14 @@ async def _measure(attack: Attack, root: Path) -> tuple[float, int, float, float
     with tempfile.TemporaryDirectory(prefix="np-") as name:
         folder = Path(name)
         (folder / "device-plugins").mkdir()
-        port = _free_port()
+        (port,) = free_ports(1)
         settings = {"kubeletRoot": name, "stateDirectory": f"{name}/state", "cdiDirectory": f"{name}/cdi"}
         settings |= {"metricsAddress": f"127.0.0.1:{port}", "logLevel": "error"}
         resources = [{"name": "example.com/res0", "select": {"id": "misc-res0-dev*"}}]
         (folder / "config.yaml").write_text(json.dumps({"settings": settings, "resources": resources}))
         kubelet = KubeletEnd(folder / "device-plugins")
         await kubelet.start()
-        command = (sys.executable, "-c", _LAUNCH, str(folder / "config.yaml"), str(root))
-        daemon = await asyncio.create_subprocess_exec(*command)
+        daemon = await asyncio.create_subprocess_exec(*command(folder / "config.yaml", root))
         try:
             while len(await kubelet.lists.get()) != DEVICES:
                 continue
@@ -101,8 +98,8 @@ async def _measure(attack: Attack, root: Path) -> tuple[float, int, float, float
 
 
 async def _with_bystander(attack: Attack, victim: _Victim) -> tuple[float, int, float, float, float, float, str]:
-    command = (sys.executable, "-m", "bench.bystander", str(victim.path), "misc-res0-dev4999")
-    bystander = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    words = (sys.executable, "-m", "bench.bystander", str(victim.path), "misc-res0-dev4999")
+    bystander = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
     assert bystander.stdout is not None
     await bystander.stdout.readline()
     before = _resident(victim.pid, "VmRSS")
@@ -192,12 +189,6 @@ def _files_that_come_and_go(victim: _Victim) -> None:
             path.unlink()
         with socket.socket(socket.AF_UNIX) as listening, contextlib.suppress(OSError):
             listening.bind(str(path))
-
-
-def _free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        return int(tried.getsockname()[1])
 
 
 def _resident(pid: int, what: str) -> float:

@@ -9,12 +9,12 @@ them first.
 import asyncio
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.start import command
 from bench.table import Table
 from bench.tree import make_host
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -23,10 +23,6 @@ from tests.deviceplugin.kubelet_end import KubeletEnd
 DEVICES = 10_000
 CALLS = 200
 HOTPLUGS = 10
-_LAUNCH = (  # as `nodeplug run --config` begins, which takes no root
-    "import sys; from pathlib import Path; from nodeplug import process;"
-    " sys.exit(process.run(*map(Path, sys.argv[1:])))"
-)
 _SELECT: dict[str, dict[str, Any]] = {
     "misc": {"select": {"id": "misc-res0-dev*"}},
     "misc, cdi": {"select": {"id": "misc-res0-dev*"}, "cdi": True},
@@ -54,9 +50,7 @@ async def _measure(resource: dict[str, Any]) -> dict[str, float]:
         kubelet = KubeletEnd(folder / "device-plugins")
         await kubelet.start()
         with (folder / "log").open("wb") as log:
-            daemon = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _LAUNCH, str(folder / "config.yaml"), str(root), stderr=log
-            )
+            daemon = await asyncio.create_subprocess_exec(*command(folder / "config.yaml", root), stderr=log)
         try:
             units = await _listed(kubelet, DEVICES)
             found["start until listed, ms"] = _spent(daemon.pid)

@@ -73,11 +73,8 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
         child = child_schema(schema, name) or OPEN
         if item is None:
             result.pop(name, None)
-        elif isinstance(item, dict) and name not in result:
-            if _DIRECTIVE not in item:
-                result[name] = _plain(item)
-        elif isinstance(item, dict) and isinstance(result[name], list):  # of another type: nothing to direct
-            result.pop(name)
+        elif isinstance(item, dict) and isinstance(result.get(name, []), list):  # nothing there to direct
+            result.pop(name, None)
             if _DIRECTIVE not in item:
                 result[name] = _plain(item)
         elif isinstance(item, dict):

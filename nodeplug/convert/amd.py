@@ -52,7 +52,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         reason = f"{most} of the GPUs are offered, and there are {len(there)} here (device_count)"
         yield LeftOut(f"{domain}/{_GPU}", f"{reason}: write which ones are meant, `pciBusID`, or leave it out")
         return
-    kinds = {_kind(x): x for x in there} if file.resource_naming_strategy == "mixed" else {}
+    kinds = {_kind(x) for x in there} if file.resource_naming_strategy == "mixed" else set()
     remarks = [_PULSE] if file.pulse else []
     for kind in sorted(kinds) or [_GPU]:
         select: Values = {"preset": "amd-gpu"}

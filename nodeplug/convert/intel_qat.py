@@ -56,7 +56,7 @@ def _resources(file: Qat, domain: str, host: Host) -> Iterator[Offered | LeftOut
     remarks = [*file.remarks(), _BOUND, numbered("QAT")]
     if file.preferred_allocation_policy == "balanced":
         remarks.append(_BALANCED)
-    names = {_service(x): x for x in there}
+    names = dict.fromkeys(map(_service, there))
     for service in names or _usual(wanted):
         attributes: Values = {"vendor": "8086", "driver": "vfio-pci"}
         if service == "generic":

@@ -15,7 +15,7 @@ from nodeplug.config.tree import Node, Scalar, Sequence, Unreadable, parse
 
 PERMITTED = "permittedHostDevices"
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
-Entries: TypeAlias = list[tuple[Scalar, Node]]
+_Entries: TypeAlias = list[tuple[Scalar, Node]]
 
 
 class Wrapping(Struct, frozen=True):
@@ -46,7 +46,7 @@ def unwrapped(root: Node, formats: Mapping[str, tuple[Wrapping, type]], name: st
 
 
 def _of_object(root: Keys, formats: Mapping[str, tuple[Wrapping, type]], name: str) -> tuple[str, Node]:
-    kind = text_of(root, "kind")
+    kind = _text_of(root, "kind")
     if kind == "KubeVirt":
         permitted = _below(root, "spec", "configuration", PERMITTED)
         if permitted is None:
@@ -72,7 +72,7 @@ def _of_daemon_set(root: Keys, formats: Mapping[str, tuple[Wrapping, type]]) -> 
     pod = _below(root, "spec", "template", "spec")
     containers = _below(pod, "containers") if isinstance(pod, Keys) else None
     for container in containers.items if isinstance(containers, Sequence) else ():
-        image = text_of(container, "image").partition("@")[0] if isinstance(container, Keys) else ""
+        image = _text_of(container, "image").partition("@")[0] if isinstance(container, Keys) else ""
         for name, (wrapping, schema) in formats.items():
             if not wrapping.image or wrapping.image not in image or not isinstance(container, Keys):
                 continue
@@ -117,8 +117,8 @@ def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> 
 
 def _variables(container: Keys, wrapping: Wrapping) -> Iterator[tuple[Scalar, Node]]:
     for entry in _items(_below(container, "env")):
-        if isinstance(entry, Keys) and (field := wrapping.variables.get(text_of(entry, "name"))):
-            yield key(field, entry), _value(text_of(entry, "value"), entry)
+        if isinstance(entry, Keys) and (field := wrapping.variables.get(_text_of(entry, "name"))):
+            yield key(field, entry), _value(_text_of(entry, "value"), entry)
 
 
 def _value(text: str, at: Node) -> Scalar:
@@ -140,7 +140,7 @@ def _device_arguments(root: Sequence) -> Keys:
     ]
     domain = [x.text.removeprefix("--domain=") for x in texts if x.text.startswith("--domain=")]
     domain += [b.text for a, b in pairwise(texts) if a.text == "--domain"]
-    entries: Entries = [(key("devices", root), Sequence(tuple(found), root.line, root.column))]
+    entries: _Entries = [(key("devices", root), Sequence(tuple(found), root.line, root.column))]
     entries += [(key("domain", root), key(x, root)) for x in domain[:1]]
     return Keys(tuple(entries), root.line, root.column)
 
@@ -169,7 +169,7 @@ def _items(root: Node | None) -> tuple[Node, ...]:
     return root.items if isinstance(root, Sequence) else ()
 
 
-def text_of(root: Keys, name: str) -> str:
+def _text_of(root: Keys, name: str) -> str:
     """Return the text under a key; empty where there is none."""
     value = _below(root, name)
     return value.text if isinstance(value, Scalar) else ""

@@ -6,7 +6,6 @@ It uses the programs of the real node (see realnode.py) and nothing of its state
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from typing import Any
 
 from resourceapi.client import Client, ClientError, Credentials
 from tests.e2e.realnode import HOME
+from tests.ports import free_ports
 
 BOOT = 60.0
 """Seconds until it must be ready."""
@@ -34,7 +34,7 @@ class RealServer:
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder, self._flags = folder, flags
-        self._etcd_port, self._peer_port, self._port = _free_ports(3)
+        self._etcd_port, self._peer_port, self._port = free_ports(3)
         self.url = f"https://127.0.0.1:{self._port}"
         self._certificates = folder / "certificates"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -132,11 +132,3 @@ class RealServer:
         except (ClientError, OSError):  # OSError: it has no certificate yet
             return False
         return True
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

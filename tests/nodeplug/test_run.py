@@ -1,7 +1,6 @@
 """`nodeplug run` as a process: start, faults, signals, exit codes, logs."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 from kubelet.node import Node
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, pod
+from tests.ports import free_ports
 
 
 async def test_sigterm_ends_it_and_leases_stay(start: StartDaemon, socket_dir: Path) -> None:
@@ -174,14 +174,6 @@ async def test_metrics_say_what_the_kubelet_was_told(start: StartDaemon, socket_
         "nodeplug_stuck_reads 0.0",
     ):
         assert line in page
-
-
-def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def ask(port: int, path: str) -> tuple[int, str]:

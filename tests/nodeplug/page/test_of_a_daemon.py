@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE
 from http.client import HTTPConnection
@@ -13,15 +12,9 @@ from nodeplug.control.sockets import SOCKET_NAME
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, Asked, asked, node
 from tests.nodeplug.page.asked import looking
+from tests.ports import free_ports
 
 __all__ = ["asked", "node"]
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -38,7 +31,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
 
 
 async def test_beside_the_metrics_where_the_configuration_asks_for_it(asked: Asked, node: Node) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     await asked.start(FUSE, metricsAddress=f"127.0.0.1:{port}", nodeName="worker-1")
     assert await get(port, "/") == (404, "there are /metrics, /livez and /readyz\n")
     assert await get(port, "/live") == (404, "there are /metrics, /livez and /readyz\n")
