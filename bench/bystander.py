@@ -1,7 +1,8 @@
 """Another client of a daemon under attack: `python -m bench.bystander SOCKET UNIT`, a process of its own.
 
 It says `ready` once what a first call loads is loaded, allocates one unit again and again until its input ends, and
-prints how many milliseconds each answer took: on a connection that lasts, and every tenth on a new one.
+prints how many milliseconds each answer took, on a connection that lasts, and every tenth on a new one, and how many
+times one was cut off: it asks again then, and the time until it is answered counts.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from grpcunix import Client
+from grpcunix import Client, RpcError, Status
 from kubelet.rpc import connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
@@ -20,32 +21,44 @@ PATIENCE = 30.0  # seconds for an answer
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
-async def _call(client: Client, unit: str) -> None:
+async def _allocate(client: Client, unit: str) -> bool:
+    """Return whether a unit was allocated; not when the connection was cut off."""
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])])
-    await client.call("Allocate", request, timeout=PATIENCE)
+    try:
+        await client.call("Allocate", request, timeout=PATIENCE)
+    except RpcError as error:
+        if error.code is Status.UNAVAILABLE:
+            return False
+        raise
+    return True
+
+
+async def _allocate_anew(socket: Path, unit: str) -> bool:
+    """Do so on a new connection."""
+    async with connect(socket) as channel:
+        return await _allocate(Client(channel, _PLUGIN), unit)
 
 
 async def _run(socket: Path, unit: str) -> None:
     found: dict[str, list[float]] = {"lasting": [], "new": []}
+    cut_off = 0
     async with connect(socket) as channel:
         lasting = Client(channel, _PLUGIN)
         for _ in range(WARM):
-            await _call(lasting, unit)
+            await _allocate(lasting, unit)
         print("ready", flush=True)
         ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         number = 0
         while not ended.done():
             number += 1
+            kind = "lasting" if number % 10 else "new"
             began = time.perf_counter()
-            if number % 10:
-                await _call(lasting, unit)
-                found["lasting"].append((time.perf_counter() - began) * 1000)
-            else:
-                async with connect(socket) as dialled:
-                    await _call(Client(dialled, _PLUGIN), unit)
-                    found["new"].append((time.perf_counter() - began) * 1000)
+            while not await (_allocate(lasting, unit) if kind == "lasting" else _allocate_anew(socket, unit)):
+                cut_off += 1
+                await asyncio.sleep(PAUSE)
+            found[kind].append((time.perf_counter() - began) * 1000)
             await asyncio.sleep(PAUSE)
-    print(json.dumps(found))
+    print(json.dumps({**found, "cut_off": cut_off}))
 
 
 if __name__ == "__main__":
