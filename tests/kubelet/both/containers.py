@@ -77,12 +77,12 @@ async def what_the_file_says_of_pods_that_are_gone(stage: Stage) -> None:
     await stage.world.end_container(f"{stage.name}2", "c", "Succeeded")
     await stage.world.remove(stage.name)
     plugin.update(good("a", "b", "c"))
-    await stage.offers(3, 3)
+    await stage.until_written(["a", "b", "c"])
     assert len(stage.entries()) == 2, "written again, and still nobody has looked who is gone"
     assert await stage.held(stage.name) is await stage.held(f"{stage.name}2") is None
     assert len(stage.entries()) == 2, "that is no reason to write"
     plugin.update(good("a", "b"))
-    await stage.offers(2, 2)
+    await stage.until_written(["a", "b"])
     assert stage.entries() == []
 
 

@@ -17,14 +17,13 @@ async def without_its_api_server(stage: ClaimsStage) -> None:
     before = await stage.run(stage.user("", claim, containers=[using]))
     held, entries, stored = await stage.held(stage.name), stage.entries(), stage.stored()
     listed = {"c": [Listed(stage.name, "g0", (stage.cdi(claim, "g0"),))]}
-    checkpoint = stage.folder / "kubelet_internal_checkpoint"
-    written = checkpoint.stat().st_mtime_ns
+    written = stage.file.stat().st_mtime_ns
     async with stage.world.without_api_server():
         assert await stage.all_listed() == []
-        assert checkpoint.stat().st_mtime_ns == written
+        assert stage.file.stat().st_mtime_ns == written
         await plugin.start()
         await plugin.register(stage.socket)
-        await stage.world.until(lambda: checkpoint.stat().st_mtime_ns != written)
+        await stage.world.until(lambda: stage.file.stat().st_mtime_ns != written)
         await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
         assert (stage.entries(), stage.stored()) == (entries, stored), "nothing is forgotten"
         assert await stage.all_listed() == []
@@ -48,15 +47,13 @@ async def a_restart_while_a_plugin_is_asked(stage: Stage) -> None:
     assert await stage.held(stage.name) == {"c": []}
     await stage.bind(pod(f"{stage.name}2", container("c")))
 
-    checkpoint = stage.folder / "kubelet_internal_checkpoint"
-    await stage.world.until(checkpoint.exists)  # the registration's, which nobody has waited for
-    written = checkpoint.stat().st_mtime_ns
+    written = stage.file.stat().st_mtime_ns
 
     async def comes_back() -> None:
         del plugin.behaviours["Allocate"]
         await plugin.start()
         await plugin.register(stage.socket)
-        await stage.world.until(lambda: checkpoint.stat().st_mtime_ns != written)
+        await stage.world.until(lambda: stage.file.stat().st_mtime_ns != written)
 
     await stage.world.restart_kubelet(comes_back)
     for name in (stage.name, f"{stage.name}2"):

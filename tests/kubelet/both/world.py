@@ -201,6 +201,7 @@ class Stage:
         self.folder = world.kubelet_folder / "device-plugins"
         self.registry = world.kubelet_folder / "plugins_registry"
         self.socket = self.folder / "kubelet.sock"
+        self.file = self.folder / "kubelet_internal_checkpoint"
         self.stack = AsyncExitStack()  # what ends with the scenario, after its pods
         self._plugins = 0
         self._markers = 0
@@ -230,9 +231,11 @@ class Stage:
         return plugin
 
     async def offering(self, devices: Sequence[Device], **options: Any) -> DevicePluginStub:
-        """A plugin whose devices the node offers."""
+        """A plugin whose devices the node offers, and which are in the kubelet's file."""
         plugin = await self.plugin(devices, **options)
-        await self.offers(len(devices), sum(device.is_healthy for device in devices))
+        healthy = [device.id for device in devices if device.is_healthy]
+        await self.offers(len(devices), len(healthy))
+        await self.until_written(healthy)
         return plugin
 
     async def offers(self, capacity: int, allocatable: int) -> None:
@@ -279,9 +282,20 @@ class Stage:
         assert view.message.endswith(tail)
         return view.message[len(head) : -len(tail)]
 
+    async def until_written(self, healthy: Sequence[str]) -> None:
+        """Return when the kubelet's file has these devices: a list is on the node first, then in the file."""
+
+        def is_written() -> bool:
+            if not self.file.exists():
+                return False
+            registered = self.checkpoint().registered or {}
+            return self.resource in registered and sorted(registered[self.resource] or ()) == sorted(healthy)
+
+        await self.world.until(is_written)
+
     def checkpoint(self) -> DeviceCheckpoint:
         """What the kubelet wrote."""
-        return load((self.folder / "kubelet_internal_checkpoint").read_bytes())
+        return load(self.file.read_bytes())
 
     def entries(self) -> list[PodDevices]:
         """The checkpoint's entries of the scenario's resource."""
