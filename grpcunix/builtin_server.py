@@ -12,13 +12,15 @@
 
 Messages of a stream are asked for one by one: the next when the socket has taken the one before.
 
-Whoever opens connections and does nothing with them keeps nobody out: where there are too many, the one without calls
-that has been quiet for longest makes room. A client of gRPC dials again when it needs to.
+Whoever opens connections and does nothing with them keeps nobody out: where there are too many, one without calls makes
+room. It is one of the process that has the most; of these one that never called goes first, and then the one that has
+been quiet for longest. A client of gRPC dials again when it needs to.
 """
 
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -27,10 +29,11 @@ from grpcunix.eager import start
 from grpcunix.endpoint import LINGER, Endpoint, Turns
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, Request, ServerConnection
 from grpcunix.http2.server import ServerEvent
+from grpcunix.peer import peer_of
 from grpcunix.service import Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
-BACKLOG: Final = 1_024  # dials that wait to be accepted; asyncio's own 100 refuse a kubelet that has many plugins
+BACKLOG: Final = 4_096  # dials that wait, or what the kernel allows: a client that is refused waits a second
 ACCEPTED_AT_ONCE: Final = 16  # so that a crowd of them costs others the time of that many
 HANDSHAKE: Final = 10.0  # seconds in which a client must have begun to speak HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
@@ -106,7 +109,8 @@ class BuiltinServer:
         idle = [endpoint for endpoint in self.endpoints if endpoint is not newcomer and endpoint.is_idle]
         if not idle:
             return False
-        min(idle, key=lambda endpoint: endpoint.heard).end()
+        connections = Counter(endpoint.pid for endpoint in self.endpoints)
+        min(idle, key=lambda endpoint: (-connections[endpoint.pid], endpoint.has_called, endpoint.heard)).end()
         return True
 
     def _tasks(self) -> list[asyncio.Task[None]]:
@@ -152,6 +156,8 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         server.pot.connections += 1
         self._handshake: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None  # of `keepalive`
+        self.pid = 0  # of the client
+        self.has_called = False
         self.heard = loop.time()  # when something came last
         self.calls: dict[int, Call] = {}
         self._unanswered = 0  # calls under way that are answered once
@@ -159,6 +165,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve, if there is room for one more."""
         super().connection_made(transport)
+        self.pid = peer_of(transport.get_extra_info("socket")).pid
         if not self._server.make_room(self):
             self.end()
             return
@@ -236,6 +243,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             path = request.path.decode(errors="replace")
             connection.finish(stream_id, Status.UNIMPLEMENTED, f"unknown method {path}")
             return
+        self.has_called = True
         call = Call(self._loop, request.timeout, request.trace)
         call.task = start(self._loop, self._run(request, method, call))
         if not call.task.done():

@@ -4,20 +4,18 @@ import asyncio
 import importlib
 import logging
 import os
-import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from grpcunix.peer import peer_of
 from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Refusal, Reply
 from nodeplug.control.running import Running
 
 SECONDS_TO_ASK = 5.0
 SECONDS_TO_ANSWER = 60.0
 SECONDS_TO_READ = 10.0
-_CREDENTIALS = struct.Struct("3i")  # unix(7), struct ucred: pid, uid, gid
 _NOT_DECODED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 log = logging.getLogger("nodeplug")
 
@@ -47,7 +45,7 @@ async def _reply(
         return Reply(error=f"a question has at most {MOST_BYTES} bytes")
     except TimeoutError:
         return Reply(error=f"no question came within {SECONDS_TO_ASK:g} s")
-    if _uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
+    if peer_of(writer.get_extra_info("socket")).uid not in (0, os.geteuid()):
         return Reply(error="only root may ask")
     asked()
     try:
@@ -76,8 +74,3 @@ async def _answer(running: Running, line: bytes) -> Any:
     except _NOT_DECODED as error:
         raise Refusal(f"the question {name} is not as it should be: {error}") from None
     return await module.answer(running, question)
-
-
-def _uid(connection: socket.socket) -> int:
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(uid)

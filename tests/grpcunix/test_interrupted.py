@@ -2,39 +2,20 @@
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from grpcunix import Client, Context, Messages, RpcError, Status, connect, handler
-from grpcunix.builtin_server import BuiltinServer
-from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, frames
+from grpcunix import Client, RpcError, Status, connect
+from grpcunix.http2 import frames
 from grpcunix.http2.frames import ErrorCode, frame
 from grpcunix.http2.hpack import encode
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.grpcunix.attacks import request
+from tests.grpcunix.serving import SERVICE, Waiting, serving
 
-SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 GOAWAY = frames.goaway(0, ErrorCode.NO_ERROR, "")
 END = frame(frames.DATA, frames.END_STREAM, 1)
-
-
-class Waiting:
-    """Counts calls that run."""
-
-    def __init__(self) -> None:
-        self.running = 0
-
-    async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
-        self.running += 1
-        try:
-            yield api.ListAndWatchResponse()
-            await asyncio.Event().wait()
-        finally:
-            self.running -= 1
-
 
 CLIENT = [
     frames.PREFACE + frame(frames.SETTINGS, 0, 0),
@@ -48,18 +29,10 @@ CLIENT = [
 ]
 
 
-async def _serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMITS) -> BuiltinServer:
-    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, pot=Pot())
-    bound = socket.socket(socket.AF_UNIX)
-    bound.bind(str(folder / "p.sock"))
-    await server.start(bound)
-    return server
-
-
 @pytest.mark.parametrize("ending", ["close", "half-close", "goaway", "reset", "end of stream"])
 async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> None:
     waiting = Waiting()
-    server = await _serving(socket_dir, waiting)
+    server = await serving(socket_dir, waiting)
     for count in range(1, len(CLIENT) + 1):
         reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))
         await reader.readexactly(9)  # it has an endpoint now
@@ -85,56 +58,8 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
     await server.stop(None)
 
 
-async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: Path) -> None:
-    server = await _serving(socket_dir, Waiting())
-    asked = b"".join(request(stream, "Unknown") for stream in range(1, 401, 2))
-    floods = [await asyncio.open_unix_connection(str(socket_dir / "p.sock")) for _ in range(30)]
-    for reader, writer in floods:
-        await reader.readexactly(9)
-        writer.write(CLIENT[0] + asked)
-    async with connect(socket_dir / "p.sock") as channel:
-        with pytest.raises(RpcError):
-            await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty(), timeout=20)
-    answered = sum(endpoint._connection._last // 2 for endpoint in server.endpoints)
-    assert answered < 3 * 16 * len(floods)  # each had as much as is looked at in one go, and hardly more
-    for _, writer in floods:
-        writer.close()
-    await server.stop(None)
-
-
-async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
-    limits = Limits(connections_always=2, connections_together=3)
-    server = await _serving(socket_dir, Waiting(), limits)
-    listed = asyncio.Event()
-
-    async def watch(stream: Messages) -> None:
-        with contextlib.suppress(RpcError):
-            async for _ in stream:
-                listed.set()
-
-    async with connect(socket_dir / "p.sock") as watching, connect(socket_dir / "p.sock") as late:
-        stream = Client(watching, SERVICE).stream("ListAndWatch", api.Empty())
-        watcher = asyncio.create_task(watch(stream))
-        await listed.wait()
-        idle = []
-        for _ in range(10):
-            idle.append(await asyncio.open_unix_connection(str(socket_dir / "p.sock")))
-            await idle[-1][0].readexactly(9)
-        for reader, _ in idle[:-2]:
-            assert (await reader.read()).endswith(frames.goaway(0, ErrorCode.NO_ERROR, "the server stops"))
-        with pytest.raises(RpcError, match="UNIMPLEMENTED"):
-            await Client(late, SERVICE).call("Allocate", api.AllocateRequest(), timeout=20)
-        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # who has a call keeps it
-        for _, writer in idle:
-            writer.close()
-        stream.cancel()
-        await watcher
-    await server.stop(None)
-    assert server.pot.connections == 0
-
-
 async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) -> None:
-    server = await _serving(socket_dir, Waiting())
+    server = await serving(socket_dir, Waiting())
     reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"), limit=1)
     await reader.readexactly(9)
     (endpoint,) = server.endpoints
