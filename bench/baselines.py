@@ -1,5 +1,7 @@
-"""The programs to compare with, which are not part of this project: a Go plugin, a probe that plays the kubelet, and
-upstream's allocator.
+"""The programs to compare with.
+
+A Go plugin, a probe that plays the kubelet, and upstream's allocator are not part of this project; the Go driver is
+that of `examples/go` (`go build -o $NODEPLUG_BASELINES/dra-driver ./dra-driver` there).
 
 `$NODEPLUG_BASELINES` names the folder that they were built into.
 """
@@ -16,7 +18,7 @@ FOLDER = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplu
 
 
 def program(name: str) -> Path:
-    """Return the path of `goplugin`, `probe` or `allocbench`. Raises `LeftOut` where it is not built."""
+    """Return the path of `goplugin`, `probe`, `allocbench` or `dra-driver`. Raises `LeftOut` where it is not built."""
     path = FOLDER / name
     if not path.exists():
         raise LeftOut(f"no {name} in {FOLDER}; build the baselines (Go) and set NODEPLUG_BASELINES to their folder")

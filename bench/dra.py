@@ -4,6 +4,8 @@ The daemon as a process with both APIs on: start, memory, and claims through the
 `$KUBECONFIG`, or our stand-in, and a stand-in kubelet run in other processes; the ledger is on a disk, the CDI specs
 are in memory as on a node. Between single calls there is a pause, in which what they leave for later is done: the
 status of the claim. The time from exec until all is published has the kubelet's look for plugins in it, once a second.
+Beside it stands what the field has: the Go driver of `examples/go`, on upstream's helper, which reads the claim as the
+daemon does, and keeps no lease, writes no status and syncs nothing; and a call that does nothing.
 """
 
 import asyncio
@@ -13,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
 
+from bench.baselines import program
 from bench.start import command
-from bench.table import Goal, Table
+from bench.table import Goal, LeftOut, Table
 from bench.tree import make_host
 from checkpoint import Ledger
 from grpcunix import Client as GrpcClient
@@ -31,9 +34,14 @@ from resourceapi.objects import v1
 RESOURCES, DEVICES = 10, 10
 ONE_BY_ONE, TOGETHER, ROUNDS = 200, 64, 10
 PAUSE = 0.05  # seconds
+GO_CALLS, GO_PAUSE = 40, 0.2  # client-go asks an API server five times a second, unless it is told otherwise
 DRIVER, NODE = "nodeplug.dev", "worker-1"
+GO_DRIVER = "gopher.example.com"
 NODEPLUG = (sys.executable, "-m", "nodeplug")
 _Figure: TypeAlias = tuple[str, str, float, Goal | None]
+_Times: TypeAlias = dict[str, list[float]]  # milliseconds, by method
+_AFTERWARDS = "resident memory after the claims"
+_NOTHING = "NodeUnprepareResources of no claim"
 _SERVICE = dra.DESCRIPTOR.services_by_name["DRAPlugin"]
 
 
@@ -50,9 +58,22 @@ def run() -> Iterator[Table]:
         )
         kubelet = [*NODEPLUG, "kubelet", "run", "--dir", str(folder / "k"), "--no-apiserver"]
         _killed(stack, subprocess.Popen(kubelet, stdout=subprocess.DEVNULL))
+        while not (folder / "k/plugins_registry").exists():
+            time.sleep(PAUSE)
+        go: dict[str, float] = {}
+        notes: tuple[str, ...] = ()
+        try:
+            words = ["-node", NODE, "-kubelet", str(folder / "k"), "-cdi", str(folder / "cdi")]
+            driver = [str(program("dra-driver")), *words, "-kubeconfig", str(kubeconfig)]
+            process = subprocess.Popen(driver, stderr=subprocess.DEVNULL)
+            go = asyncio.run(_go(folder, client, _killed(stack, process)))
+        except LeftOut as reason:
+            notes = (f"Go driver: left out: {reason}",)
         rows = asyncio.run(_measure(folder, client, lambda: _killed(stack, _daemon(folder, cdi, kubeconfig))))
-    judged = ((what, unit, value, goal.judge(value, {}) if goal else "") for what, unit, value, goal in rows)
-    yield Table(("", "unit", "figure", "goal"), tuple(judged))
+    judged = (
+        (what, unit, value, go.get(what), goal.judge(value, {}) if goal else "") for what, unit, value, goal in rows
+    )
+    yield Table(("", "unit", "nodeplug", "Go driver", "goal"), tuple(judged), notes)
 
 
 def _api_server(stack: ExitStack, folder: Path) -> Path:
@@ -83,7 +104,7 @@ async def _measure(folder: Path, client: Client, start: Callable[[], "subprocess
         ("exec to all published", "ms", published, None),
         *times,
         ("resident memory when published, both APIs", "MiB", resident, Goal(37)),
-        ("resident memory after the claims", "MiB", _resident(daemon.pid), None),
+        (_AFTERWARDS, "MiB", _resident(daemon.pid), None),
     ]
 
 
@@ -113,67 +134,92 @@ def _daemon(folder: Path, cdi: Path, kubeconfig: Path) -> "subprocess.Popen[byte
     return subprocess.Popen(command(config, root), env=environment)
 
 
+async def _go(folder: Path, client: Client, driver: "subprocess.Popen[bytes]") -> dict[str, float]:
+    """Return the figures of the Go driver, and end it."""
+    await asyncio.to_thread(_until_published, client, GO_DRIVER, 2)
+    claim = await asyncio.to_thread(_allocated, client, "go", GO_DRIVER, "a")
+    async with connect(folder / "k/plugins" / GO_DRIVER / "dra.sock") as channel:
+        times = await _one_by_one(GrpcClient(channel, _SERVICE), [claim] * GO_CALLS, GO_PAUSE)
+    resident = _resident(driver.pid)
+    driver.kill()
+    return {what: value for what, _, value, _ in _single(times)} | {_AFTERWARDS: resident}
+
+
 async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:
-    claims = await asyncio.to_thread(_allocated, client)
-
-    async def call(method: str, claim: dra.Claim) -> None:
-        request = getattr(dra, f"{method}Request")(claims=[claim])
-        answer = await plugin.call(method, request, timeout=45)
-        assert not answer.claims[claim.uid].error, answer.claims[claim.uid].error
-
-    one: dict[str, list[float]] = {"NodePrepareResources": [], "NodeUnprepareResources": []}
-    for n in range(ONE_BY_ONE):
-        for method, times in one.items():
-            began = time.perf_counter()
-            await call(method, claims[n % TOGETHER])
-            times.append((time.perf_counter() - began) * 1e3)
-            await asyncio.sleep(PAUSE)
+    claims = await asyncio.to_thread(
+        lambda: [_allocated(client, f"claim-{n}", DRIVER, _name(n)) for n in range(TOGETHER)]
+    )
+    one = await _one_by_one(plugin, [claims[n % TOGETHER] for n in range(ONE_BY_ONE)], PAUSE)
     together = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        await asyncio.gather(*(call("NodePrepareResources", claim) for claim in claims))
+        await asyncio.gather(*(_call(plugin, "NodePrepareResources", claim) for claim in claims))
         together.append((time.perf_counter() - began) * 1e3)
-        await asyncio.gather(*(call("NodeUnprepareResources", claim) for claim in claims))
-    prepare, unprepare = (sorted(times) for times in one.values())
+        await asyncio.gather(*(_call(plugin, "NodeUnprepareResources", claim) for claim in claims))
     together.sort()
     return [
-        ("NodePrepareResources p50, one claim, on disk", "ms", prepare[len(prepare) // 2], Goal(3)),
-        ("NodePrepareResources p99, one claim, on disk", "ms", prepare[len(prepare) * 99 // 100], Goal(8)),
-        ("NodeUnprepareResources p50", "ms", unprepare[len(unprepare) // 2], None),
+        *_single(one),
         (f"{TOGETHER} claims in parallel, median", "ms", together[len(together) // 2], Goal(100)),
         (f"{TOGETHER} claims in parallel, longest", "ms", together[-1], None),
     ]
 
 
-def _allocated(client: Client) -> list[dra.Claim]:
-    """Make claims that are allocated, each on a device of its own."""
-    resource = client.resource(v1.ResourceClaim)
-    made = []
-    for n in range(TOGETHER):
-        device = f"misc-res{n // DEVICES}-dev{n % DEVICES}"
-        request = {"name": "device", "exactly": {"deviceClassName": "any"}}
-        claim = client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
-        stored = claim.create(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {"name": f"claim-{n}", "namespace": "default"},
-                "spec": {"devices": {"requests": [request]}},
-            }
-        )
-        result = {"request": "device", "driver": DRIVER, "pool": NODE, "device": device}
-        claim.update_status({**stored, "status": {"allocation": {"devices": {"results": [result]}}}})
-        found = resource.get(f"claim-{n}", "default").metadata
-        made.append(dra.Claim(namespace="default", name=found.name, uid=found.uid))
-    return made
+async def _one_by_one(plugin: GrpcClient, claims: Sequence[dra.Claim], pause: float) -> _Times:
+    times: _Times = {"NodePrepareResources": [], "NodeUnprepareResources": [], _NOTHING: []}
+    for claim in claims:
+        for method, taken in times.items():
+            began = time.perf_counter()
+            if method == _NOTHING:
+                await plugin.call("NodeUnprepareResources", dra.NodeUnprepareResourcesRequest(), timeout=45)
+            else:
+                await _call(plugin, method, claim)
+            taken.append((time.perf_counter() - began) * 1e3)
+            await asyncio.sleep(pause)
+    return times
 
 
-def _until_published(client: Client) -> None:
+async def _call(plugin: GrpcClient, method: str, claim: dra.Claim) -> None:
+    request = getattr(dra, f"{method}Request")(claims=[claim])
+    answer = await plugin.call(method, request, timeout=45)
+    assert not answer.claims[claim.uid].error, answer.claims[claim.uid].error
+
+
+def _single(times: _Times) -> list[_Figure]:
+    prepare, unprepare, nothing = (sorted(taken) for taken in times.values())
+    return [
+        ("NodePrepareResources p50, one claim, on disk", "ms", prepare[len(prepare) // 2], Goal(3)),
+        ("NodePrepareResources p99, one claim, on disk", "ms", prepare[len(prepare) * 99 // 100], Goal(8)),
+        ("NodeUnprepareResources p50", "ms", unprepare[len(unprepare) // 2], None),
+        (f"{_NOTHING}, p50", "ms", nothing[len(nothing) // 2], None),
+    ]
+
+
+def _name(number: int) -> str:
+    return f"misc-res{number // DEVICES}-dev{number % DEVICES}"
+
+
+def _allocated(client: Client, name: str, driver: str, device: str) -> dra.Claim:
+    """Make a claim that is allocated on a device."""
+    resource = client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+    stored = resource.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": "any"}}]}},
+        }
+    )
+    result = {"request": "device", "driver": driver, "pool": NODE, "device": device}
+    resource.update_status({**stored, "status": {"allocation": {"devices": {"results": [result]}}}})
+    return dra.Claim(namespace="default", name=name, uid=stored["metadata"]["uid"])
+
+
+def _until_published(client: Client, driver: str = DRIVER, devices: int = RESOURCES * DEVICES) -> None:
     published: dict[str, int] = {}
-    with client.resource(v1.ResourceSlice).watch(field_selector=f"spec.driver={DRIVER}") as events:
+    with client.resource(v1.ResourceSlice).watch(field_selector=f"spec.driver={driver}") as events:
         for event in events:
             published.update({each.metadata.name: len(each.spec.devices) for each in event.items})
-            if sum(published.values()) == RESOURCES * DEVICES:
+            if sum(published.values()) == devices:
                 return
 
 

@@ -17,8 +17,9 @@ has a goal, in at most ten minutes; `python -m bench NAME` measures one part, `p
 prints its tables and keeps them in `bench/results`; `page` takes them over from there.
 
 Speed is never asserted in tests. Figures are of one machine; only ratios within one run travel to others. What they are
-compared with (a Go plugin that syncs each allocation to disk before it answers, and the probe that plays the kubelet to
-both) is built apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is left out, and says so.
+compared with (a Go plugin that syncs each allocation to disk before it answers, the probe that plays the kubelet to
+both, the Go driver of `examples/go`) is built apart: `$NODEPLUG_BASELINES` names the folder. Without them a part is
+left out, and says so.
 """
 
 
