@@ -24,16 +24,16 @@ def alike(count: int, prefix: str = "d", **fields: Any) -> list[Json]:
 
 
 def slice_(
-    name: str, devices: Iterable[Json] = (), *, pool: str = "pool", count: int = 1, **fields: Any
+    name: str, devices: Iterable[Json] = (), *, pool: str = "pool", count: int = 1, node: str = "node", **fields: Any
 ) -> ResourceSlice:
-    """A slice for the node `node` unless `fields` say otherwise; `generation` and `driver` may be among them."""
+    """A slice for `node` unless `fields` say otherwise; `generation` and `driver` may be among them."""
     driver, generation = fields.pop("driver", DRIVER), fields.pop("generation", 1)
     place = {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection"}
     spec = {
         "driver": driver,
         "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
         "devices": list(devices),
-        **({} if place & fields.keys() else {"nodeName": "node"}),
+        **({} if place & fields.keys() else {"nodeName": node}),
         **fields,
     }
     return from_dict(ResourceSlice, {"metadata": {"name": name}, "spec": spec})
@@ -41,14 +41,22 @@ def slice_(
 
 def counters(slice_name: str, **amounts: str) -> ResourceSlice:
     """The second of two slices of a pool, with the counter set `set`."""
-    shared = [{"name": "set", "counters": {name: {"value": amount} for name, amount in amounts.items()}}]
-    return slice_(slice_name, count=2, sharedCounters=shared)
+    return slice_(slice_name, count=2, sharedCounters=[counter_set(**amounts)])
+
+
+def counter_set(name: str = "set", **amounts: str) -> Json:
+    """A counter set of a pool."""
+    return {"name": name, "counters": {counter: {"value": amount} for counter, amount in amounts.items()}}
 
 
 def consumes(**amounts: str) -> Json:
     """A device's draw on the counter set `set`."""
-    drawn = {name: {"value": amount} for name, amount in amounts.items()}
-    return {"consumesCounters": [{"counterSet": "set", "counters": drawn}]}
+    return {"consumesCounters": [draw("set", **amounts)]}
+
+
+def draw(counter_set: str, **amounts: str) -> Json:
+    """A device's draw on one of several counter sets."""
+    return {"counterSet": counter_set, "counters": {name: {"value": amount} for name, amount in amounts.items()}}
 
 
 def wants(count: int | None = 1, *selectors: str, **fields: Any) -> Json:
@@ -74,9 +82,9 @@ def claim(*requests: Json, name: str = "claim", **fields: Any) -> ResourceClaim:
     return from_dict(ResourceClaim, {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": devices}})
 
 
-def match(attribute: str, *requests: str) -> Json:
+def match(attribute: str, *requests: str, driver: str = DRIVER) -> Json:
     """A matchAttribute constraint."""
-    return {"matchAttribute": f"{DRIVER}/{attribute}", **({"requests": list(requests)} if requests else {})}
+    return {"matchAttribute": f"{driver}/{attribute}", **({"requests": list(requests)} if requests else {})}
 
 
 def distinct(attribute: str, *requests: str) -> Json:
@@ -95,9 +103,9 @@ def class_(name: str = "any", *selectors: str, **fields: Any) -> DeviceClass:
     return from_dict(DeviceClass, {"metadata": {"name": name}, "spec": spec})
 
 
-def held(*names: str, pool: str = "pool") -> AllocatedState:
+def held(*names: str, pool: str = "pool", driver: str = DRIVER) -> AllocatedState:
     """The state in which devices are in exclusive use."""
-    return AllocatedState(allocated_devices=frozenset(DeviceID(DRIVER, pool, name) for name in names))
+    return AllocatedState(allocated_devices=frozenset(DeviceID(driver, pool, name) for name in names))
 
 
 def allocator(

@@ -23,6 +23,7 @@ from controlplane.structured import (
 )
 from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import DeviceClass, ResourceClaim, ResourceSlice
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     alike,
     allocator,
@@ -120,8 +121,10 @@ def test_a_claim_lister_that_fails_is_told() -> None:
         made.allocate(node())
 
 
+@scenario(1, 15)
 def test_no_claims_need_nothing() -> None:
     assert allocator([]).allocate(node(), []) == []
+    assert allocator([slice_("s", alike(1))]).allocate(node(), []) == []
 
 
 def test_devices_are_taken_in_order() -> None:
@@ -131,6 +134,7 @@ def test_devices_are_taken_in_order() -> None:
     ]
 
 
+@scenario(13)
 def test_what_no_node_can_mend_is_an_error_and_what_is_missing_is_none() -> None:
     made = allocator([slice_("s", alike(1))])
     assert made.allocate(node(), [claim(request("r", wants(2)))]) is None
@@ -143,6 +147,7 @@ def test_what_no_node_can_mend_is_an_error_and_what_is_missing_is_none() -> None
     )
 
 
+@scenario(14, 58, 59)
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
@@ -202,11 +207,13 @@ def test_the_limit_is_per_claim() -> None:
         made.allocate(node(), [claim(request("a", wants(20)), request("b", wants(20)))])
 
 
+@scenario(82)
 def test_an_alternative_that_is_too_large_is_passed_over() -> None:
     made = allocator([slice_("s", alike(40))])
     assert names(made.allocate(node(), [claim(first_of("r", wants(500), wants(1)))])) == [["r/s1=pool/d000"]]
 
 
+@scenario(26, 28)
 def test_all_wants_every_device_and_at_least_one() -> None:
     every = [claim(request("r", wants(None)))]
     assert names(allocator([slice_("s", alike(2))]).allocate(node(), every)) == [["r=pool/d000", "r=pool/d001"]]
@@ -214,6 +221,7 @@ def test_all_wants_every_device_and_at_least_one() -> None:
     assert allocator([slice_("s")]).allocate(node(), every) is None
 
 
+@scenario(48)
 def test_all_under_a_constraint_that_cannot_hold_is_an_error() -> None:
     slices = [slice_("s", [device("a", attributes={"numa": 0}), device("b", attributes={"numa": 1})])]
     with pytest.raises(AllocationError) as error:
@@ -231,6 +239,7 @@ def test_invalid_pools_concern_the_node() -> None:
     assert names(allocator(with_other).allocate(node(), [claim(request("r"))])) == [["r=good/d000"]]
 
 
+@scenario(31, 32)
 def test_admin_access_takes_what_is_in_use_but_nothing_twice() -> None:
     slices = [slice_("s", alike(2))]
     admin = wants(2, adminAccess=True)
@@ -253,6 +262,7 @@ def test_an_admin_share_given_back_leaves_the_other_claim_its_device() -> None:
     assert allocator(slices).allocate(node(), [first, third]) is None
 
 
+@scenario(43)
 @pytest.mark.parametrize(
     ("feature", "wanted", "text"),
     [
@@ -270,12 +280,15 @@ def test_what_a_switched_off_feature_refuses(feature: str, wanted: dict[str, obj
         made.allocate(node(), [claim(request("r", wanted))])
 
 
+@scenario(79)
 def test_alternatives_need_their_feature() -> None:
     made = allocator([slice_("s", alike(1))], features=Features(prioritized_list=False))
-    with pytest.raises(AllocationError, match=r"has subrequests, but the DRAPrioritizedList feature is disabled$"):
+    text = "^claim ns/claim, request r: has subrequests, but the DRAPrioritizedList feature is disabled$"
+    with pytest.raises(AllocationError, match=text):
         made.allocate(node(), [claim(first_of("r", wants()))])
 
 
+@scenario(93)
 def test_devices_that_draw_on_counters_need_their_feature() -> None:
     slices = [slice_("s", [device("a", **consumes(m="1")), device("b")], count=2), counters("t", m="4")]
     off = allocator(slices, features=Features(partitionable_devices=False))
@@ -294,18 +307,21 @@ def test_what_needs_features_of_the_future_is_refused() -> None:
     assert made.allocate(node(), [claim(request("r", wants(None)))]) is None
 
 
+@scenario(220, 221, 222, 223)
 def test_stopping() -> None:
     slices, wanted = [slice_("s", alike(5))], [claim(request("r", wants(6)))]
     made = allocator(slices)
-    with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context deadline exceeded$") as late:
-        made.allocate(node(), wanted, timeout=0)
-    assert isinstance(late.value.__cause__, TimeoutError)
+    for timeout in (0, 1e-9):
+        with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context deadline exceeded$") as late:
+            made.allocate(node(), wanted, timeout=timeout)
+        assert isinstance(late.value.__cause__, TimeoutError)
     stop = threading.Event()
     stop.set()
     with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context canceled$") as stopped:
         made.allocate(node(), wanted, is_cancelled=stop.is_set)
     assert isinstance(stopped.value.__cause__, Cancelled)
     assert made.allocate(node(), wanted, timeout=60) is None
+    assert made.allocate(node(), wanted) is None
 
 
 def test_state_from_claims() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from controlplane.structured import Features
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     DRIVER,
     Json,
@@ -31,11 +32,14 @@ def _found(values: list[object], count: int, constraint: Json, features: Feature
     return None if results is None else "".join(result.device for result in results[0].devices.results)
 
 
+@scenario(46, 47, 49, 50, 51)
 @pytest.mark.parametrize(
     ("values", "count", "expected"),
     [
         ([1, 2, 1], 2, "ac"),
         ([1, 2], 2, None),
+        (["a", "b"], 2, None),
+        ([True, False], 2, None),
         ([None], 1, None),
         ([None, 1, 1], 2, "bc"),
         ([1, True, "1", 1], 2, "ad"),
@@ -84,6 +88,7 @@ def test_bare_and_qualified_names_are_the_same_for_the_own_driver() -> None:
     assert made.allocate(node(), [claim(request("r"), constraints=[match("n")])]) is None
 
 
+@scenario(52)
 def test_a_constraint_binds_the_requests_that_it_names() -> None:
     devices = [device("a", attributes={"n": 1}), device("b", attributes={"n": 2}), device("c", attributes={"n": 2})]
     made = allocator([slice_("s", devices)])

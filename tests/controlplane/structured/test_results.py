@@ -7,6 +7,7 @@ import pytest
 from controlplane.structured import AllocationError, Features
 from resourceapi.objects import to_dict
 from resourceapi.objects.v1 import AllocationResult, ResourceSlice
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
     alike,
@@ -51,6 +52,7 @@ def test_configuration_of_classes_comes_first_and_names_its_requests() -> None:
     ]
 
 
+@scenario(54, 57)
 def test_configuration_for_everything_names_no_request() -> None:
     assert _configs(request("a", _of("nic")), config=[_config("x", "a"), _config("y")]) == [
         ("FromClass", "n0", ()),
@@ -59,6 +61,7 @@ def test_configuration_for_everything_names_no_request() -> None:
     ]
 
 
+@scenario(73)
 def test_configuration_of_alternatives_counts_if_they_were_chosen() -> None:
     requests = [first_of("a", wants(9), _of("nic")), request("b")]
     assert _configs(*requests, config=[_config("no", "a/s0"), _config("yes", "a/s1"), _config("all", "a/s1", "b")]) == [
@@ -88,6 +91,7 @@ def _where(*requirements: Json, **fields: Any) -> Json:
 HERE = {"nodeSelectorTerms": [{"matchFields": [_in("metadata.name", "node")]}]}
 
 
+@scenario(40)
 def test_a_local_device_pins_the_allocation_to_the_node() -> None:
     net = slice_("1", alike(1), pool="net", nodeSelector=_where(_in("zone", "a")))
     assert _selector(net, slice_("2", alike(1))) == HERE

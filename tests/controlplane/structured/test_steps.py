@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
     alike,
@@ -44,6 +45,7 @@ BACKTRACKING = [
 ]
 
 
+@scenario(213, 214, 217, 219)
 @pytest.mark.parametrize(
     ("devices", "requests", "steps", "found"),
     [

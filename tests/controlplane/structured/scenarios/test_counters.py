@@ -1,0 +1,98 @@
+"""Devices that draw on the counters of their pool."""
+
+import pytest
+
+from controlplane.structured import Features
+from resourceapi.objects.v1 import ResourceSlice
+from tests.allocator_scenarios import scenario
+from tests.controlplane.structured.build import Json, claim, consumes, counter_set, device, draw, first_of, request
+from tests.controlplane.structured.scenarios.fixtures import ONE, at_least, found, held_a, sized, slice_a, wants_a
+
+OFF = Features(partitionable_devices=False)
+SIX_OR_FOUR = first_of("q", wants_a(1, at_least("6Gi")), wants_a(1, at_least("4Gi")))
+
+
+def _partition(name: str, memory: str) -> Json:
+    return sized(name, memory, **consumes(memory=memory))
+
+
+def _pool(devices: list[Json], *sets: Json, count: int = 2, pool: str = "pool-1") -> list[ResourceSlice]:
+    """A slice with the devices and one with the counters."""
+    return [
+        slice_a("slice-1", devices, count=count, pool=pool),
+        slice_a("slice-2", count=count, pool=pool, sharedCounters=sets),
+    ]
+
+
+EIGHT = counter_set(memory="8Gi")
+THREE = [_partition("a1", "4Gi"), _partition("a2", "6Gi"), _partition("a3", "4Gi")]
+
+
+@scenario(83)
+def test_counters_can_be_in_another_slice() -> None:
+    assert found(_pool([_partition("a1", "4Gi")], EIGHT), ONE) == [["r=pool-1/a1"]]
+
+
+@scenario(84)
+def test_an_alternative_that_the_counters_forbid_gives_way_to_the_next() -> None:
+    wanted = claim(request("r", wants_a()), SIX_OR_FOUR)
+    assert found(_pool(THREE, EIGHT), wanted) == [["r=pool-1/a1", "q/s1=pool-1/a3"]]
+
+
+@scenario(85)
+def test_a_device_that_the_counters_forbid_is_passed_over() -> None:
+    wanted = claim(request("r", wants_a()), request("q", wants_a()))
+    assert found(_pool(THREE, EIGHT), wanted) == [["r=pool-1/a1", "q=pool-1/a3"]]
+
+
+@scenario(86)
+def test_the_tightest_set_of_counters_decides() -> None:
+    devices = [
+        sized(f"a{n}", f"{size}Gi", consumesCounters=[draw("m", memory=f"{size}Gi"), draw("c", cpus=str(size))])
+        for n, size in enumerate((4, 6, 4), 1)
+    ]
+    slices = _pool(devices, counter_set("m", memory="18Gi"), counter_set("c", cpus="8"))
+    assert found(slices, claim(request("r", wants_a()), SIX_OR_FOUR)) == [["r=pool-1/a1", "q/s1=pool-1/a3"]]
+
+
+@scenario(87)
+def test_a_device_in_the_way_of_both_others_is_given_up() -> None:
+    draws = [
+        [draw("slots", slot0="1", slot1="1"), draw("size", memory="4Gi", cpus="2")],
+        [draw("slots", slot0="1"), draw("size", memory="4Gi", cpus="2")],
+        [draw("slots", slot1="1"), draw("size", memory="4Gi", cpus="2")],
+    ]
+    devices = [device(f"a{n}", consumesCounters=each) for n, each in enumerate(draws, 1)]
+    slices = _pool(devices, counter_set("slots", slot0="1", slot1="1"), counter_set("size", memory="8Gi", cpus="4"))
+    assert found(slices, claim(request("r", wants_a()), request("q", wants_a()))) == [["r=pool-1/a2", "q=pool-1/a3"]]
+
+
+UNEVEN = [_partition("a1", "5Gi"), _partition("a2", "4Gi"), _partition("a3", "4Gi")]
+PAIR = claim(request("r", wants_a(2)))
+
+
+@scenario(88)
+def test_sets_of_the_same_name_in_two_pools_are_two_sets() -> None:
+    """What is in use leaves nothing of the first pool's counters, and all of the second's."""
+    slices = _pool(THREE, EIGHT) + _pool(UNEVEN, EIGHT, pool="pool-2")
+    assert found(slices, PAIR, state=held_a("a1", "a3")) == [["r=pool-2/a2", "r=pool-2/a3"]]
+
+
+@scenario(89)
+def test_counters_that_no_device_draws_on_are_harmless() -> None:
+    slices = _pool(UNEVEN, counter_set(memory="8Gi", unused="1Gi"))
+    assert found(slices, PAIR) == [["r=pool-1/a2", "r=pool-1/a3"]]
+
+
+@scenario(90, 91)
+@pytest.mark.parametrize("in_use", ["16Gi", "20Gi"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_in_use_leaves_too_little_or_less_than_nothing(in_use: str, count: int) -> None:
+    """With a count of one, the two slices are no pool at all."""
+    slices = _pool([_partition("a1", "4Gi"), _partition("a2", in_use)], counter_set(memory="18Gi"), count=count)
+    assert found(slices, ONE, state=held_a("a2")) is None
+
+
+@scenario(92)
+def test_without_partitionable_devices_a_device_that_draws_on_counters_is_not_there() -> None:
+    assert found(_pool([_partition("a1", "4Gi")], EIGHT), ONE, features=OFF) is None
