@@ -189,6 +189,7 @@ def test_a_selector_that_cannot_be_compiled_is_told_with_its_owner() -> None:
         made.allocate(node(), [claim(request("r", {**wants(), "deviceClassName": "bad"}))])
 
 
+@scenario(239)
 def test_an_error_counts_only_where_the_search_meets_it() -> None:
     picky = wants(1, 'device.attributes["drv"].good')
     slices = [slice_("s", [device("a", attributes={"good": True}), device("b")])]
@@ -198,6 +199,7 @@ def test_an_error_counts_only_where_the_search_meets_it() -> None:
         allocator(slices, state=held("a")).allocate(node(), [claim(request("r", picky))])
 
 
+@scenario(238)
 def test_the_limit_is_per_claim() -> None:
     made = allocator([slice_("s", alike(64))])
     results = made.allocate(node(), [claim(request("r", wants(32)), name=name) for name in ("one", "two")])

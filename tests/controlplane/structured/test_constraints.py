@@ -52,10 +52,12 @@ def _found(values: list[object], count: int, constraint: Json, features: Feature
         ([[1, 2], 1, 2, 2], 3, "acd"),
     ],
 )
+@scenario(234)
 def test_devices_that_agree(values: list[object], count: int, expected: str | None) -> None:
     assert _found(values, count, match("n")) == expected
 
 
+@scenario(234)
 @pytest.mark.parametrize(
     ("values", "count", "expected"),
     [
@@ -79,6 +81,7 @@ def test_without_list_attributes_a_list_has_no_value() -> None:
     assert _found([[1], [1], 1], 2, distinct("n"), off) == "ac"
 
 
+@scenario(240)
 def test_bare_and_qualified_names_are_the_same_for_the_own_driver() -> None:
     devices = [device("a", attributes={"n": 1}), device("b", attributes={f"{DRIVER}/n": 1})]
     made = allocator([slice_("s", devices)])

@@ -4,6 +4,7 @@ import pytest
 
 from controlplane.structured import AllocationError, Features, gather_pools
 from resourceapi.objects.v1 import ResourceSlice
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import alike, consumes, counters, device, node, slice_
 
 IN_ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
@@ -29,6 +30,7 @@ def test_a_slice_concerns_a_node_in_four_ways() -> None:
     ) == ["drv/by-device", "drv/by-name", "drv/for-all", "drv/selected"]
 
 
+@scenario(236)
 def test_pools_are_ordered_by_driver_and_name_and_slices_by_name() -> None:
     assert _seen(
         slice_("1", pool="b"), slice_("2", pool="a", driver="z"), slice_("3", pool="c"), slice_("4", pool="B")

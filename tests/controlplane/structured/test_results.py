@@ -97,6 +97,7 @@ def test_a_local_device_pins_the_allocation_to_the_node() -> None:
     assert _selector(net, slice_("2", alike(1))) == HERE
 
 
+@scenario(241)
 def test_selectors_are_merged_without_repeats() -> None:
     slices = [
         slice_("1", alike(1), pool="p1", nodeSelector=_where(_in("zone", "a", "b"))),
@@ -124,6 +125,7 @@ def test_a_device_that_binds_to_its_node_pins_the_allocation() -> None:
     assert gate_off == _selector(binding, count=1)  # the gate keeps new slices from saying so, and no more
 
 
+@scenario(241)
 def test_alternatives_between_nodes_cannot_be_merged() -> None:
     terms = _where(_in("zone", "a"))["nodeSelectorTerms"] * 2
     with pytest.raises(AllocationError) as error:

@@ -6,6 +6,7 @@ from controlplane.structured import AllocatedState, DeviceID, Features, SharedDe
 from controlplane.structured.capacity import CapacityError, consumption, fits
 from resourceapi.objects import Quantity, from_dict
 from resourceapi.objects.v1 import DeviceCapacity
+from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
     allocator,
@@ -141,15 +142,7 @@ def test_what_others_hold_of_a_shared_device() -> None:
     assert allocator(slices, state=exclusive).allocate(node(), [claim(request("r", _memory("1")))]) is None
 
 
-def test_capacity_in_flight_is_given_back() -> None:
-    """Two requests must be on one device; the small one is tried first and has to be free again for the other claim."""
-    slices = [slice_("s", [_shared("small", "2", attributes={"n": 1}), _shared("large", "4", attributes={"n": 2})])]
-    pair = claim(request("a", _memory("2")), request("b", _memory("2")), constraints=[match("n")], name="pair")
-    other = claim(request("r", _memory("2")), name="other")
-    results = allocator(slices).allocate(node(), [pair, other])
-    assert names(results) == [["a=pool/large", "b=pool/large"], ["r=pool/small"]]
-
-
+@scenario(158)
 def test_a_full_device_still_belongs_to_all() -> None:
     slices = [slice_("s", [_shared("a", "2"), _shared("b", "2")])]
     every = wants(None, capacity={"requests": {"memory": "1"}})
@@ -168,6 +161,7 @@ def test_counters_limit_what_can_be_had_together() -> None:
     assert names(allocator(slices, state=state).allocate(node(), [claim(request("r"))])) == [["r=pool/c"]]
 
 
+@scenario(234)
 def test_counters_are_given_back_when_a_taint_or_a_constraint_refuses() -> None:
     taint = [{"key": "k", "effect": "NoSchedule"}]
     slices = [
@@ -196,6 +190,7 @@ def test_only_the_first_user_of_a_shared_device_pays_its_counters() -> None:
     assert names(allocator(slices).allocate(node(), both)) == [["r=pool/a"], ["r=pool/a"], ["r=pool/b"]]
 
 
+@scenario(235)
 def test_counters_of_two_drivers_with_equal_pool_names_are_apart() -> None:
     shared = [{"name": "set", "counters": {"memory": {"value": "4"}}}]
     slices = [
