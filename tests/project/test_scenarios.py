@@ -2,12 +2,16 @@
 
 import pytest
 
-from tests import dra_scenarios
+from tests import allocator_scenarios, dra_scenarios
 from tests.catalogue import Catalogue
 from tests.kubelet import scenarios
 
 
-@pytest.mark.parametrize("catalogue", [scenarios.CATALOGUE, dra_scenarios.CATALOGUE], ids=["device manager", "DRA"])
+@pytest.mark.parametrize(
+    "catalogue",
+    [scenarios.CATALOGUE, dra_scenarios.CATALOGUE, allocator_scenarios.CATALOGUE],
+    ids=["device manager", "DRA", "allocator"],
+)
 def test_the_page_is_fresh_and_complete(catalogue: Catalogue) -> None:
     text = catalogue.text()
     assert catalogue.page.read_text() == text, f"write it anew: see the head of {catalogue.page}"

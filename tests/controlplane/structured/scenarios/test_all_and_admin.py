@@ -6,7 +6,7 @@ from controlplane.structured import AllocatedState, AllocationError
 from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, consumes, counter_set, device, first_of, names, request
-from tests.controlplane.structured.scenarios.fixtures import (
+from tests.controlplane.structured.scenarios.two_drivers import (
     ALL,
     ONE,
     allocated,

@@ -4,7 +4,7 @@ import pytest
 
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, device, first_of, request
-from tests.controlplane.structured.scenarios.fixtures import (
+from tests.controlplane.structured.scenarios.two_drivers import (
     at_least,
     found,
     held_a,

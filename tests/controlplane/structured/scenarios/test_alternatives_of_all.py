@@ -15,7 +15,7 @@ from tests.controlplane.structured.build import (
     slice_,
     wants,
 )
-from tests.controlplane.structured.scenarios.devices import NODE, found, partitioned
+from tests.controlplane.structured.scenarios.shared_devices import NODE, found, partitioned
 
 V5, V6 = ('device.attributes["drv"].generation == "v5"', 'device.attributes["drv"].generation == "v6"')
 CLASSES = [class_("class-a", 'device.attributes["drv"].a'), class_("class-b", '!device.attributes["drv"].a')]

@@ -5,7 +5,7 @@ import pytest
 from controlplane.structured import NodeError
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import claim, device, request
-from tests.controlplane.structured.scenarios.fixtures import (
+from tests.controlplane.structured.scenarios.two_drivers import (
     NODE_2,
     ONE,
     at_least,

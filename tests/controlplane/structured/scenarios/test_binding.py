@@ -6,7 +6,7 @@ from controlplane.structured import Features
 from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, consumes, device, request, slice_, wants
-from tests.controlplane.structured.scenarios.devices import HERE, allocated, found, line, partitioned
+from tests.controlplane.structured.scenarios.shared_devices import HERE, allocated, found, line, partitioned
 
 TAINT = {"key": "key1", "value": "value1", "effect": "NoSchedule"}
 TOLERATION = {"key": "key1", "operator": "Exists", "effect": "NoSchedule"}

@@ -6,7 +6,7 @@ from resourceapi.objects import to_dict
 from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, class_, device, first_of, request
-from tests.controlplane.structured.scenarios.fixtures import allocated, slice_a, slice_b, wants_a, wants_b
+from tests.controlplane.structured.scenarios.two_drivers import allocated, slice_a, slice_b, wants_a, wants_b
 
 
 def _set(name: str, driver: str = "driver-a") -> Json:

@@ -20,7 +20,15 @@ from tests.controlplane.structured.build import (
     slice_,
     wants,
 )
-from tests.controlplane.structured.scenarios.devices import consumed, even, found, partitioned, shared, takes, value
+from tests.controlplane.structured.scenarios.shared_devices import (
+    consumed,
+    even,
+    found,
+    partitioned,
+    shared,
+    takes,
+    value,
+)
 
 SHARED = class_("shared", "device.allowMultipleAllocations == true")
 EXCLUSIVE = class_("exclusive", "device.allowMultipleAllocations == false")

@@ -6,7 +6,7 @@ from controlplane.structured import Features
 from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, consumes, counter_set, device, draw, first_of, request
-from tests.controlplane.structured.scenarios.fixtures import ONE, at_least, found, held_a, sized, slice_a, wants_a
+from tests.controlplane.structured.scenarios.two_drivers import ONE, at_least, found, held_a, sized, slice_a, wants_a
 
 OFF = Features(partitionable_devices=False)
 SIX_OR_FOUR = first_of("q", wants_a(1, at_least("6Gi")), wants_a(1, at_least("4Gi")))

@@ -5,7 +5,7 @@ import pytest
 from controlplane.structured import AllocationError
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, distinct, first_of, request, slice_, wants
-from tests.controlplane.structured.scenarios.devices import even, found, shared, takes
+from tests.controlplane.structured.scenarios.shared_devices import even, found, shared, takes
 
 Q, R, S, T = (request(name) for name in "qrst")
 

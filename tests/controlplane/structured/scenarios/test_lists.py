@@ -5,7 +5,7 @@ import pytest
 from controlplane.structured import AllocationError, Features
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, device, distinct, match, request, slice_, wants
-from tests.controlplane.structured.scenarios.devices import found
+from tests.controlplane.structured.scenarios.shared_devices import found
 
 OFF = Features(list_type_attributes=False)
 ONE_TWO_THREE, TWO_THREE_FOUR = ["1", "2", "3"], ["2", "3", "4"]

@@ -2,7 +2,7 @@
 
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import claim, device, request
-from tests.controlplane.structured.scenarios.fixtures import found, match_a, slice_a, wants_a
+from tests.controlplane.structured.scenarios.two_drivers import found, match_a, slice_a, wants_a
 
 REQUESTS = [request("r", wants_a()), request("q", wants_a())]
 

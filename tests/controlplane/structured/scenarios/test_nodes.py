@@ -5,7 +5,7 @@ from resourceapi.objects import to_dict
 from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, consumes, counter_set, device, first_of, names, request
-from tests.controlplane.structured.scenarios.fixtures import (
+from tests.controlplane.structured.scenarios.two_drivers import (
     NODE_2,
     ONE,
     allocated,

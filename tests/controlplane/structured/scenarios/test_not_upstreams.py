@@ -17,7 +17,7 @@ from tests.controlplane.structured.build import (
     slice_,
     wants,
 )
-from tests.controlplane.structured.scenarios.devices import allocated, found, partitioned
+from tests.controlplane.structured.scenarios.shared_devices import allocated, found, partitioned
 
 ONE = claim(request("r"))
 

@@ -5,7 +5,7 @@ import pytest
 from controlplane.structured import AllocatedState, AllocationError, Allocator, DeviceClasses, Features
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, class_, device, request, wants
-from tests.controlplane.structured.scenarios.fixtures import (
+from tests.controlplane.structured.scenarios.two_drivers import (
     CLASSES,
     NODE_1,
     ONE,

@@ -20,7 +20,7 @@ from tests.controlplane.structured.build import (
     slice_,
     wants,
 )
-from tests.controlplane.structured.scenarios.devices import found
+from tests.controlplane.structured.scenarios.shared_devices import found
 
 A, B = device("a"), device("b")
 ONE, EVERY = claim(request("r")), claim(request("r", wants(None)))

@@ -6,7 +6,7 @@ from resourceapi.objects import to_dict
 from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, allocator, claim, device, names, request
-from tests.controlplane.structured.scenarios.fixtures import CLASSES, NODE_1, found, slice_a, wants_a
+from tests.controlplane.structured.scenarios.two_drivers import CLASSES, NODE_1, found, slice_a, wants_a
 
 FIVE, TWO = claim(request("r", wants_a(5))), claim(request("r", wants_a(2)))
 

@@ -5,7 +5,7 @@ import pytest
 from controlplane.structured import Features
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, class_, device, first_of, held, request, slice_, wants
-from tests.controlplane.structured.scenarios.devices import HERE, allocated, found
+from tests.controlplane.structured.scenarios.shared_devices import HERE, allocated, found
 
 NO_SCHEDULE = {"key": "taint-key", "value": "taint-value", "effect": "NoSchedule"}
 NO_EXECUTE = {"key": "taint-key", "value": "taint-value-2", "effect": "NoExecute"}
