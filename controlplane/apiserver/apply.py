@@ -1,6 +1,7 @@
 """Server-side apply: merge a configuration, drop what it no longer names, find conflicts (allocator.md 5.8)."""
 
 import json
+from collections import deque
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -132,21 +133,25 @@ def _merged(live: Any, config: Any, schema: Schema) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
-    """Items of both: those of the configuration in its order, others where they were."""
+    """Items of both, in the order of structured-merge-diff.
+
+    Those of the configuration are in its order, and what it lacks stays ahead of what it was ahead of; new ones come
+    after those.
+    """
     there = dict(zip(item_steps(live, schema), live, strict=True))
     wanted = dict(zip(item_steps(config, schema), config, strict=True))
-    places = {step: index for index, step in enumerate(there)}
-    others = [(places[step], item) for step, item in there.items() if step not in wanted]
-    result, told = [], 0
+    lives, shared = deque(there), deque(step for step in wanted if step in there)
+    result = []
     for step, item in wanted.items():
-        if step not in there:
-            result.append(item)
-            continue
-        while told < len(others) and others[told][0] < places[step]:
-            result.append(others[told][1])
-            told += 1
-        result.append(_merged(there[step], item, schema.get("items", OPEN)))
-    return result + [item for _, item in others[told:]]
+        while lives and lives[0] != step and not (shared and lives[0] == shared[0]):
+            first = lives.popleft()
+            if first not in wanted:
+                result.append(there[first])
+        for queue in (lives, shared):
+            if queue and queue[0] == step:
+                queue.popleft()
+        result.append(_merged(there[step], item, schema.get("items", OPEN)) if step in there else item)
+    return result + [there[step] for step in lives if step not in wanted]
 
 
 class _ReleasedFields(NamedTuple):

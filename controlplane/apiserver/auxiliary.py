@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.admission import GROUP
-from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Schema
-from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
+from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
 from resourceapi.objects.names import path_segment
-from resourceapi.objects.schemas import ATOMIC_MAP
 
 
 class _Row(NamedTuple):
@@ -34,7 +32,6 @@ class _Row(NamedTuple):
     deletes: bool = False  # a delete answers with the object
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
     has_spec: bool = True  # even if it is empty
-    atomic: tuple[str, ...] = ()  # members of the spec, or of the object if it has none, that have one owner
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
     defaults: Mapping[str, str] = MappingProxyType({})
@@ -68,7 +65,6 @@ _ROWS = (
         counts_generations=True,
         short=("rc",),
         in_all=True,
-        atomic=("selector",),
     ),
     _Row(
         "",
@@ -78,7 +74,6 @@ _ROWS = (
         short=("svc",),
         in_all=True,
         deletes=True,
-        atomic=("selector",),
         creates_on_update=True,
         selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
     ),
@@ -103,7 +98,6 @@ _ROWS = (
         counts_generations=True,
         short=("ds",),
         in_all=True,
-        atomic=("selector",),
     ),
     _Row(
         "apps",
@@ -115,7 +109,6 @@ _ROWS = (
         counts_generations=True,
         short=("deploy",),
         in_all=True,
-        atomic=("selector",),
     ),
     _Row(
         "apps",
@@ -127,7 +120,6 @@ _ROWS = (
         counts_generations=True,
         short=("rs",),
         in_all=True,
-        atomic=("selector",),
     ),
     _Row(
         "apps",
@@ -139,7 +131,6 @@ _ROWS = (
         counts_generations=True,
         short=("sts",),
         in_all=True,
-        atomic=("selector",),
     ),
     _Row(
         "autoscaling",
@@ -159,7 +150,7 @@ _ROWS = (
         short=("cj",),
         in_all=True,
     ),
-    _Row("batch", "Job", "Pods that end.", status=True, counts_generations=True, in_all=True, atomic=("selector",)),
+    _Row("batch", "Job", "Pods that end.", status=True, counts_generations=True, in_all=True),
     _Row(
         "coordination.k8s.io",
         "Lease",
@@ -196,7 +187,6 @@ _ROWS = (
         status=True,
         counts_generations=True,
         short=("pdb",),
-        atomic=("selector",),
         must_be_current=True,
     ),
     _Row(
@@ -215,7 +205,6 @@ _ROWS = (
         shown=columns.ROLE_BINDING,
         namespaced=False,
         has_spec=False,
-        atomic=("roleRef",),
         creates_on_update=True,
     ),
     _Row(
@@ -232,7 +221,6 @@ _ROWS = (
         "Who may do it in a namespace.",
         shown=columns.ROLE_BINDING,
         has_spec=False,
-        atomic=("roleRef",),
         creates_on_update=True,
     ),
     _Row(
@@ -269,13 +257,12 @@ def auxiliary_kinds() -> Iterator[Kind]:
         yield open_kind(
             row.kind,
             _plural(row.kind),
-            _schema(row),
+            row.description,
             row.shown,
             group=row.group,
             version=row.version,
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
-            blank={"spec": {}} if row.has_spec else None,
             fill=_filled(row),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
@@ -288,13 +275,6 @@ def auxiliary_kinds() -> Iterator[Kind]:
             fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
         )
-
-
-def _schema(row: _Row) -> Schema:
-    members: Schema = {name: {"type": "object", **OPEN, **ATOMIC_MAP} for name in row.atomic}
-    return open_schema(
-        row.description, **({"spec": {"type": "object", **OPEN, "properties": members}} if row.has_spec else members)
-    )
 
 
 def _filled(row: _Row) -> Callable[[Plain], Plain]:
@@ -313,7 +293,7 @@ def policy_kinds() -> Iterator[Kind]:
         yield open_kind(
             kind,
             _plural(kind),
-            open_schema(description),
+            description,
             columns.ONLY_AGE,
             group=GROUP,
             namespaced=False,

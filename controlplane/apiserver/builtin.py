@@ -14,24 +14,17 @@ from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.certificates import certificates_kind
 from controlplane.apiserver.definitions import definition_kind
 from controlplane.apiserver.events import events_kind
-from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
-from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
+from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.pod_admission import check_change
 from controlplane.apiserver.pod_defaults import with_pod_defaults
 from controlplane.apiserver.typed_rules import TypedRules
 from resourceapi.objects import KubernetesObject, older, v1
 from resourceapi.objects.release import Release
-from resourceapi.objects.schemas import (
-    ATOMIC_MAP,
-    condition_schema,
-    map_list,
-    schema_of,
-)
+from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _NODE_INFO = (
     "machineID",
     "systemUUID",
@@ -45,20 +38,6 @@ _NODE_INFO = (
     "architecture",
 )
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
-_OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_CONTAINER: Plain = {
-    "type": "object",
-    "x-kubernetes-preserve-unknown-fields": True,
-    "properties": {
-        "env": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
-        "volumeMounts": {"type": "array", "items": _OPEN_OBJECT} | map_list("mountPath"),
-        "resources": {
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": True,
-            "properties": {"claims": {"type": "array", "items": _OPEN_OBJECT} | map_list("name", patch=False)},
-        },
-    },
-}
 
 
 def install(
@@ -147,19 +126,6 @@ def _taint_rule_versions(release: Release) -> list[str]:
 
 
 def _core() -> list[Kind]:
-    conditions = {"type": "array", "items": condition_schema()} | map_list("type")
-    status = {"type": "object", "properties": {"conditions": conditions}, **OPEN}
-    pod_spec: Plain = {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {
-            "containers": {"type": "array", "items": _CONTAINER} | map_list("name"),
-            "initContainers": {"type": "array", "items": _CONTAINER} | map_list("name"),
-            "volumes": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
-            "resourceClaims": {"type": "array", "items": _OPEN_OBJECT} | map_list("name"),
-            "nodeSelector": _TEXTS | ATOMIC_MAP,
-        },
-    }
     pod_fields = {
         "spec.nodeName": columns.at("spec", "nodeName"),
         "status.phase": columns.at("status", "phase"),
@@ -174,37 +140,37 @@ def _core() -> list[Kind]:
         open_kind(
             "Namespace",
             "namespaces",
-            open_schema("A name space for objects.", spec=_OPEN_OBJECT, status=status),
+            "A name space for objects.",
             columns.NAMESPACE,
             short=("ns",),
             status=True,
             deletes=True,
             namespaced=False,
-            blank={"spec": {}, "status": {}},
+            has_status_at_first=True,
             fill=_namespace,
             fields={"status.phase": columns.at("status", "phase")},
         ),
         open_kind(
             "Node",
             "nodes",
-            open_schema("A machine of the cluster.", spec=_OPEN_OBJECT, status=status),
+            "A machine of the cluster.",
             columns.NODE,
             short=("no",),
             status=True,
             namespaced=False,
-            blank={"spec": {}, "status": {}},
+            has_status_at_first=True,
             fill=_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
             "Pod",
             "pods",
-            open_schema("Containers that run together.", spec=pod_spec, status=status),
+            "Containers that run together.",
             columns.POD,
             short=("po",),
             status=True,
             deletes=True,
-            blank={"spec": {"containers": None}, "status": {}},
+            has_status_at_first=True,
             counts_generations=True,
             fill=_pod,
             check=check_change,
@@ -215,14 +181,14 @@ def _core() -> list[Kind]:
         open_kind(
             "ConfigMap",
             "configmaps",
-            open_schema("Configuration for programs.", data=_TEXTS, binaryData=_TEXTS),
+            "Configuration for programs.",
             columns.CONFIG_MAP,
             short=("cm",),
         ),
         open_kind(
             "Secret",
             "secrets",
-            open_schema("Something confidential.", data=_TEXTS, stringData=_TEXTS, type={"type": "string"}),
+            "Something confidential.",
             columns.SECRET,
             fill=_secret,
             fields={"type": columns.at("type")},
@@ -230,7 +196,7 @@ def _core() -> list[Kind]:
         open_kind(
             "Event",
             "events",
-            open_schema("What happened to an object."),
+            "What happened to an object.",
             columns.EVENT,
             short=("ev",),
             fields=event_fields,

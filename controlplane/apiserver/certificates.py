@@ -17,7 +17,7 @@ from controlplane.apiserver import columns
 from controlplane.apiserver.authorization import Attributes, Authorizer
 from controlplane.apiserver.identity import MASTERS, User
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
-from controlplane.apiserver.open_kinds import open_schema
+from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.pkcs10 import RequestError, read_request
 from controlplane.apiserver.status import forbidden, invalid
@@ -45,7 +45,7 @@ _CONDITIONS = "status.conditions"
 
 def certificates_kind(clock: Callable[[], datetime], authorizer: Authorizer) -> Kind:
     """The kind. `authorizer` says who may approve for a signer."""
-    schema = open_schema("Asks a signer for a certificate.")
+    schema = kind_schema(f"{GROUP}/v1", KIND, "Asks a signer for a certificate.")
     return Kind(
         group=GROUP,
         plural=PLURAL,
@@ -91,7 +91,7 @@ class _Rules(OpenRules):
             {"v1": schema},
             namespaced=False,
             status=True,
-            blank={"spec": {"request": None, "signerName": ""}, "status": {}},
+            has_status_at_first=True,
             check=_check,
             name_rule=lambda _: [],
         )

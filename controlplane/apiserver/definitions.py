@@ -82,10 +82,6 @@ _COLUMNS = (
     Column("ShortNames", lambda obj: ",".join(at("spec", "names", "shortNames")(obj) or ()), priority=1),
     Column("Established", _established, priority=1),
 )
-_BLANK: Plain = {
-    "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
-    "status": {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None},
-}
 
 
 def definition_kind(release: Release) -> Kind:
@@ -98,7 +94,7 @@ def definition_kind(release: Release) -> Kind:
         namespaced=False,
         status=True,
         counts_generations=True,
-        blank=_BLANK,
+        has_status_at_first=True,
         fill=_filled,
         check=_check,
     )

@@ -5,7 +5,7 @@ Source: k8s.io/kubernetes, pkg/apis/events/v1/conversion.go.
 
 from controlplane.apiserver import columns, protobuf
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
-from controlplane.apiserver.open_kinds import open_schema
+from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
 
 GROUP = "events.k8s.io"
@@ -40,7 +40,7 @@ class EventRules(OpenRules):
 
 def events_kind(shown: tuple[Column, ...]) -> Kind:
     """The kind; `shown` are core/v1's columns."""
-    core = open_schema("What happened to an object.")
+    core = kind_schema("v1", "Event", "What happened to an object.")
     fields = {f"regarding.{name}": columns.at("involvedObject", name) for name in _ABOUT}
     return Kind(
         group=GROUP,

@@ -129,7 +129,7 @@ def with_above(fields: Iterable[Path]) -> FieldSet:
 
 
 def _named(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
-    if is_atomic(value, schema) or not value:
+    if is_atomic(value, schema):
         _fits_whole(value, schema, shown(path))
         if path:
             yield path

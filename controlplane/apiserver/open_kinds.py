@@ -1,24 +1,17 @@
-"""Built-in kinds whose values are free: a schema for server-side apply, rules that check types and metadata only."""
+"""Built-in kinds whose values are free: upstream's types, rules that check types and metadata only."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controlplane.apiserver.fieldsets import OPEN
-from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Schema, Served
+from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Served
+from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import Check, OpenRules
-from resourceapi.objects.schemas import TYPE_FIELDS, metadata_schema
-
-
-def open_schema(description: str, **properties: Schema) -> Schema:
-    """The schema of a kind whose values are free: metadata, and what is said of the members."""
-    members = {**TYPE_FIELDS, "metadata": metadata_schema(), **properties}
-    return {"type": "object", "description": description, "properties": members, **OPEN}
 
 
 def open_kind(
     kind: str,
     plural: str,
-    schema: Schema,
+    description: str,
     shown: tuple[Column, ...],
     *,
     group: str = "",
@@ -31,7 +24,7 @@ def open_kind(
     status: bool = False,
     counts_generations: bool = False,
     deletes: bool = False,
-    blank: Plain | None = None,
+    has_status_at_first: bool = False,
     fill: Callable[[Plain], Plain] = lambda obj: obj,
     fields: Mapping[str, Callable[[Plain], Any]] | None = None,
     hides_name: bool = False,
@@ -42,6 +35,7 @@ def open_kind(
     must_be_current: bool = False,
 ) -> Kind:
     """A kind of one version; see `Kind` and `OpenRules` for the members. `deletes`: a delete returns the object."""
+    schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
     rules = OpenRules(
         group,
         kind,
@@ -50,7 +44,7 @@ def open_kind(
         namespaced=namespaced,
         status=status,
         counts_generations=counts_generations,
-        blank=blank,
+        has_status_at_first=has_status_at_first,
         fill=fill,
         check=check,
         name_rule=name_rule,

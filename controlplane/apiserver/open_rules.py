@@ -37,9 +37,9 @@ Check = Callable[[ErrorList, Plain, Plain | None], None]
 class OpenRules(Rules):
     """The rules of one kind of plain values.
 
-    `blank` is what an object without any value is written as, besides its type; `fill` fills in what the kind
-    defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name may be. Members at
-    the paths `kept` are stored although upstream's type has none.
+    `fill` fills in what the kind defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name
+    may be. Members at the paths `kept` are stored although upstream's type has none. Who creates an object does not
+    say its status, but where `has_status_at_first`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OpenRules(Rules):
         status: bool = False,
         counts_generations: bool = False,
         is_validated: bool = False,
-        blank: Plain | None = None,
+        has_status_at_first: bool = False,
         fill: Callable[[Plain], Plain] = lambda obj: obj,
         check: Check | None = None,
         name_rule: Callable[[str], list[str]] | None = None,
@@ -65,7 +65,7 @@ class OpenRules(Rules):
         self._status = status
         self._counts_generations = counts_generations
         self._is_validated = is_validated
-        self._blank = blank or {}
+        self._has_status_at_first = has_status_at_first
         self._fill = fill
         self._check, self._name_rule = check, name_rule
         self._kept = kept
@@ -104,10 +104,13 @@ class OpenRules(Rules):
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
-        return self._named(version) | self._blank
+        named = self._named(version)
+        message = None if self._is_validated else protobuf.message_of(named["apiVersion"], self._kind)
+        blank = protobuf.blank_message(message) if message is not None else {}
+        return named | {name: item for name, item in blank.items() if name != "metadata"}
 
     def create(self, obj: Plain, context: WriteContext) -> Plain:
-        if self._status and "status" not in self._blank:
+        if self._status and not self._has_status_at_first:
             obj = {name: item for name, item in obj.items() if name != "status"}
         if self._counts_generations:
             obj = _with_generation(obj, 1)

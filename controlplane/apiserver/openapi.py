@@ -142,11 +142,10 @@ def document_v2(registry: Registry) -> Plain:
 
 
 def schema_name(kind: Kind, version: str) -> str:
-    """The name of a kind's schema: the group backwards, version, kind."""
-    if kind.group.endswith(".k8s.io") and not kind.from_definition:
-        return f"io.k8s.api.{kind.group.partition('.')[0]}.{version}.{kind.kind}"
-    group = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
-    return f"{group}.{version}.{kind.kind}"
+    """The name of a kind's schema: upstream's package or, of a definition, the group backwards; version, kind."""
+    if kind.from_definition:
+        return f"{'.'.join(reversed(kind.group.split('.')))}.{version}.{kind.kind}"
+    return f"io.k8s.api.{kind.group.partition('.')[0] or 'core'}.{version}.{kind.kind}"
 
 
 def _with_type(kind: Kind, version: str, schema: Schema) -> Plain:

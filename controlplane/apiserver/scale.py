@@ -7,24 +7,22 @@ from typing import Any
 
 from controlplane.apiserver.columns import AGE, at
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
-from controlplane.apiserver.open_kinds import open_kind, open_schema
+from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.status import bad_request, internal
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict
 
 API_VERSION = "autoscaling/v1"
-_COUNT = {"type": "integer", "format": "int32"}
-_SCHEMA = open_schema(
-    "How many there are to be, and how many there are.",
-    spec={"type": "object", "properties": {"replicas": _COUNT}},
-    status={"type": "object", "properties": {"replicas": _COUNT, "selector": {"type": "string"}}},
-)
 _COLUMNS = (
     Column("Desired", lambda obj: at("spec", "replicas")(obj) or 0, "integer"),
     Column("Available", lambda obj: at("status", "replicas")(obj) or 0, "integer"),
     AGE,
 )
 SCALE: Kind = open_kind(
-    "Scale", "scales", _SCHEMA, _COLUMNS, group="autoscaling", blank={"spec": {}, "status": {"replicas": 0}}
+    "Scale",
+    "scales",
+    "How many there are to be, and how many there are.",
+    _COLUMNS,
+    group="autoscaling",
 )
 """Of a definition's kinds; it has no objects of its own."""
 

@@ -71,18 +71,21 @@ def _merged(value: Plain, patch: Plain, schema: Schema) -> Plain:
             result[field] = [item for item in _list(result.get(field) or []) if canonical(item) not in gone]
     for name, item in patch.items():
         child = child_schema(schema, name) or OPEN
+        strategy = child.get("x-kubernetes-patch-strategy", "").split(",")
         if item is None:
             result.pop(name, None)
         elif isinstance(item, dict) and isinstance(result.get(name, []), list):  # nothing there to direct
             result.pop(name, None)
             if _DIRECTIVE not in item:
                 result[name] = _plain(item)
+        elif isinstance(item, dict) and "replace" in strategy:
+            result[name] = _plain(item)
         elif isinstance(item, dict):
             before = result.get(name)
             result[name] = _merged(before if isinstance(before, dict) else {}, item, child)
-        elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge" and name not in result:
+        elif isinstance(item, list) and "merge" in strategy and name not in result:
             result[name] = [_plain(each) for each in item if not (isinstance(each, dict) and _DIRECTIVE in each)]
-        elif isinstance(item, list) and child.get("x-kubernetes-patch-strategy") == "merge":
+        elif isinstance(item, list) and "merge" in strategy:
             before = _list(result.get(name) or [])
             _check_alike(before, item)
             key = child.get("x-kubernetes-patch-merge-key")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
 // Types whose form in JSON is not that of their fields: the codec knows them by name.
@@ -39,12 +40,19 @@ var groupOf = map[string]schema.GroupVersion{
 // The messages that are printed, or will be.
 type messages struct {
 	seen  map[reflect.Type]bool
-	queue []reflect.Type
+	queue []message
+	types *merge.Schema // of server-side apply
+}
+
+type message struct {
+	form   reflect.Type
+	merged *merge.Map
 }
 
 // printMessages prints each message with its fields, in the order of JSON: number, name in JSON and Go's type.
 //
-// A name with `!` is in JSON even when it is empty; `.` stands for a message whose members are inlined in JSON.
+// A name with `!` is in JSON even when it is empty; `.` stands for a message whose members are inlined in JSON. More
+// columns say how the value is merged (mergedAs).
 func printMessages() {
 	all := messages{seen: map[reflect.Type]bool{}}
 	var aliases []string
@@ -53,7 +61,11 @@ func printMessages() {
 		if _, found := groupOf[t.PkgPath()]; !found {
 			groupOf[t.PkgPath()] = kind.GroupVersion()
 		}
-		all.add(t)
+		types, merged := appliedAs(kind)
+		if types != nil {
+			all.types = types
+		}
+		all.add(t, merged)
 		if name := kind.GroupVersion().String() + "." + kind.Kind; name != nameOf(t) {
 			aliases = append(aliases, name+" = "+nameOf(t))
 		}
@@ -77,14 +89,15 @@ func typeOf(kind schema.GroupVersionKind) reflect.Type {
 	return reflect.TypeOf(obj).Elem()
 }
 
-func (all *messages) add(t reflect.Type) {
+func (all *messages) add(t reflect.Type, merged *merge.Map) {
 	if !all.seen[t] {
 		all.seen[t] = true
-		all.queue = append(all.queue, t)
+		all.queue = append(all.queue, message{t, merged})
 	}
 }
 
-func (all *messages) print(t reflect.Type) {
+func (all *messages) print(next message) {
+	t := next.form
 	fmt.Println(nameOf(t))
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -101,19 +114,23 @@ func (all *messages) print(t reflect.Type) {
 		case !slices.Contains(json, "omitempty") || f.Type.Kind() == reflect.Struct: // no struct is empty for Go
 			name += "!"
 		}
-		fmt.Printf(" %s %s %s\n", tag[1], name, all.typeName(f.Type))
+		columns, below := mergedAs(all.types, next.merged, f, json[0])
+		if json[0] == "" {
+			below = next.merged
+		}
+		fmt.Printf(" %s %s %s%s\n", tag[1], name, all.typeName(f.Type, below), columns)
 	}
 }
 
-func (all *messages) typeName(t reflect.Type) string {
+func (all *messages) typeName(t reflect.Type, merged *merge.Map) string {
 	if name, found := special[t]; found {
 		return name
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return "*" + all.typeName(t.Elem())
+		return "*" + all.typeName(t.Elem(), merged)
 	case reflect.Map:
-		return "map[string]" + all.typeName(t.Elem())
+		return "map[string]" + all.typeName(t.Elem(), merged)
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return "bytes"
@@ -121,14 +138,14 @@ func (all *messages) typeName(t reflect.Type) string {
 		if _, isMessage := reflect.New(t).Interface().(runtime.ProtobufMarshaller); isMessage {
 			return "Strings"
 		}
-		return "[]" + all.typeName(t.Elem())
+		return "[]" + all.typeName(t.Elem(), merged)
 	case reflect.String, reflect.Bool, reflect.Int32, reflect.Int64, reflect.Float64:
 		if t.PkgPath() != "" { // a type of its own, which errors name
 			return t.Kind().String() + "=" + t.String()
 		}
 		return t.Kind().String()
 	case reflect.Struct:
-		all.add(t)
+		all.add(t, merged)
 		return nameOf(t)
 	}
 	panic(fmt.Sprintf("no form for %v", t))

@@ -268,7 +268,7 @@ def _print(each: Compared, width: int) -> None:
 
 
 def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """Nothing checks, defaults or lists what these kinds hold; who manages it is told by free-form schemas."""
+    """Nothing checks, defaults or lists what these kinds hold."""
     if not is_open(dressed.request.path):
         return False
     if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
@@ -328,7 +328,7 @@ def _is_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list
 
 
 _OF_OPEN_KINDS = re.compile(
-    r"^[^:]*(\.managedFields|\.annotations|\.generation|\.columnDefinitions|\.cells|\.uid: only ours)|^\.body\.rows"
+    r"^[^:]*(\.annotations|\.generation|\.columnDefinitions|\.cells|\.uid: only ours)|^\.body\.rows"
 )
 _Holds = Callable[[Dressed, Shown, Shown, list[str]], bool]
 REASONS: tuple[tuple[str, _Holds], ...] = (

@@ -48,6 +48,11 @@ def decode_message(message: str, data: bytes) -> Plain:
         raise ProtobufError("proto: exceeded max depth") from None
 
 
+def blank_message(message: str) -> Plain:
+    """What Go writes in JSON for a message without any value: members that are there even when they are empty."""
+    return _decode(message, b"")
+
+
 def _encode(message: str, value: Any) -> bytes:
     if not isinstance(value, dict):
         raise Mismatch(value, _go_name(message))
@@ -80,11 +85,11 @@ def _decode(message: str, data: bytes) -> Plain:
             raise ProtobufError(f"proto: wrong wireType = {wire_type} for field {name[:1].upper()}{name[1:]}")
     value: Plain = {}
     for step in _steps(message):
-        items, (number, name, _, always) = found.get(step.field.number), step.field
+        items, name = found.get(step.field.number), step.field.name
         item = step.read(items) if items else step.absent()
         if not name:
             value |= item
-        elif always or (items and step.field.type.startswith(_POINTER)) or item != step.absent():
+        elif step.field.always or (items and step.field.type.startswith(_POINTER)) or item != step.absent():
             value[name] = item
     return value
 

@@ -2,10 +2,14 @@
 
 A message is a line with its name (apiVersion and kind), below it a line for each field, in the order of JSON: number,
 name in JSON, type in Go's notation. `name!` is in JSON even when it is empty, `.` stands for a message whose members
-JSON has inline. `string=v1.SecretType` is a text whose type Go's errors call so.
+JSON has inline. `string=v1.SecretType` is a text whose type Go's errors call so. What follows says how the value is
+merged. By server-side apply: as a list with `keys=A,B` (of items with one owner, if `whole`), as a `set`, or as an
+`atomic` map; a list that says nothing is atomic; a key may have a `default=`. By a strategic merge patch:
+`patch=STRATEGY`, `by=KEY`.
 """
 
 import functools
+from collections.abc import Mapping
 from importlib import resources
 from typing import NamedTuple
 
@@ -13,12 +17,16 @@ _META = "meta.k8s.io/v1"
 
 
 class Field(NamedTuple):
-    """A field: `type` is Go's, `always` whether JSON has it even when it is empty. An inline one has no name."""
+    """A field: `type` is Go's, `always` whether JSON has it even when it is empty. An inline one has no name.
+
+    `merging` are the words on how it is merged, with their values.
+    """
 
     number: int
     name: str
     type: str
     always: bool
+    merging: Mapping[str, str]
 
 
 @functools.cache
@@ -42,8 +50,9 @@ def fields_of(message: str) -> tuple[Field, ...]:
     """The fields of a message, by number."""
     found = []
     for line in _sections()[message]:
-        number, name, form = line.split()
-        found.append(Field(int(number), name.rstrip("!."), form, name.endswith("!")))
+        number, name, form, *words = line.split()
+        merging = {word: value for word, _, value in (each.partition("=") for each in words)}
+        found.append(Field(int(number), name.rstrip("!."), form, name.endswith("!"), merging))
     return tuple(found)
 
 
