@@ -31,7 +31,6 @@ class _Row(NamedTuple):
     scales: bool = False  # says how many pods there are to be
     deletes: bool = False  # a delete answers with the object
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
-    has_spec: bool = True  # even if it is empty
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
     defaults: Mapping[str, str] = MappingProxyType({})
@@ -46,14 +45,13 @@ _ROWS = (
         "Endpoints",
         "Where pods of a service are.",
         short=("ep",),
-        has_spec=False,
         creates_on_update=True,
         deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
     _Row("", "LimitRange", "What pods of a namespace may ask for.", short=("limits",), creates_on_update=True),
     _Row("", "PersistentVolume", "Storage of the cluster.", namespaced=False, status=True, short=("pv",), deletes=True),
     _Row("", "PersistentVolumeClaim", "A wish for storage.", status=True, short=("pvc",), deletes=True),
-    _Row("", "PodTemplate", "A pod to be made.", counts_generations=True, creates_on_update=True, has_spec=False),
+    _Row("", "PodTemplate", "A pod to be made.", counts_generations=True, creates_on_update=True),
     _Row("", "ResourceQuota", "What a namespace may use up.", status=True, short=("quota",), deletes=True),
     _Row(
         "",
@@ -77,7 +75,7 @@ _ROWS = (
         creates_on_update=True,
         selects=("spec.clusterIP", "spec.type"),  # a kubelet lists those that have an address
     ),
-    _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True, has_spec=False),
+    _Row("", "ServiceAccount", "Who a pod is.", short=("sa",), deletes=True),
     *(
         _Row(
             GROUP,
@@ -85,7 +83,6 @@ _ROWS = (
             "Who is asked about writes; nobody is here.",
             namespaced=False,
             counts_generations=True,
-            has_spec=False,
         )
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ),
@@ -164,7 +161,6 @@ _ROWS = (
         "EndpointSlice",
         "Some of a service's pods.",
         counts_generations=True,
-        has_spec=False,
         creates_on_update=True,
     ),
     _Row("networking.k8s.io", "Ingress", "A way into services.", status=True, counts_generations=True, short=("ing",)),
@@ -176,7 +172,6 @@ _ROWS = (
         "How containers are run.",
         shown=columns.RUNTIME_CLASS,
         namespaced=False,
-        has_spec=False,
         creates_on_update=True,
         must_be_current=True,
     ),
@@ -195,7 +190,6 @@ _ROWS = (
         "What may be done.",
         shown=columns.CREATED_AT,
         namespaced=False,
-        has_spec=False,
         creates_on_update=True,
     ),
     _Row(
@@ -204,7 +198,6 @@ _ROWS = (
         "Who may do it.",
         shown=columns.ROLE_BINDING,
         namespaced=False,
-        has_spec=False,
         creates_on_update=True,
     ),
     _Row(
@@ -212,7 +205,6 @@ _ROWS = (
         "Role",
         "What may be done in a namespace.",
         shown=columns.CREATED_AT,
-        has_spec=False,
         creates_on_update=True,
     ),
     _Row(
@@ -220,7 +212,6 @@ _ROWS = (
         "RoleBinding",
         "Who may do it in a namespace.",
         shown=columns.ROLE_BINDING,
-        has_spec=False,
         creates_on_update=True,
     ),
     _Row(
@@ -230,13 +221,12 @@ _ROWS = (
         shown=columns.PRIORITY_CLASS,
         namespaced=False,
         short=("pc",),
-        has_spec=False,
         counts_generations=True,
         defaults={"preemptionPolicy": "PreemptLowerPriority"},
     ),
     _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False),
     _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False),
-    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left.", has_spec=False),
+    _Row("storage.k8s.io", "CSIStorageCapacity", "How much storage is left."),
     _Row(
         "storage.k8s.io",
         "StorageClass",
@@ -244,7 +234,6 @@ _ROWS = (
         shown=columns.STORAGE_CLASS,
         namespaced=False,
         short=("sc",),
-        has_spec=False,
         defaults={"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
     ),
     _Row("storage.k8s.io", "VolumeAttachment", "A volume on a node.", namespaced=False, status=True),
@@ -278,10 +267,9 @@ def auxiliary_kinds() -> Iterator[Kind]:
 
 
 def _filled(row: _Row) -> Callable[[Plain], Plain]:
-    defaults: Plain = {**row.defaults, **({"spec": {}} if row.has_spec else {})}
     if row.scales:
-        return lambda obj: {**obj, "spec": {"replicas": 1, **(obj.get("spec") or {})}}
-    return lambda obj: {**obj, **{name: value for name, value in defaults.items() if obj.get(name) in (None, "")}}
+        return lambda obj: {**obj, "spec": {"replicas": 1, **obj["spec"]}}
+    return lambda obj: {**obj, **{name: value for name, value in row.defaults.items() if not obj.get(name)}}
 
 
 def policy_kinds() -> Iterator[Kind]:

@@ -25,18 +25,6 @@ from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1beta1": 35, "v1beta2": 36}  # since which minor release
 _NEW = {"DeviceTaintRule"}  # no successor before 1.37, hence not deprecated
-_NODE_INFO = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
 _OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -159,7 +147,6 @@ def _core() -> list[Kind]:
             status=True,
             namespaced=False,
             has_status_at_first=True,
-            fill=_node,
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
         open_kind(
@@ -212,8 +199,8 @@ def _namespace(obj: Plain) -> Plain:
     metadata = {**obj["metadata"]}
     if name:
         metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
-    spec = {"finalizers": ["kubernetes"]} | (obj.get("spec") or {})
-    return {**obj, "metadata": metadata, "spec": spec, "status": obj.get("status") or {"phase": "Active"}}
+    spec = {"finalizers": ["kubernetes"]} | obj["spec"]
+    return {**obj, "metadata": metadata, "spec": spec, "status": {"phase": "Active"} | obj["status"]}
 
 
 def _deprecation(kind: str, version: str, release: Release) -> str:
@@ -224,17 +211,8 @@ def _deprecation(kind: str, version: str, release: Release) -> str:
     return f"resource.k8s.io/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{since + 3}+"
 
 
-def _node(obj: Plain) -> Plain:
-    """With the parts of its status that upstream's type always writes."""
-    status = obj.get("status") or {}
-    info = dict.fromkeys(_NODE_INFO, "") | (status.get("nodeInfo") or {})
-    status = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, **status, "nodeInfo": info}
-    return {**obj, "spec": obj.get("spec") or {}, "status": status}
-
-
 def _pod(obj: Plain) -> Plain:
-    spec = with_pod_defaults(obj.get("spec") or {})
-    return {**obj, "spec": spec, "status": {"phase": "Pending"} | (obj.get("status") or {})}
+    return {**obj, "spec": with_pod_defaults(obj["spec"]), "status": {"phase": "Pending"} | obj["status"]}
 
 
 def _secret(obj: Plain) -> Plain:

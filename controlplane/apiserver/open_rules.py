@@ -4,6 +4,7 @@ With a structural schema, unknown members are dropped, defaults filled in and th
 leaves open is stored as it came.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -87,14 +88,12 @@ class OpenRules(Rules):
         rest = {name: item for name, item in value.items() if name not in _TYPE}
         schema, obj = self._schemas[version], self._named(self._storage)
         if self._is_validated:
-            known, unknown = prune(msgspec.to_builtins(rest), schema)
+            pruned, unknown = prune(msgspec.to_builtins(rest), schema)
+            known = with_defaults(pruned, schema)
             found += [f'unknown field "{path}"' for path in sorted(unknown)]
         else:
-            message = protobuf.message_of(obj["apiVersion"], self._kind)
-            assert message is not None, "every built-in kind has one"
-            known = msgspec.to_builtins(protobuf.known_members(message, rest, found, self._kept))
-            protobuf.encode(obj | known)  # what upstream's type does not hold is refused
-        obj |= {"metadata": to_dict(without_unknown(record))} | with_defaults(known, schema)
+            known = self._as_type(msgspec.to_builtins(protobuf.known_members(self._message, rest, found, self._kept)))
+        obj |= {"metadata": to_dict(without_unknown(record))} | known
         return Decoded(self._fill(obj), tuple(found))
 
     def encode(self, obj: Plain, version: str) -> Plain:
@@ -104,14 +103,12 @@ class OpenRules(Rules):
         return obj if version == self._storage else {**obj, "apiVersion": self._api_version(version)}
 
     def empty(self, version: str) -> Plain:
-        named = self._named(version)
-        message = None if self._is_validated else protobuf.message_of(named["apiVersion"], self._kind)
-        blank = protobuf.blank_message(message) if message is not None else {}
-        return named | {name: item for name, item in blank.items() if name != "metadata"}
+        return self._named(version) | ({} if self._is_validated else self._as_type({}))
 
     def create(self, obj: Plain, context: WriteContext) -> Plain:
         if self._status and not self._has_status_at_first:
-            obj = {name: item for name, item in obj.items() if name != "status"}
+            blank = {name: item for name, item in self.empty(self._storage).items() if name == "status"}
+            obj = {name: item for name, item in obj.items() if name != "status"} | blank
         if self._counts_generations:
             obj = _with_generation(obj, 1)
         errors = ErrorList()
@@ -161,6 +158,20 @@ class OpenRules(Rules):
         self._refuse(errors, new, old, context.release)
         return new
 
+    @functools.cached_property
+    def _message(self) -> str:
+        message = protobuf.message_of(self._api_version(self._storage), self._kind)
+        assert message is not None, "every built-in kind has one"
+        return message
+
+    def _as_type(self, known: Plain) -> Plain:
+        """The members as upstream's type holds them; raises DecodeError for what it does not."""
+        held = protobuf.as_go_writes(self._message, known)
+        held.pop("metadata", None)
+        for path in self._kept:
+            _put_back(held, known, path.split("."))
+        return held
+
     def _refuse(self, errors: ErrorList, new: Plain, old: Plain | None, release: Release) -> None:
         if self._is_validated:
             rest = {name: item for name, item in new.items() if name not in _TYPE}
@@ -178,6 +189,17 @@ class OpenRules(Rules):
 
     def _named(self, version: str) -> Plain:
         return {"apiVersion": self._api_version(version), "kind": self._kind}
+
+
+def _put_back(held: Any, known: Any, steps: list[str]) -> None:
+    if isinstance(known, list):
+        for each in zip(held, known, strict=True):
+            _put_back(*each, steps)
+    elif isinstance(known, dict) and known.get(steps[0]) is not None:
+        if steps[1:]:
+            _put_back(held[steps[0]], known[steps[0]], steps[1:])
+        else:
+            held[steps[0]] = known[steps[0]]
 
 
 def _under_metadata(text: str) -> str:

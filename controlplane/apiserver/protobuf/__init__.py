@@ -1,6 +1,6 @@
 """Kubernetes' protobuf: plain JSON-shaped values to the bytes that a real API server writes, and back."""
 
-from controlplane.apiserver.protobuf.codec import blank_message
+from controlplane.apiserver.protobuf.codec import as_go_writes
 from controlplane.apiserver.protobuf.envelope import MEDIA_TYPE, MessageError, decode, encode, watch_frame
 from controlplane.apiserver.protobuf.members import known_members
 from controlplane.apiserver.protobuf.messages import message_of
@@ -10,7 +10,7 @@ __all__ = [
     "MEDIA_TYPE",
     "MessageError",
     "ProtobufError",
-    "blank_message",
+    "as_go_writes",
     "decode",
     "encode",
     "known_members",

@@ -48,9 +48,9 @@ def decode_message(message: str, data: bytes) -> Plain:
         raise ProtobufError("proto: exceeded max depth") from None
 
 
-def blank_message(message: str) -> Plain:
-    """What Go writes in JSON for a message without any value: members that are there even when they are empty."""
-    return _decode(message, b"")
+def as_go_writes(message: str, value: Plain) -> Plain:
+    """The value as Go's type holds it: without what is empty, with what JSON has even then; raises DecodeError."""
+    return _decode(message, encode_message(message, value))
 
 
 def _encode(message: str, value: Any) -> bytes:

@@ -30,6 +30,7 @@ _FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
 _BASE64 = frozenset(string.ascii_letters.encode() + string.digits.encode() + b"+/")
 _IS_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _NEWLINES, _PADDING = b"\r\n", ord("=")
+_SHORT = 1e21  # numbers below are written without an exponent
 _ZERO = b"\0"
 """Of no length."""
 
@@ -70,6 +71,11 @@ def _write_float(value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Mismatch(value, "float64")
     return struct.pack("<d", value)
+
+
+def _read_float(data: bytes) -> float:
+    value: float = struct.unpack("<d", data)[0]
+    return int(value) if value.is_integer() and abs(value) < _SHORT else value  # JSON has no other form of it, in Go
 
 
 def _write_bytes(value: Any) -> bytes:
@@ -187,7 +193,7 @@ FORMS = {
     "bool": Form(VARINT, lambda value: varint(PLAIN[bool].read(value)), bool, bool, "bool"),
     "int32": Form(VARINT, _write_int32, lambda number: signed(number, 32), int, "int32"),
     "int64": Form(VARINT, _write_int64, lambda number: signed(number, 64), int, "int64"),
-    "float64": Form(FIXED64, _write_float, lambda data: struct.unpack("<d", data)[0], float, "float64"),
+    "float64": Form(FIXED64, _write_float, _read_float, int, "float64"),
     "bytes": Form(LENGTH, _write_bytes, lambda data: base64.b64encode(data).decode(), str, "[]uint8", nullable=True),
     "Time": Form(LENGTH, _write_time, _read_time, _none, "string"),
     "MicroTime": Form(LENGTH, _write_micro_time, _read_micro_time, _none, "string"),
