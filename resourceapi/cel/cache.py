@@ -1,11 +1,12 @@
 """A cache of compiled selectors.
 
 Least recently used selectors leave first; failures are not kept, so each caller gets an error of its own. Estimates are
-off: whoever evaluates stored selectors has no use for them.
+off: whoever evaluates stored selectors has no use for them. Several threads may ask at once.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 
 from resourceapi.cel.environment import Environment
@@ -19,6 +20,7 @@ class SelectorCache:
         self._environment = environment
         self._capacity = capacity
         self._selectors: OrderedDict[str, Selector] = OrderedDict()
+        self._adding = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._selectors)
@@ -28,12 +30,21 @@ class SelectorCache:
 
     def get(self, source: str) -> Selector:
         """The selector for an expression, compiled if need be. Raises CelCompileError."""
-        found = self._selectors.get(source)
-        if found is not None:
+        try:
+            found = self._selectors[source]
             self._selectors.move_to_end(source)
+        except KeyError:  # also where another thread has put it out between these two
+            pass
+        else:
             return found
-        selector = compile_selector(source, self._environment, estimate_cost=False)
-        self._selectors[source] = selector
-        if len(self._selectors) > self._capacity:
-            self._selectors.popitem(last=False)
-        return selector
+        return self._add(source)
+
+    def _add(self, source: str) -> Selector:
+        with self._adding:
+            selector = self._selectors.get(source)
+            if selector is None:
+                selector = compile_selector(source, self._environment, estimate_cost=False)
+                self._selectors[source] = selector
+                if len(self._selectors) > self._capacity:
+                    self._selectors.popitem(last=False)
+            return selector

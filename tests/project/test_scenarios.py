@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests import allocator_scenarios, dra_scenarios
+from tests import allocator_scenarios, cel_scenarios, dra_scenarios
 from tests.catalogue import Catalogue
 from tests.kubelet import scenarios
 
 
 @pytest.mark.parametrize(
     "catalogue",
-    [scenarios.CATALOGUE, dra_scenarios.CATALOGUE, allocator_scenarios.CATALOGUE],
-    ids=["device manager", "DRA", "allocator"],
+    [scenarios.CATALOGUE, dra_scenarios.CATALOGUE, allocator_scenarios.CATALOGUE, cel_scenarios.CATALOGUE],
+    ids=["device manager", "DRA", "allocator", "device selectors"],
 )
 def test_the_page_is_fresh_and_complete(catalogue: Catalogue) -> None:
     text = catalogue.text()

@@ -5,62 +5,29 @@ from typing import Any
 import pytest
 
 from resourceapi.cel import (
-    UNLIMITED,
     CelCompileError,
     CelEvalError,
     CelInterrupted,
     CostLimitExceeded,
     DeviceView,
-    SelectorCache,
     compile_selector,
     device_environment,
     enhance_runtime_error,
 )
+from resourceapi.cel.device import MAX_ATTRIBUTES, MAX_ID
 from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import Device
-from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches, versions
+from tests.cel_scenarios import scenario
+from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches
 
-EVERYTHING = device(
-    {
-        "bool": True,
-        "int": 1,
-        "string": "fish",
-        "version": versions("1.0.0")[0],
-        "ids": [1, 2, 3],
-        "other.example.com/name": True,
-    },
-    {"memory": "1Mi"},
-)
+EVERYTHING = device({"int": 1, "string": "fish", "ids": [1, 2, 3]})
 
 
 @pytest.mark.parametrize(
     ("expression", "expected", "estimate"),
     [
-        ("true", True, 0),
-        ("false", False, 0),
-        ('"no-such-domain" in device.attributes', False, 3),
-        (f'"{DRIVER}" in device.attributes', True, 3),
-        (f'device.driver == "{DRIVER}"', True, 4),
-        (f"{ATTRIBUTES}.bool", True, 4),
-        (f'{ATTRIBUTES}["bool"]', True, 4),
-        (f"cel.bind(dra, {ATTRIBUTES}, dra.bool)", True, 15),
-        ('device.attributes["other.example.com"].name', True, 4),
-        (f"{ATTRIBUTES}.int > 0", True, 5),
-        (f'{ATTRIBUTES}.string == "fish"', True, 5),
-        (f'{ATTRIBUTES}.version.isGreaterThan(semver("0.0.1"))', True, 6),
-        (f'{ATTRIBUTES}.version.isGreaterThan(semver("v0.0.1", true)) && isSemver("v1.0.0", true)', True, 7),
-        (f'{CAPACITY}.memory.isGreaterThan(quantity("1Ki"))', True, 6),
-        (f'"memory" in {CAPACITY} && {CAPACITY}.memory.isGreaterThan(quantity("1Ki"))', True, 10),
-        (f'!("cores" in {CAPACITY}) || {CAPACITY}.cores.isGreaterThan(quantity("1Ki"))', True, 11),
-        (f'device.attributes.exists_one(x, x == "{DRIVER}")', True, 164),
-        (f'{ATTRIBUTES}.exists_one(x, x == "string")', True, 133),
-        (f'{ATTRIBUTES}.string.matches("[^a]?sh")', True, 18),
         ("device.allowMultipleAllocations == true", False, 3),
-        ("device.allowMultipleAllocations == false", True, 3),
         (f"{ATTRIBUTES}.ids.exists(x, x > 2)", True, 5 + 6 * 64),
-        (f"1 in {ATTRIBUTES}.ids", True, 4 + 64),
-        (f'{ATTRIBUTES}.string.includes("fish")', True, 68),
-        (f"{ATTRIBUTES}.ids.includes(4)", False, 68),
         (f'{ATTRIBUTES}.?nothing.orValue("none") == "none"', True, 6),
         (f"has({ATTRIBUTES}.nothing)", False, 3),
     ],
@@ -137,25 +104,13 @@ def test_one_bad_attribute_fails_the_device(attribute: dict[str, Any], text: str
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ('device.attributes["no-such-domain"].noSuchAttr.isGreaterThan(quantity("0"))', "no such key: noSuchAttr"),
         ('device.attributes["no-such-domain"]["noSuchAttr"] == 1', "no such key: noSuchAttr"),
         (f"{CAPACITY}.cores.compareTo(quantity('1')) == 0", "no such key: cores"),
-        (f"{ATTRIBUTES}.int.exists(x, x > 0)", "got 'types.Int', expected iterable type"),
-        (f"{ATTRIBUTES}.bool.exists(x, x == true)", "got 'types.Bool', expected iterable type"),
-        (f'{ATTRIBUTES}.string.exists(x, x == "fish")', "got 'types.String', expected iterable type"),
-        (
-            f'{ATTRIBUTES}.version.exists(x, x.isGreaterThan(semver("0.0.1")))',
-            "got 'cel.Semver', expected iterable type",
-        ),
         (f"{ATTRIBUTES}.string && true", "no such overload"),
         (f"{ATTRIBUTES}.string > 1", "no such overload"),
         (f"{ATTRIBUTES}.ids[7] == 1", "index out of bounds: 7"),
         ('quantity("10Mo").isInteger()', "quantities must match the regular expression"),
         ('semver("v1.0").major() == 1', "No Major.Minor.Patch elements found"),
-        (
-            f"{ATTRIBUTES}.ids",
-            "CEL result of type list could not be converted to bool: type conversion error from list to 'bool'",
-        ),
         (
             f"{ATTRIBUTES}.string",
             "CEL result of type string could not be converted to bool:"
@@ -181,7 +136,6 @@ def test_an_error_is_absorbed_where_the_other_operand_decides() -> None:
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("1", "must evaluate to bool or the unknown type, not int"),
         ("device", "must evaluate to bool or the unknown type, not kubernetes.DRADevice"),
         (
             "noSuchVar",
@@ -206,17 +160,13 @@ def test_refused_selectors(expression: str, text: str) -> None:
     assert str(raised.value) == text
 
 
-def test_a_syntax_error_says_so_and_where() -> None:
-    with pytest.raises(CelCompileError, match=r"<input>:1:1: Syntax error"):
-        compile_selector("?!", device_environment())
-
-
+@scenario(72)
 @pytest.mark.parametrize("consumable_capacity", [False, True])
 @pytest.mark.parametrize("list_type_attributes", [False, True])
 def test_new_expressions_may_use_only_what_is_switched_on(
     consumable_capacity: bool, list_type_attributes: bool
 ) -> None:
-    view = device({"ready": True, "ids": [1, 2], "name": ["fish"]}, allow_multiple_allocations=True)
+    view = device({"ready": True, "ids": [1, 2], "name": "fish"}, allow_multiple_allocations=True)
     needs = {
         f"{ATTRIBUTES}.ready": True,
         "device.allowMultipleAllocations": consumable_capacity,
@@ -259,13 +209,16 @@ def test_versions_of_new_expressions(expression: str, since: tuple[int, int]) ->
     compile_selector(expression, device_environment())
 
 
-def test_the_cost_limit_stops_an_evaluation() -> None:
+@scenario(65)
+@pytest.mark.parametrize("list_type_attributes", [False, True])
+def test_the_cost_limit_stops_an_evaluation(list_type_attributes: bool) -> None:
+    largest = device({f"{DRIVER}/{number:x>{MAX_ID}}": "abc" for number in range(MAX_ATTRIBUTES)})
     ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
     expression = "".join(f"{ten}.all(x{n}, " for n in range(7)) + "int('1'.find('[0-9]*')) < 100" + ")" * 7
-    selector = compile_selector(expression, device_environment())
+    selector = compile_selector(expression, device_environment(list_type_attributes=list_type_attributes))
     assert selector.max_cost == 85555551
     with pytest.raises(CostLimitExceeded, match="operation cancelled: actual cost limit exceeded") as raised:
-        selector.matches(device())
+        selector.matches(largest)
     assert raised.value.cost == 1_000_001
 
 
@@ -276,40 +229,43 @@ def test_the_cost_limit_cannot_be_absorbed() -> None:
         selector.matches(device(), limit=1000)
 
 
-def test_the_caller_can_interrupt_a_loop() -> None:
+@scenario(73)
+@pytest.mark.parametrize("cause", ["context canceled", "context deadline exceeded"])
+def test_the_caller_can_interrupt_a_loop(cause: str) -> None:
+    """A time that is over and a deadline that has passed have one cause."""
     expression = f"{ATTRIBUTES}.map(key, {ATTRIBUTES}[key] * 20).filter(e, e > 50).exists(e, e == 60)"
     selector = compile_selector(expression, device_environment())
-    view = device({f"attr{i}": i for i in range(1000)})
-    assert selector.matches(view)
-    with pytest.raises(CelInterrupted, match="operation interrupted: context canceled"):
-        selector.matches(view, interrupt=lambda: "context canceled")
+    view = device({f"{DRIVER}/attr{i}": i for i in range(1000)})
+    assert selector.matches(view, interrupt=lambda: None)
+    with pytest.raises(CelInterrupted) as raised:
+        selector.matches(view, interrupt=lambda: cause)
+    assert str(raised.value) == f"operation interrupted: {cause}"
 
 
-def test_no_such_key_is_explained_once() -> None:
-    hint = "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has()"
-    error = enhance_runtime_error(CelEvalError("device x: no such key: sharingStrategy"))
-    assert str(error).startswith("device x: no such key: sharingStrategy. ")
-    assert hint in str(error)
+@scenario(74)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no such key: sharingStrategy",
+        "device x: no such key: sharingStrategy",
+        "no such key: sharingStrategy. consider using CEL optional chaining",
+    ],
+)
+def test_no_such_key_is_explained_whatever_stands_around_it(text: str) -> None:
+    enhanced = enhance_runtime_error(CelEvalError(text))
+    assert str(enhanced) == (
+        f"{text}. consider using CEL optional chaining (.? followed by orValue())"
+        " or guarding the check with has() for optional fields"
+    )
+
+
+@scenario(74)
+def test_other_errors_stay_as_they_are() -> None:
+    error = CelEvalError("division by zero")
     assert enhance_runtime_error(error) is error
-    copy = CelEvalError(str(error))
-    assert str(enhance_runtime_error(copy)).count(hint) == 2
-    other = CelEvalError("division by zero")
-    assert enhance_runtime_error(other) is other
 
 
-def test_the_cache_keeps_what_was_used_last() -> None:
-    cache = SelectorCache(device_environment(), capacity=2)
-    first = cache.get("true")
-    assert first.max_cost == UNLIMITED
-    errors = []
-    for _ in range(2):
-        with pytest.raises(CelCompileError) as raised:
-            cache.get("no-such-variable")
-        errors.append(raised.value)
-    assert errors[0] is not errors[1]
-    cache.get("false")
-    assert cache.get("true") is first
-    cache.get("false && true")
-    assert "true" in cache
-    assert "false" not in cache
-    assert len(cache) == 2
+@scenario(75)
+def test_no_such_key_is_explained_once() -> None:
+    enhanced = enhance_runtime_error(CelEvalError("no such key: sharingStrategy"))
+    assert enhance_runtime_error(enhanced) is enhanced

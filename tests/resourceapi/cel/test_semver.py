@@ -1,10 +1,21 @@
-"""Semantic versions: parsing with upstream's messages, and precedence."""
+"""Semantic versions: parsing with upstream's messages, precedence, and the functions that expressions have of them."""
 
 from itertools import pairwise
 
 import pytest
 
-from resourceapi.cel import Semver, SemverError
+from resourceapi.cel import (
+    CelCompileError,
+    CelEvalError,
+    Environment,
+    Semver,
+    SemverError,
+    compile_expression,
+    device_environment,
+)
+
+FIRST = device_environment((1, 31), stored=False)
+STORED = device_environment()
 
 
 def test_precedence() -> None:
@@ -62,3 +73,53 @@ def test_tolerant_parsing(text: str, expected: str) -> None:
 def test_tolerant_parsing_has_limits(text: str) -> None:
     with pytest.raises(SemverError):
         Semver.parse_tolerant(text)
+
+
+@pytest.mark.parametrize("environment", [FIRST, STORED], ids=["1.31", "stored"])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('string(semver("1.2.3").major()) + "." + string(semver("1.2.3").minor())', "1.2"),
+        ('semver("1.2.3").patch()', 3),
+        ('isSemver("1.2.3-beta.1+build.1")', True),
+        ('["", "v1.0", "v1.0.0", " 1.0.0", "1. 0.0", "1.0.0 ", "01.01.01", "1", "1.1"].exists(v, isSemver(v))', False),
+        ('semver("1.2.3") == semver("1.2.3")', True),
+        ('semver("1.2.3") == semver("1.0.0")', False),
+        ('semver("1.2.3") != semver("1.0.0")', True),
+        ('semver("1.0.0").isLessThan(semver("1.2.3"))', True),
+        ('semver("1.2.3").isLessThan(semver("1.2.3"))', False),
+        ('semver("1.2.3").isGreaterThan(semver("1.0.0"))', True),
+        ('semver("1.2.3").isGreaterThan(semver("1.2.3"))', False),
+        ('semver("1.2.3").compareTo(semver("1.2.3"))', 0),
+        ('semver("1.0.0").compareTo(semver("1.2.3"))', -1),
+        ('semver("1.2.3").compareTo(semver("1.0.0"))', 1),
+    ],
+)
+def test_versions_in_expressions(source: str, expected: object, environment: Environment) -> None:
+    value, _ = compile_expression(source, environment).evaluate()
+    assert (type(value), value) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('["v1.0.0", "01.01.01", "1", "1.1"].all(v, isSemver(v, true))', True),
+        ('["", " 1.0.0", "1. 0.0", "1.0.0 "].exists(v, isSemver(v, true))', False),
+        ('isSemver("v1.0.0", false)', False),
+        ('semver("v01.01", true) == semver("1.1.0")', True),
+    ],
+)
+def test_tolerant_versions_are_younger(source: str, expected: bool) -> None:
+    assert compile_expression(source, STORED).evaluate()[0] is expected
+    with pytest.raises(CelCompileError, match=r"found no matching overload for '(is)?[sS]emver' applied to '"):
+        compile_expression(source, FIRST)
+
+
+@pytest.mark.parametrize("environment", [FIRST, STORED], ids=["1.31", "stored"])
+def test_what_versions_refuse(environment: Environment) -> None:
+    with pytest.raises(CelEvalError, match=r"^No Major\.Minor\.Patch elements found$"):
+        compile_expression('semver("v1.0")', environment).evaluate()
+    with pytest.raises(
+        CelCompileError, match=r"found no matching overload for 'isSemver' applied to '\(list\(int\)\)'"
+    ):
+        compile_expression("isSemver([1, 2, 3])", environment)
