@@ -6,15 +6,15 @@ count where the server is asked to (`authorization`), policies always (`admissio
 components, k8s.io/api.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from controlplane.apiserver import columns
+from controlplane.apiserver import columns, service_defaults, workload_defaults
 from controlplane.apiserver.admission import GROUP
-from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
+from controlplane.apiserver.kinds import Column, Kind, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.policies import check_policy
+from controlplane.apiserver.workload_defaults import with_template_generation
 from resourceapi.objects.names import path_segment
 
 
@@ -33,11 +33,11 @@ class _Row(NamedTuple):
     selects: tuple[str, ...] = ()  # fields that a list can be selected by
     creates_on_update: bool = False  # a PUT of what is not there creates it
     must_be_current: bool = False  # an update says which version of the object it is about
-    defaults: Mapping[str, str] = MappingProxyType({})
     shown: tuple[Column, ...] = columns.ONLY_AGE
     deprecation: str = ""  # told to everyone who uses it
 
 
+_FILLS = {**service_defaults.FILLS, **workload_defaults.FILLS}
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _ROWS = (
     _Row(
@@ -222,7 +222,6 @@ _ROWS = (
         namespaced=False,
         short=("pc",),
         counts_generations=True,
-        defaults={"preemptionPolicy": "PreemptLowerPriority"},
     ),
     _Row("storage.k8s.io", "CSIDriver", "A driver for storage.", namespaced=False),
     _Row("storage.k8s.io", "CSINode", "The storage drivers of a node.", namespaced=False),
@@ -234,7 +233,6 @@ _ROWS = (
         shown=columns.STORAGE_CLASS,
         namespaced=False,
         short=("sc",),
-        defaults={"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
     ),
     _Row("storage.k8s.io", "VolumeAttachment", "A volume on a node.", namespaced=False, status=True),
 )
@@ -252,7 +250,8 @@ def auxiliary_kinds() -> Iterator[Kind]:
             version=row.version,
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
-            fill=_filled(row),
+            fill=_FILLS.get(row.kind, lambda obj: obj),
+            advance=with_template_generation if row.kind == "DaemonSet" else None,
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,
@@ -264,12 +263,6 @@ def auxiliary_kinds() -> Iterator[Kind]:
             fields={path: columns.at(*path.split(".")) for path in row.selects},
             name_rule=path_segment if row.group == "rbac.authorization.k8s.io" else None,
         )
-
-
-def _filled(row: _Row) -> Callable[[Plain], Plain]:
-    if row.scales:
-        return lambda obj: {**obj, "spec": {"replicas": 1, **obj["spec"]}}
-    return lambda obj: {**obj, **{name: value for name, value in row.defaults.items() if not obj.get(name)}}
 
 
 def policy_kinds() -> Iterator[Kind]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Served
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import Check, OpenRules
+from controlplane.apiserver.open_rules import Advance, Check, OpenRules
 
 
 def open_kind(
@@ -26,6 +26,7 @@ def open_kind(
     deletes: bool = False,
     has_status_at_first: bool = False,
     fill: Callable[[Plain], Plain] = lambda obj: obj,
+    advance: Advance | None = None,
     fields: Mapping[str, Callable[[Plain], Any]] | None = None,
     hides_name: bool = False,
     check: Check | None = None,
@@ -46,6 +47,7 @@ def open_kind(
         counts_generations=counts_generations,
         has_status_at_first=has_status_at_first,
         fill=fill,
+        advance=advance,
         check=check,
         name_rule=name_rule,
         kept=kept,

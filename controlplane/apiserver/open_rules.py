@@ -33,14 +33,16 @@ _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
 """Adds what is wrong with a new or changed object."""
+Advance = Callable[[Plain, Plain | None], Plain]
+"""Gives a new object, or one that follows an older one, what the server counts in it."""
 
 
 class OpenRules(Rules):
     """The rules of one kind of plain values.
 
-    `fill` fills in what the kind defaults to; `check` adds rules of the kind's own, and `name_rule` says what a name
-    may be. Members at the paths `kept` are stored although upstream's type has none. Who creates an object does not
-    say its status, but where `has_status_at_first`.
+    `fill` fills in what the kind defaults to; `advance` counts what it counts; `check` adds rules of the kind's own,
+    and `name_rule` says what a name may be. Members at the paths `kept` are stored although upstream's type has none.
+    Who creates an object does not say its status, but where `has_status_at_first`.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class OpenRules(Rules):
         is_validated: bool = False,
         has_status_at_first: bool = False,
         fill: Callable[[Plain], Plain] = lambda obj: obj,
+        advance: Advance | None = None,
         check: Check | None = None,
         name_rule: Callable[[str], list[str]] | None = None,
         kept: frozenset[str] = frozenset(),
@@ -67,7 +70,7 @@ class OpenRules(Rules):
         self._counts_generations = counts_generations
         self._is_validated = is_validated
         self._has_status_at_first = has_status_at_first
-        self._fill = fill
+        self._fill, self._advance = fill, advance
         self._check, self._name_rule = check, name_rule
         self._kept = kept
         self._has_rules = is_validated and has_rules(schemas[storage])
@@ -108,9 +111,11 @@ class OpenRules(Rules):
     def create(self, obj: Plain, context: WriteContext) -> Plain:
         if self._status and not self._has_status_at_first:
             blank = {name: item for name, item in self.empty(self._storage).items() if name == "status"}
-            obj = {name: item for name, item in obj.items() if name != "status"} | blank
+            obj = self._fill({name: item for name, item in obj.items() if name != "status"} | blank)
         if self._counts_generations:
             obj = _with_generation(obj, 1)
+        if self._advance is not None:
+            obj = self._advance(obj, None)
         errors = ErrorList()
         metadata = from_dict(ObjectMeta, obj["metadata"])
         metadata_on_create(errors, metadata, context.release, namespaced=self._namespaced, name_rule=self._name_rule)
@@ -128,6 +133,8 @@ class OpenRules(Rules):
             ours = {*new, *old} - {*_TYPE, "status"}
             changed = not all(json_equal(new.get(name), old.get(name)) for name in ours)
             new = _with_generation(new, old["metadata"].get("generation", 0) + changed)
+        if self._advance is not None:
+            new = self._advance(new, old)
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:

@@ -1,4 +1,4 @@
-"""What a pod's spec says where its author did not: a kubelet takes it for granted.
+"""What a pod's spec says where its author did not: a kubelet takes it for granted. Templates of pods say most of it.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go; kubernetes.io "Pod", the fields' defaults.
 """
@@ -13,7 +13,6 @@ _SPEC: Plain = {
     "dnsPolicy": "ClusterFirst",
     "securityContext": {},
     "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
 }
 _CONTAINER: Plain = {
     "resources": {},
@@ -28,6 +27,15 @@ _SOURCES = ("configMap", "secret", "downwardAPI", "projected")
 
 def with_pod_defaults(spec: Plain) -> Plain:
     """A pod's spec with its defaults."""
+    filled = {"enableServiceLinks": True, **with_template_defaults(spec)}
+    for name in ("containers", "initContainers"):
+        if filled.get(name):
+            filled[name] = [_with_requests(each) for each in filled[name]]
+    return filled
+
+
+def with_template_defaults(spec: Plain) -> Plain:
+    """The spec of a template of pods with its defaults; the pods made from it have the rest."""
     filled = {**_SPEC, **{name: item for name, item in spec.items() if item is not None}}
     for name in ("containers", "initContainers"):
         if isinstance(filled.get(name), list):
@@ -37,13 +45,19 @@ def with_pod_defaults(spec: Plain) -> Plain:
     return filled
 
 
+def _with_requests(container: Any) -> Any:
+    """Who is limited to an amount asks for it, unless it says otherwise."""
+    resources = container.get("resources") if isinstance(container, dict) else None
+    if not isinstance(resources, dict) or not isinstance(resources.get("limits"), dict):
+        return container
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
+
+
 def _container(container: Plain) -> Plain:
     image = str(container.get("image") or "")
     filled = {**_CONTAINER, "imagePullPolicy": _pull_policy(image)}
     filled |= {name: item for name, item in container.items() if item not in (None, "")}
-    resources = filled["resources"]
-    if isinstance(resources, dict) and isinstance(resources.get("limits"), dict):
-        filled["resources"] = {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}
     for name in _PROBES:
         if isinstance(filled.get(name), dict):
             filled[name] = _probe(filled[name])

@@ -1,0 +1,152 @@
+"""What built-in kinds say where their author did not, as a real server's answers have it."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import MERGE, Http
+
+TEMPLATE: Any = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+FILLED = {
+    "containers": [
+        {
+            "name": "c",
+            "image": "i:1",
+            "resources": {},
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "imagePullPolicy": "IfNotPresent",
+        }
+    ],
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+}
+SELECTOR = {"matchLabels": {"app": "a"}}
+
+
+def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
+    base = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    return api.ok("POST", f"{base}/namespaces/default/{plural}", body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (
+            "Deployment",
+            {
+                "replicas": 1,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+                "revisionHistoryLimit": 10,
+                "progressDeadlineSeconds": 600,
+            },
+        ),
+        (
+            "DaemonSet",
+            {
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+                "revisionHistoryLimit": 10,
+            },
+        ),
+        ("ReplicaSet", {"replicas": 1}),
+        (
+            "StatefulSet",
+            {
+                "replicas": 1,
+                "podManagementPolicy": "OrderedReady",
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "revisionHistoryLimit": 10,
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+                "serviceName": "",
+            },
+        ),
+    ],
+)
+def test_workloads(api: Http, kind: str, more: Any) -> None:
+    found = _made(api, "apps/v1", kind, f"{kind.lower()}s", {"selector": SELECTOR, "template": TEMPLATE})
+    assert found["spec"] == {"selector": SELECTOR, "template": {**TEMPLATE, "spec": FILLED}, **more}
+
+
+def test_a_strategy_that_is_said_stays(api: Http) -> None:
+    spec = {"selector": SELECTOR, "template": TEMPLATE, "strategy": {"type": "Recreate"}}
+    assert _made(api, "apps/v1", "Deployment", "deployments", spec)["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_claims_of_a_stateful_set_are_claims(api: Http) -> None:
+    claim = {"metadata": {"name": "q"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    spec = {"selector": SELECTOR, "template": TEMPLATE, "volumeClaimTemplates": [claim]}
+    (found,) = _made(api, "apps/v1", "StatefulSet", "statefulsets", spec)["spec"]["volumeClaimTemplates"]
+    assert (found["apiVersion"], found["kind"], found["status"]) == (
+        "v1",
+        "PersistentVolumeClaim",
+        {"phase": "Pending"},
+    )
+    assert found["spec"]["volumeMode"] == "Filesystem"
+
+
+def test_a_daemon_set_counts_the_changes_of_its_template(api: Http) -> None:
+    path = "/apis/apps/v1/namespaces/default/daemonsets/x"
+
+    def count(obj: Any) -> str:
+        return str(obj["metadata"]["annotations"]["deprecated.daemonset.template.generation"])
+
+    made = _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    assert count(made) == "1"
+    other = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
+    assert count(api.ok("PATCH", path, other, content=MERGE)) == "2"
+    assert count(api.ok("PATCH", path, {"spec": {"minReadySeconds": 3}}, content=MERGE)) == "2"
+
+
+def test_jobs(api: Http) -> None:
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
+    assert job["metadata"]["labels"] == {"app": "a"}
+    assert {name: item for name, item in job["spec"].items() if name != "template"} == {
+        "parallelism": 1,
+        "completions": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "manualSelector": False,
+    }
+    cron = _made(
+        api, "batch/v1", "CronJob", "cronjobs", {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}
+    )
+    assert cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["schedulerName"] == "default-scheduler"
+    assert (cron["spec"]["concurrencyPolicy"], cron["spec"]["failedJobsHistoryLimit"]) == ("Allow", 1)
+
+
+def test_services_and_what_is_about_them(api: Http) -> None:
+    service = _made(api, "v1", "Service", "services", {"ports": [{"port": 1}]})
+    assert service["spec"] == {
+        "ports": [{"protocol": "TCP", "port": 1, "targetPort": 1}],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    }
+    policy = _made(
+        api,
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        "networkpolicies",
+        {"podSelector": {}, "egress": [{"ports": [{"port": 1}]}]},
+    )
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 1}]}]
+
+
+def test_what_is_there_even_when_it_is_empty(api: Http) -> None:
+    made = _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    assert made["status"] == {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    }
+    claim = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {"accessModes": ["ReadWriteOnce"]})
+    assert claim["status"] == {"phase": "Pending"}
