@@ -160,6 +160,7 @@ def _core() -> list[Kind]:
             has_status_at_first=True,
             counts_generations=True,
             fill=_pod,
+            advance=_pending,
             check=check_change,
             categories=("all",),
             kept=_OF_THE_PROTOTYPE,
@@ -212,7 +213,12 @@ def _deprecation(kind: str, version: str, release: Release) -> str:
 
 
 def _pod(obj: Plain) -> Plain:
-    return {**obj, "spec": with_pod_defaults(obj["spec"]), "status": {"phase": "Pending"} | obj["status"]}
+    return {**obj, "spec": with_pod_defaults(obj["spec"])}
+
+
+def _pending(new: Plain, old: Plain | None) -> Plain:
+    """A new pod waits for its node."""
+    return new if old is not None else {**new, "status": {"phase": "Pending"} | new["status"]}
 
 
 def _secret(obj: Plain) -> Plain:

@@ -49,6 +49,8 @@ class WriteContext(NamedTuple):
 class Rules(Protocol):
     """What a kind's objects must be. Objects are in the stored version; a refusal is an ApiError."""
 
+    takes_metadata_with_status: bool = False  # who writes the status may change labels and the like
+
     def decode(self, value: Plain, version: str) -> Decoded:
         """The object that `value`, in the given version, stands for, with defaults; raises DecodeError.
 

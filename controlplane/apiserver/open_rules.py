@@ -29,6 +29,7 @@ from resourceapi.objects.release import Release
 from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
+_WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
 _FIELD = re.compile(r"(Go struct field \w+\.)")
 Check = Callable[[ErrorList, Plain, Plain | None], None]
@@ -74,6 +75,8 @@ class OpenRules(Rules):
         self._check, self._name_rule = check, name_rule
         self._kept = kept
         self._has_rules = is_validated and has_rules(schemas[storage])
+        # older kinds do: network plugins annotate nodes so
+        self.takes_metadata_with_status = group in _WITH_METADATA and not is_validated
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:
@@ -138,9 +141,7 @@ class OpenRules(Rules):
         return self._checked_update(new, old, context)
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
-        # core's kinds take metadata with their status, too: network plugins annotate nodes so
-        is_whole = not self._group and not self._is_validated
-        metadata = {**(new if is_whole else old)["metadata"]}
+        metadata = {**(new if self.takes_metadata_with_status else old)["metadata"]}
         for name, source in (("managedFields", new), ("resourceVersion", new), ("ownerReferences", old)):
             metadata.pop(name, None)
             if name in source["metadata"]:

@@ -403,7 +403,7 @@ class Rest:
     def _ignored(self, target: Target) -> tuple[str, ...]:
         """The top-level fields that a write cannot change, so that nobody gets to own them by it."""
         if target.subresource:
-            is_owned = not target.kind.group or self.release.owns_metadata_by_status
+            is_owned = target.kind.rules.takes_metadata_with_status or self.release.owns_metadata_by_status
             return ("spec",) if is_owned else ("metadata", "spec")
         if target.kind.id == NAMESPACES:  # its finalizers are the server's own
             return ("spec", "status")

@@ -150,3 +150,16 @@ def test_what_is_there_even_when_it_is_empty(api: Http) -> None:
     }
     claim = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {"accessModes": ["ReadWriteOnce"]})
     assert claim["status"] == {"phase": "Pending"}
+
+
+def test_who_writes_the_status_of_an_older_kind_may_change_its_labels(api: Http) -> None:
+    _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    path, change = "/apis/apps/v1/namespaces/default/daemonsets/x/status", {"metadata": {"labels": {"a": "b"}}}
+    assert api.ok("PATCH", path, change, content=MERGE)["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_pod_waits_from_the_beginning_and_its_phase_can_be_taken_away(api: Http) -> None:
+    pod = _made(api, "v1", "Pod", "pods", TEMPLATE["spec"])
+    assert pod["status"]["phase"] == "Pending"
+    changed = api.ok("PATCH", "/api/v1/namespaces/default/pods/x/status", {"status": None}, content=MERGE)
+    assert "phase" not in changed["status"]
