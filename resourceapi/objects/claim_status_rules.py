@@ -81,7 +81,7 @@ def _allocation(
     def result(errors: ErrorList, path: str, result: v1.DeviceRequestAllocationResult) -> None:
         request_reference(errors, f"{path}.request", result.request, known)
         driver_name(errors, f"{path}.driver", result.driver, release)
-        pool_name(errors, f"{path}.pool", result.pool, release)
+        pool_name(errors, f"{path}.pool", result.pool)
         dns_label(errors, f"{path}.device", result.device)
         binding_conditions(errors, path, result.binding_conditions, result.binding_failure_conditions)
         if result.share_id is not None:
@@ -110,7 +110,7 @@ def _devices(errors: ErrorList, path: str, status: v1.ResourceClaimStatus, relea
 
     def rule(errors: ErrorList, path: str, device: v1.AllocatedDeviceStatus) -> None:
         driver_name(errors, f"{path}.driver", device.driver, release)
-        pool_name(errors, f"{path}.pool", device.pool, release)
+        pool_name(errors, f"{path}.pool", device.pool)
         dns_label(errors, f"{path}.device", device.device)
         if device.share_id is not None:
             share_id(errors, f"{path}.shareID", device.share_id)

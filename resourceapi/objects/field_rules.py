@@ -51,12 +51,11 @@ def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATE
     complaints(errors, path, name, names.dns_subdomain(name.lower()))
 
 
-def pool_name(errors: ErrorList, path: str, name: str, release: Release = LATEST) -> None:
+def pool_name(errors: ErrorList, path: str, name: str) -> None:
     """DNS subdomains separated by slashes."""
     if not name:
         errors.required(path)
-        if not release.explains_empty_names:
-            return
+        return
     if names.size(name) > names.MAX_SUBDOMAIN:
         errors.too_long(path, names.MAX_SUBDOMAIN)
     for part in name.split("/"):

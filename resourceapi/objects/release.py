@@ -47,7 +47,7 @@ class Release(Struct, frozen=True, kw_only=True):
     negotiates_custom_lists_first: bool
     """What the answer to a list of custom resources can be is asked before the list's options."""
     explains_empty_names: bool
-    """An empty name of a driver or pool is missing, and told what it should look like besides."""
+    """An empty name of a driver is missing, and told what it should look like besides."""
     fails_on_delete_options: bool
     """A deletion's body that is no DeleteOptions is answered as a fault of the server, 500."""
     rules_tell_values: bool

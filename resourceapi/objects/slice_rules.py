@@ -52,7 +52,7 @@ def slice_spec(
 ) -> None:
     """A slice; pool, driver and node name cannot change."""
     driver_name(errors, f"{path}.driver", spec.driver, release)
-    pool_name(errors, f"{path}.pool.name", spec.pool.name, release)
+    pool_name(errors, f"{path}.pool.name", spec.pool.name)
     if spec.pool.resource_slice_count <= 0:
         errors.invalid(f"{path}.pool.resourceSliceCount", spec.pool.resource_slice_count, "must be greater than zero")
     if spec.pool.generation < 0:
@@ -94,7 +94,7 @@ def taint_rule_spec(
         if selector.driver is not None:
             driver_name(errors, f"{path}.deviceSelector.driver", selector.driver, release)
         if selector.pool is not None:
-            pool_name(errors, f"{path}.deviceSelector.pool", selector.pool, release)
+            pool_name(errors, f"{path}.deviceSelector.pool", selector.pool)
         if selector.device is not None:
             dns_label(errors, f"{path}.deviceSelector.device", selector.device)
     _taint(errors, f"{path}.taint", spec.taint, known_effect=old.taint.effect if old else None)

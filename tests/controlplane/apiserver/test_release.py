@@ -89,9 +89,9 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
 
 
-def test_1_34_explains_empty_names_too_and_fails_on_a_deletion_that_is_none(api: Http, of_1_34: Http) -> None:
+def test_1_34_explains_an_empty_driver_too_and_fails_on_a_deletion_that_is_none(api: Http, of_1_34: Http) -> None:
     nameless = {"metadata": {"name": "e"}, "spec": {"driver": "", "pool": {"resourceSliceCount": 1}, "allNodes": True}}
-    for http, causes, code in ((api, 2, 400), (of_1_34, 4, 500)):
+    for http, causes, code in ((api, 2, 400), (of_1_34, 3, 500)):
         refused = http.send("POST", SLICES, nameless)
         assert len(refused.body["details"]["causes"]) == causes, refused.message
         assert http.send("DELETE", f"{SLICES}/e", [1]).status == code
