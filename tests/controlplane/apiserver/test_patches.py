@@ -254,6 +254,18 @@ def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any,
     assert message in answer.message
 
 
+@pytest.mark.usefixtures("gpu")
+def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
+    """Nor has who then names less of it, which changes nothing either."""
+    less = {**device_class(), "spec": {}}
+    for applied in (device_class(), device_class(), less):
+        found = api.ok("PATCH", PATH, applied, content=APPLY, fieldManager="late")
+        (entry,) = (each for each in found["metadata"]["managedFields"] if each["manager"] == "late")
+        assert "time" not in entry
+    changed = api.ok("PATCH", PATH, device_class(labels={"b": "1"}), content=APPLY, fieldManager="late")
+    assert all("time" in each for each in changed["metadata"]["managedFields"])
+
+
 def test_an_object_from_before_the_first_apply(api: Http, gpu: Any) -> None:
     """What nobody was known to own belongs to one manager then."""
     api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
