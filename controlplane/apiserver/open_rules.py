@@ -201,13 +201,13 @@ class OpenRules(Rules):
 
 def _put_back(held: Any, known: Any, steps: list[str]) -> None:
     if isinstance(known, list):
-        for each in zip(held, known, strict=True):
+        for each in zip(held or (), known, strict=True):  # an empty list may be none for Go
             _put_back(*each, steps)
     elif isinstance(known, dict) and known.get(steps[0]) is not None:
-        if steps[1:]:
-            _put_back(held[steps[0]], known[steps[0]], steps[1:])
-        else:
+        if not steps[1:]:
             held[steps[0]] = known[steps[0]]
+        elif steps[0] in held:
+            _put_back(held[steps[0]], known[steps[0]], steps[1:])
 
 
 def _under_metadata(text: str) -> str:

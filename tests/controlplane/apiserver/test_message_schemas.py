@@ -111,6 +111,13 @@ def test_anything_may_be_where_the_prototype_has_its_own(api: Http) -> None:
     assert applied["spec"]["containers"][0]["devices"] == [{"any": 1}]
 
 
+@pytest.mark.parametrize("containers", [[], None])
+def test_a_pod_without_containers_holds_nothing_of_the_prototype(api: Http, containers: Any) -> None:
+    spec = {"containers": containers, "initContainers": [], "nodeName": "n"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    assert api.send("PATCH", "/api/v1/namespaces/default/pods/p", pod, content=APPLY, fieldManager="a").status < 500
+
+
 def test_documents_say_how_lists_are_merged(api: Http) -> None:
     document = api.ok("GET", "/openapi/v3/apis/apps/v1")
     spec = document["components"]["schemas"]["io.k8s.api.apps.v1.DaemonSet"]["properties"]["spec"]["properties"]
