@@ -92,13 +92,14 @@ class OpenRules(Rules):
             raise DecodeError(_FIELD.sub(r"\1metadata.", error.reason, count=1)) from None
         found = [_under_metadata(text) for text in problems(record, metadata)] if isinstance(metadata, dict) else []
         rest = {name: item for name, item in value.items() if name not in _TYPE}
-        schema, obj = self._schemas[version], self._named(self._storage)
+        obj = self._named(self._storage)
         if self._is_validated:
+            schema = self._schemas[version]
             pruned, unknown = prune(msgspec.to_builtins(rest), schema)
             known = with_defaults(pruned, schema)
             found += [f'unknown field "{path}"' for path in sorted(unknown)]
         else:
-            known = self._as_type(msgspec.to_builtins(protobuf.known_members(self._message, rest, found, self._kept)))
+            known = self._as_type(protobuf.known_members(self._message, rest, found, self._kept))
         obj |= {"metadata": to_dict(without_unknown(record))} | known
         return Decoded(self._fill(obj), tuple(found))
 
@@ -205,7 +206,7 @@ def _put_back(held: Any, known: Any, steps: list[str]) -> None:
             _put_back(*each, steps)
     elif isinstance(known, dict) and known.get(steps[0]) is not None:
         if not steps[1:]:
-            held[steps[0]] = known[steps[0]]
+            held[steps[0]] = msgspec.to_builtins(known[steps[0]])
         elif steps[0] in held:
             _put_back(held[steps[0]], known[steps[0]], steps[1:])
 

@@ -22,7 +22,6 @@ _CPU: Plain = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
 }
-_TCP = {"protocol": "TCP"}
 
 
 def with_claim_defaults(claim: Plain) -> Plain:
@@ -35,43 +34,38 @@ def with_claim_defaults(claim: Plain) -> Plain:
 
 
 def _service(obj: Plain) -> Plain:
-    spec = {**_SERVICE, **obj["spec"]}
+    spec = _with_protocols({**_SERVICE, **obj["spec"]})
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if spec.get("ports"):
-        spec["ports"] = [
-            {**_TCP, **each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]
-        ]
+        spec["ports"] = [{**each, "targetPort": each.get("targetPort") or each.get("port")} for each in spec["ports"]]
     return {**obj, "spec": spec}
 
 
 def _endpoints(obj: Plain) -> Plain:
-    if not obj.get("subsets"):
-        return obj
-    return {
-        **obj,
-        "subsets": [
-            {**each, "ports": [{**_TCP, **port} for port in each["ports"]]} if each.get("ports") else each
-            for each in obj["subsets"]
-        ],
-    }
+    return {**obj, "subsets": list(map(_with_protocols, obj["subsets"]))} if obj.get("subsets") else obj
 
 
 def _endpoint_slice(obj: Plain) -> Plain:
-    return {**obj, "ports": [{"name": "", **_TCP, **port} for port in obj["ports"]]} if obj.get("ports") else obj
+    filled = _with_protocols(obj)
+    return {**filled, "ports": [{"name": "", **port} for port in filled["ports"]]} if filled.get("ports") else filled
 
 
 def _network_policy(obj: Plain) -> Plain:
     spec = {**obj["spec"]}
     for way in ("ingress", "egress"):
         if spec.get(way):
-            spec[way] = [
-                {**rule, "ports": [{**_TCP, **port} for port in rule["ports"]]} if rule.get("ports") else rule
-                for rule in spec[way]
-            ]
+            spec[way] = list(map(_with_protocols, spec[way]))
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     return {**obj, "spec": spec}
+
+
+def _with_protocols(holder: Plain) -> Plain:
+    """What holds ports, each with its protocol."""
+    if not holder.get("ports"):
+        return holder
+    return {**holder, "ports": [{"protocol": "TCP", **port} for port in holder["ports"]]}
 
 
 FILLS: Mapping[str, Callable[[Plain], Plain]] = {

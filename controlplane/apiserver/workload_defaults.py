@@ -11,6 +11,7 @@ from controlplane.apiserver.pod_defaults import with_template_defaults
 from controlplane.apiserver.service_defaults import with_claim_defaults
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_DIGITS = 19  # of an int64
 _ROLLING = "RollingUpdate"
 _HISTORY = {"revisionHistoryLimit": 10}
 _RETAINED = {"whenDeleted": "Retain", "whenScaled": "Retain"}
@@ -35,7 +36,8 @@ def with_template_generation(new: Plain, old: Plain | None) -> Plain:
     count = 1
     if old is not None:
         before = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "")
-        count = (int(before) if before.isdigit() else 0) + (new["spec"]["template"] != old["spec"]["template"])
+        is_count = before.isdecimal() and len(before) < _DIGITS  # who writes the status may have written anything
+        count = (int(before) if is_count else 0) + (new["spec"]["template"] != old["spec"]["template"])
     annotations = {**(new["metadata"].get("annotations") or {}), TEMPLATE_GENERATION: str(count)}
     return {**new, "metadata": {**new["metadata"], "annotations": annotations}}
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.protobuf.forms import FORMS, Form, text_of
 from controlplane.apiserver.protobuf.messages import Field, fields_of
 from controlplane.apiserver.protobuf.wire import LENGTH, VARINT, ProtobufError, fields, read_varint, sized, tag
-from resourceapi.objects import DecodeError, Quantity
-from resourceapi.objects.codec import PLAIN, Mismatch
+from resourceapi.objects import DecodeError
+from resourceapi.objects.codec import Mismatch
 
 Plain = dict[str, Any]
 _LIST, _MAP, _POINTER = "[]", "map[string]", "*"
@@ -203,14 +203,6 @@ def zero_of(type_name: str) -> Any:
     """What stands for a null in a list or a map: Go's zero value of a plain type; a message stays null."""
     is_one = type_name.partition("=")[0] in FORMS
     return _form(type_name).zero() if is_one else None
-
-
-def canonical(amount: Any) -> Any:
-    """A quantity as Go's type writes it; what is none is left for `encode` to refuse."""
-    try:
-        return str(PLAIN[Quantity].read(amount))
-    except Mismatch:
-        return amount
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Set
 from typing import Any
 
-from controlplane.apiserver.protobuf.codec import canonical, is_message, zero_of
+from controlplane.apiserver.protobuf.codec import is_message, zero_of
 from controlplane.apiserver.protobuf.messages import Field, fields_of
 from resourceapi.objects.strict import members
 
@@ -15,8 +15,8 @@ _INDEX = re.compile(r"\[\d+\]")
 def known_members(message: str, value: Any, problems: list[str], kept: Set[str] = frozenset(), path: str = "") -> Any:
     """The value without what the message has no field for, but for the members at the paths `kept`.
 
-    Its members come in the order of Go's type, and what is null has no place. To `problems` come texts as `unknown
-    field "spec.x"`, in the order of the document. A value that is no object is left as it is.
+    What is null has no place. To `problems` come texts as `unknown field "spec.x"`, in the order of the document. A
+    value that is no object is left as it is.
     """
     if not isinstance(value, dict):
         return value
@@ -33,17 +33,13 @@ def known_members(message: str, value: Any, problems: list[str], kept: Set[str] 
             known[name] = item
         elif field is None:
             problems.append(f'unknown field "{here}"')
-    return {name: known[name] for name in (*fields, *known) if name in known}
+    return known
 
 
 def _known(form: str, value: Any, problems: list[str], kept: Set[str], path: str) -> Any:
     if value is None:
         return zero_of(form)
     form = form.removeprefix("*")
-    if form == "Quantity":
-        return canonical(value)
-    if form == "bytes" and isinstance(value, str):
-        return value.replace("\n", "").replace("\r", "")  # base64 of several lines
     if form.startswith(_LIST) and isinstance(value, list):
         form = form.removeprefix(_LIST)
         return [_known(form, item, problems, kept, f"{path}[{index}]") for index, item in enumerate(value)]

@@ -101,6 +101,15 @@ def test_a_daemon_set_counts_the_changes_of_its_template(api: Http) -> None:
     assert count(api.ok("PATCH", path, {"spec": {"minReadySeconds": 3}}, content=MERGE)) == "2"
 
 
+@pytest.mark.parametrize("annotation", ["x", "\u00b2", "9" * 5_000])
+def test_a_count_that_is_none_begins_anew(api: Http, annotation: str) -> None:
+    path, name = "/apis/apps/v1/namespaces/default/daemonsets/x", "deprecated.daemonset.template.generation"
+    _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    api.ok("PATCH", f"{path}/status", {"metadata": {"annotations": {name: annotation}}}, content=MERGE)
+    changed = api.ok("PATCH", path, {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, content=MERGE)
+    assert changed["metadata"]["annotations"][name] == "1"
+
+
 def test_jobs(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
