@@ -1,6 +1,7 @@
 """CDI's names: kinds (`vendor/class`), qualified devices (`vendor/class=device`), and the kind for a resource."""
 
 import re
+from functools import lru_cache
 
 from cdi.errors import CdiError
 
@@ -50,6 +51,7 @@ def split_qualified_name(name: str) -> tuple[str, str]:
     return kind, device
 
 
+@lru_cache(256)  # asked for with every grant, of the few resources that there are
 def kind_of(resource: str) -> str:
     """Return the kind for the devices of an extended resource: its own name, if CDI allows it.
 

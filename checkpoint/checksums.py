@@ -19,11 +19,10 @@ def record_digest(body: bytes) -> bytes:
 
 def row_checksum(*columns: str | bytes | float) -> bytes:
     """Return the checksum of a row's columns, in their order. It is on disks: it never changes."""
-    made = blake2b(digest_size=8)
-    for column in columns:
-        content = _bytes(column)
-        made.update(len(content).to_bytes(4, "big") + content)
-    return made.digest()
+    contents = [_bytes(column) for column in columns]
+    return blake2b(
+        b"".join([part for each in contents for part in (len(each).to_bytes(4, "big"), each)]), digest_size=8
+    ).digest()
 
 
 def _bytes(column: str | bytes | float) -> bytes:

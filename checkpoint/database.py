@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from checkpoint.checksums import record_digest, row_checksum
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.lease import Book, Change, Lease
+from checkpoint.lease import Book, Change, Lease, LeaseKey
 from checkpoint.migrations import (
     APPLICATION_ID,
     CHECKSUMS_SINCE,
@@ -55,6 +55,10 @@ _WAIT_FOR_READER = 2.0  # seconds that a tool may hold the file before a write i
 _LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log keeps once it is folded into the database
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 _COLUMNS = "resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at"
+_INSERT = f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
+_UPSERT = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = excluded.holder, pods = excluded.pods,
+    record = excluded.record, phase = excluded.phase, boot_id = excluded.boot_id, granted_at = excluded.granted_at,
+    checksum = excluded.checksum"""
 
 
 class SetAside(Struct, frozen=True):
@@ -368,11 +372,17 @@ def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> Non
 
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
     # Ends first: the trigger drops records that nobody refers to any more, and a new lease may bring the same one.
-    if change.ended:
-        connection.executemany(
-            "DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", [lease.key for lease in change.ended]
-        )
-    _insert(connection, change.begun)
+    begun = {lease.key: lease for lease in change.begun}
+    replaced: list[Lease] = []
+    ended: list[LeaseKey] = []
+    for old in change.ended:
+        if (new := begun.get(old.key)) is not None and new.takes_place_of(old):
+            replaced.append(old)
+        else:
+            ended.append(old.key)
+    if ended:
+        connection.executemany("DELETE FROM lease WHERE resource = ? AND api = ? AND unit = ?", ended)
+    _insert(connection, change.begun, replaced)
     if change.updated:
         connection.executemany(
             "UPDATE lease SET holder = ?, pods = ?, checksum = ? WHERE resource = ? AND api = ? AND unit = ?",
@@ -391,18 +401,20 @@ def _withhold(connection: sqlite3.Connection, devices: Iterable[Withheld]) -> No
         connection.executemany("INSERT INTO withheld VALUES (?, ?, ?)", rows)
 
 
-def _insert(connection: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+def _insert(connection: sqlite3.Connection, leases: Sequence[Lease], replaced: Sequence[Lease] = ()) -> None:
+    """Write leases; those that take the place of one of `replaced` into its row, so that fewer pages change."""
     if not leases:
         return
     digests = {body: record_digest(body) for body in {lease.record for lease in leases}}
+    there = {lease.record for lease in replaced}
+    if new := [(digest, body) for body, digest in digests.items() if body not in there]:
+        connection.executemany("INSERT OR IGNORE INTO record VALUES (?, ?)", new)
     rows = [_row(lease, digests[lease.record]) for lease in leases]
-    connection.executemany(
-        "INSERT OR IGNORE INTO record VALUES (?, ?)", [(digest, body) for body, digest in digests.items()]
-    )
-    connection.executemany(
-        f"INSERT INTO lease ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
-        [(*row, row_checksum(*row)) for row in rows],
-    )
+    connection.executemany(_UPSERT if replaced else _INSERT, [(*row, row_checksum(*row)) for row in rows])
+    if unused := [(record_digest(body),) for body in there if body not in digests]:
+        connection.executemany(
+            "DELETE FROM record WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM lease WHERE record = digest)", unused
+        )
 
 
 def _row(lease: Lease, record: bytes) -> tuple[Any, ...]:

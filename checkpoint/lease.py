@@ -61,6 +61,15 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
         """Every device that it has, exclusively or shared."""
         return self.exclusive | self.shared
 
+    def takes_place_of(self, old: "Lease") -> bool:
+        """Tell whether this grants anew what `old` was, to the same owner: nothing changes for anybody else."""
+        return (
+            self.key == old.key
+            and self.owner == old.owner
+            and self.exclusive == old.exclusive
+            and self.shared == old.shared
+        )
+
     def __str__(self) -> str:
         """Return what was given to whom: `example.com/gpu (dra) has given gpu-0 to claim/...`."""
         holder = self.holder or "a pod that the kubelet has not reported yet"
@@ -102,6 +111,7 @@ def shares_owner(resource: str, device: str, shares: int) -> str:
 class Book:
     """All leases at one moment, in the order of their grants, and the devices that are withheld.
 
+    A lease that takes the place of another (`Lease.takes_place_of`) does so in the order, too, here and on disk.
     Every operation costs what it changes, not what there is.
     """
 
@@ -158,20 +168,29 @@ class Book:
     def grant(self, wanted: Sequence[Lease]) -> Change:
         """Add all of `wanted` or none. Raises `LeaseRefused` with the first obstacle."""
         ended: dict[LeaseKey, Lease] = {}
-        begun: list[Lease] = []
-        try:
-            for key in dict.fromkeys(lease.key for lease in wanted):
-                if (old := self._leases.get(key)) is not None:
+        begun: dict[LeaseKey, Lease] = {}
+        for lease in wanted:
+            key = lease.key
+            if key not in ended and (old := self._leases.get(key)) is not None:
+                ended[key] = old
+                if not lease.takes_place_of(old):
                     self._drop(old)
-                    ended[key] = old
+        try:
             for lease in wanted:
-                self._check(lease, ended)
-                self._add(lease)
-                begun.append(lease)
+                key = lease.key
+                if key in begun:
+                    text = f"device {lease.unit}: requested twice in one request of {lease.resource}; name it once"
+                    raise LeaseRefused(text, lease.unit)
+                self._check(lease, ended.get(key))
+                if key in self._leases:
+                    self._leases[key] = lease
+                else:
+                    self._add(lease)
+                begun[key] = lease
         except LeaseRefused:
-            self.undo(Change(tuple(ended.values()), tuple(begun)))
+            self.undo(Change(tuple(ended.values()), tuple(begun.values())))
             raise
-        return Change(tuple(ended.values()), tuple(begun))
+        return Change(tuple(ended.values()), tuple(begun.values()))
 
     def end(self, keys: Iterable[LeaseKey]) -> Change:
         """End the leases of these units; those that are not leased are passed over."""
@@ -210,22 +229,25 @@ class Book:
         return Change(readmitted=ended)
 
     def undo(self, change: Change) -> None:
-        """Take a change back, the latest first. Leases that had ended come back behind the others."""
+        """Take a change back, the latest first. Leases that had ended come back behind the others.
+
+        Those whose place another one has taken come back in that place.
+        """
         if change.withheld or change.readmitted:
             kept = {i: each for i, each in self._withheld.items() if each not in change.withheld}
             self._withheld = kept | {each.device: each for each in change.readmitted}
         self._leases.update((old.key, old) for old, _ in change.updated)
+        ended = {lease.key: lease for lease in change.ended}
         for lease in change.begun:
-            self._drop(lease)
-        for lease in change.ended:
-            self._add(lease)
+            if (old := ended.get(lease.key)) is not None and lease.takes_place_of(old):
+                self._leases[old.key] = old
+            else:
+                self._drop(lease)
+        for key, lease in ended.items():
+            if key not in self._leases:
+                self._add(lease)
 
-    def _check(self, wanted: Lease, replaced: Mapping[LeaseKey, Lease]) -> None:
-        if wanted.key in self._leases:
-            raise LeaseRefused(
-                f"device {wanted.unit}: requested twice in one request of {wanted.resource}; name it once", wanted.unit
-            )
-        old = replaced.get(wanted.key)
+    def _check(self, wanted: Lease, old: Lease | None) -> None:
         if old is not None and wanted.api == "dra" and old.owner != wanted.owner:
             raise _refusal(wanted, old, wanted.unit, "a unit has one claim at a time")
         for device, held in self.conflicts(wanted.owner, wanted.exclusive, wanted.shared):

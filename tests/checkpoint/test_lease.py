@@ -39,6 +39,19 @@ def test_a_unit_that_the_kubelet_gives_out_again_ends_the_lease_before() -> None
     assert list(book) == [new]
 
 
+def test_a_lease_takes_the_place_of_the_one_before_and_gives_it_back() -> None:
+    before = (lease("a"), lease("b"), lease("c"))
+    book = Book(before)
+    change = book.grant([lease("b", granted_at=200.0), lease("a", exclusive="a d")])
+    assert list(book) == [lease("b", granted_at=200.0), lease("c"), lease("a", exclusive="a d")]
+    book.undo(change)
+    assert list(book) == [lease("b"), lease("c"), lease("a")]
+    with pytest.raises(LeaseRefused):
+        book.grant([lease("c", granted_at=200.0), lease("x", exclusive="b")])
+    assert list(book) == [lease("b"), lease("c"), lease("a")]
+    assert not list(book.of_device("d"))
+
+
 def test_a_claim_keeps_its_device_from_other_claims_and_may_repeat_itself() -> None:
     mine = claimed("gpu-0", "1")
     book = Book([mine])

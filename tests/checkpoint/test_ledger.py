@@ -1,6 +1,7 @@
 """The ledger on real files: what survives, what is refused, what is shared."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable, StateLocked
 from checkpoint.lease import Book
@@ -66,7 +68,39 @@ async def test_a_unit_given_out_again_ends_the_old_lease_and_says_so(ledger: Led
     granted = await ledger.grant([lease("a", granted_at=200.0)])
     assert granted.ended == (lease("a", holder="pod/x/y/z"),)
     again = await reopened(ledger, tmp_path)
-    assert again.leases() == (lease("b"), lease("a", granted_at=200.0))
+    assert again.leases() == (lease("a", granted_at=200.0), lease("b"))
+    await again.close()
+
+
+async def test_a_unit_given_out_again_with_other_devices_is_the_latest(ledger: Ledger, tmp_path: Path) -> None:
+    await ledger.grant([lease("a"), lease("b"), lease("c", shared="pf")])
+    await ledger.grant([lease("a", exclusive="a d"), lease("c")])
+    latest = (lease("b"), lease("a", exclusive="a d"), lease("c"))
+    assert ledger.leases() == latest
+    again = await reopened(ledger, tmp_path)
+    assert again.leases() == latest
+    await again.close()
+
+
+async def test_what_a_unit_was_answered_before_is_kept_for_as_long_as_another_one_has_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    def answered(unit: str, record: bytes) -> Lease:
+        return structs.replace(lease(unit), record=record)
+
+    def records() -> list[bytes]:
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / "ledger.sqlite3")) as tool:
+            return [body for (body,) in tool.execute("SELECT body FROM record ORDER BY body").fetchall()]
+
+    await ledger.grant([answered("a", b"1"), answered("b", b"1")])
+    await ledger.grant([answered("a", b"1")])
+    assert records() == [b"1"]
+    await ledger.grant([answered("a", b"2")])
+    assert records() == [b"1", b"2"]
+    await asyncio.gather(ledger.grant([answered("b", b"3")]), ledger.grant([answered("b", b"2")]))
+    assert records() == [b"2"]
+    again = await reopened(ledger, tmp_path)
+    assert again.leases() == (answered("a", b"2"), answered("b", b"2"))
     await again.close()
 
 

@@ -312,7 +312,7 @@ async def test_what_was_granted_again_while_the_witnesses_were_asked_stays(node:
 
     node.witnesses.meanwhile = meanwhile
     await node.passes()
-    assert node.units == ["c", "gpu-0"]
+    assert node.units == ["gpu-0", "c"]
 
 
 async def test_those_who_ask_during_a_pass_share_the_next(node: Node) -> None:
