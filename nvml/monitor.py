@@ -133,10 +133,10 @@ class NvmlMonitor:
         try:
             while True:
                 done, _ = await asyncio.wait({line, others}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                if others in done:
-                    return
                 if not done:
                     raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
+                if line not in done:
+                    return
                 try:
                     self._take(await line)
                 except ValueError as error:  # of the stream: its line has no end
@@ -181,7 +181,7 @@ class NvmlMonitor:
             said = decode(line)
         except msgspec.MsgspecError as error:
             raise _Ended(f"the process that asks NVIDIA's library says what nobody understands: {error}") from None
-        before = self._known
+        before, problem = self._known, self._problem
         if isinstance(said, Problem):
             raise _Ended(said.text)
         if isinstance(said, Xid):
@@ -192,7 +192,7 @@ class NvmlMonitor:
             self._known = before.reported(said, time.monotonic())
             self._problem = ""
         self._heard.set()
-        if _shown(self._known) != _shown(before):
+        if _shown(self._known) != _shown(before) or self._problem != problem:
             self._observe()
 
     def _report_problem(self, problem: str) -> None:

@@ -18,9 +18,8 @@ from checkpoint.kubelet_json import KubeletFileError
 
 log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
-_MOST_VERIFIED = (
-    65536  # bytes of a file whose checksum is computed, at half a microsecond each; it is replaced as a whole
-)
+# Bytes of a file whose checksum is computed, at half a microsecond each. The kubelet replaces the file as a whole.
+_MOST_VERIFIED = 65536
 
 
 class KubeletFiles:
@@ -60,7 +59,7 @@ class _File(Generic[T]):
         self._decode = decode
         self._content: T | None = None
         self._problem = ""
-        self.seen: object = None  # what was decoded last
+        self.seen: object = None  # the identity of what was decoded last; None: nothing, or it could not be read
 
     def identity(self) -> object:
         """Identify what is at the path now: the kubelet replaces the file each time; None where there is none."""
@@ -81,6 +80,8 @@ class _File(Generic[T]):
             self.seen, self._content = None, None
         except (OSError, KubeletFileError, RecursionError, ValueError) as error:
             self._content = None
+            if isinstance(error, OSError):
+                self.seen = None  # the file may be as good as it was: it is read again
             problem = f"cannot read the kubelet's file {self._path}: {error}; devices of ended pods may not be released"
         if problem and problem != self._problem:
             log.warning("%s", problem)

@@ -281,11 +281,11 @@ async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGe
         if not piece:
             return
         *ends, tail = piece.split(b"\n")
-        for end in (*ends, tail):
-            rest += end
+        for is_end, part in (*((True, end) for end in ends), (False, tail)):
+            rest += part
             if len(rest) > max_bytes:
                 raise InvalidAnswer(f"a line has more than {max_bytes} bytes")
-            if rest and end is not tail:
+            if rest and is_end:
                 yield bytes(rest)
                 rest.clear()
 

@@ -1,6 +1,9 @@
 """The kubelet's files as witnesses: what they name, what is older than a question, and what is no word at all."""
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,7 @@ def kubelet(socket_dir: Path) -> SaidKubelet:
 
 @pytest.fixture
 def files(kubelet: SaidKubelet) -> KubeletFiles:
-    return KubeletFiles(kubelet.device_plugins, kubelet.root, lambda resource: resource == GPU, DRIVER)
+    return KubeletFiles(kubelet.device_plugins, kubelet.root, lambda name: name == GPU, DRIVER)
 
 
 def test_units_of_our_resources_have_their_pods_and_answers(kubelet: SaidKubelet, files: KubeletFiles) -> None:
@@ -95,6 +98,26 @@ def test_a_file_that_is_not_understood_says_nothing_until_it_is(
     kubelet.write_claims(claim_state("u1"))
     assert files.devices() == DeviceFile(UNITS)
     assert set(files.claims() or ()) == {"u1"}
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Have every open() fail."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_file_that_could_not_be_read_once_is_read_again(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+    kubelet.write_devices(devices(GPU, "gpu-0"))
+    with no_descriptors():
+        assert files.devices() is None
+    assert files.devices() == DeviceFile(UNITS)
 
 
 def test_a_folder_in_the_place_of_a_file_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:

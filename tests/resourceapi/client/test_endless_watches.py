@@ -121,6 +121,21 @@ async def test_a_list_that_is_always_expired_is_not_asked_for_all_the_time() -> 
     assert waits[0] >= 1.0
 
 
+async def test_events_are_the_same_wherever_what_comes_is_cut() -> None:
+    names = ("one", "two", "three")
+    body = b"".join(event("MODIFIED", claim(name=name)) for name in names)
+    cuts = iter(range(1, len(body)))
+
+    async def watched(request: Request) -> None:
+        cut = next(cuts)
+        await request.stream(body[:cut], *([body[cut : cut + 1], body[cut + 1 :]] if cut + 1 < len(body) else []))
+        await request.end()
+
+    events, _, _ = await failures_of(watching(watched), len(body) - 2)
+    found = [x.object["metadata"]["name"] for x in events if x.type == "MODIFIED"]
+    assert found == list(names) * (len(body) - 2)
+
+
 async def test_a_line_without_an_end() -> None:
     async def watched(request: Request) -> None:
         await request.stream(b'{"type": "')
