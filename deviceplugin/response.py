@@ -8,6 +8,7 @@ either.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import cdi
 from deviceplugin import given
@@ -64,6 +65,7 @@ def has_own_names(resource_name: str, response: api.ContainerAllocateResponse) -
     return any(device.name.startswith(f"{kind}=") for device in response.cdi_devices)
 
 
+@lru_cache(256)
 def env_name(resource_name: str) -> str:
     """Return the variable that tells a container which units it has: `NODEPLUG_EXAMPLE_COM_GPU`."""
     return "NODEPLUG_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
