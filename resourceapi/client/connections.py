@@ -104,6 +104,11 @@ class Connections:
                 if not (isinstance(error, Unreachable) and connection.carried and method == "GET"):
                     raise
 
+    @property
+    def is_used(self) -> bool:
+        """Tell whether requests are under way."""
+        return bool(self._used)
+
     def close(self) -> None:
         """Close what is idle now, and the others when their requests end. Idempotent."""
         self._is_closed = True

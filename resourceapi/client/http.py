@@ -70,6 +70,7 @@ class AsyncClient(Transport):
         self._credentials: Credentials | None = None
         self._reread_at = 0.0
         self._connections: Connections | None = None
+        self._former: list[Connections] = []  # of other credentials, on which requests are still under way
 
     def resource(self, kind: type[K], version: str = "") -> AsyncResource[K]:
         """The objects of a typed kind; `version` is one of the API's, such as v1beta1, the newest if none is given."""
@@ -163,9 +164,10 @@ class AsyncClient(Transport):
 
     def _end(self) -> None:
         self._closing.set()
-        if self._connections is not None:
-            self._connections.close()
-            asyncio.get_running_loop().call_later(GRACE, self._connections.abort)
+        for connections in (*self._former, self._connections):
+            if connections is not None:
+                connections.close()
+                asyncio.get_running_loop().call_later(GRACE, connections.abort)
 
     async def _once(
         self,
@@ -252,6 +254,7 @@ class AsyncClient(Transport):
                         log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
                     if self._connections is not None:
                         self._connections.close()
+                        self._former = [x for x in (*self._former, self._connections) if x.is_used]
                     self._connections = made
                 self._credentials = found
             except CredentialsError:

@@ -330,6 +330,28 @@ async def test_what_is_under_way_has_no_more_than_a_moment(monkeypatch: pytest.M
                 await under_way
 
 
+async def test_what_is_under_way_with_former_credentials_ends_with_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resourceapi.client.http.GRACE", 0.1)
+    monkeypatch.setattr("resourceapi.client.http.REREAD_AFTER", 0.0)
+    names = ["first", "second"]
+
+    async def script(request: Request) -> None:
+        await (drip(request) if names else answer(request))
+
+    async with serving(script) as peer:
+        client = AsyncClient(
+            lambda: Credentials(server=peer.url, server_name=names.pop(0)), attempts=1, timeout=float("inf")
+        )
+        under_way = asyncio.create_task(get(client))
+        await peer.until_asked(1)
+        assert await get(client) == "one"
+        client.close()
+        async with asyncio.timeout(30):
+            with pytest.raises(Unreachable):
+                await under_way
+        await peer.until_closed()
+
+
 async def test_a_wait_between_two_attempts_ends_with_the_client() -> None:
     async with serving(lambda request: request.answer({}, 429, retry_after="30")) as peer:
         with client_of(peer, attempts=3) as client:
