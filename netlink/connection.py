@@ -1,14 +1,16 @@
 """Requests to the kernel over netlink, each with its answer."""
 
+import errno
 import os
 import socket
 import struct
 from typing import Self
 
-from netlink.messages import ACK, DONE, ERROR, ROOT_AND_MATCH, Message, message, messages
+from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Message, message, messages
 
 _ROOM = 1 << 18  # bytes of a datagram; the kernel sends at most 32 KiB at once, but for interfaces with hundreds of VFs
 _TIMEOUT = 5.0  # seconds; the kernel answers while the request is sent, once it has its lock
+_DUMPS = 10  # of something that changes while it is listed
 _ANSWER = struct.Struct("=i")
 _SOL_NETLINK = 270
 _CAP_ACK = 10  # NETLINK_CAP_ACK
@@ -39,24 +41,35 @@ class Connection:
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
         """Return the answer to a request for one thing, or to a change. Raises `NetlinkError`."""
-        return self._ask(kind, body, flags | ACK)
+        return self._ask(kind, body, flags | ACK)[:-1]
 
     def dump(self, kind: int, body: bytes) -> list[Message]:
-        """Return all there is. Raises `NetlinkError`."""
-        return self._ask(kind, body, ROOT_AND_MATCH)
+        """Return all there is, at one moment. Raises `NetlinkError`, also where it changes each time it is listed."""
+        for _ in range(_DUMPS):
+            answer = self._ask(kind, body, ROOT_AND_MATCH)
+            if not any(each.flags & INTERRUPTED for each in answer):
+                return answer[:-1]
+        raise NetlinkError(errno.EINTR, "what is listed keeps changing")
 
     def _ask(self, kind: int, body: bytes, flags: int) -> list[Message]:
+        """Return the whole answer, with the message that ends it."""
         self._sequence += 1
         self._socket.send(message(kind, flags, self._sequence, body))
         found: list[Message] = []
         while True:
-            for each in messages(self._socket.recv(_ROOM)):
+            for each in messages(self._receive()):
                 if each.sequence != self._sequence:
                     continue
+                found.append(each)
                 if each.type not in (ERROR, DONE):
-                    found.append(each)
                     continue
                 code = -_ANSWER.unpack_from(each.body)[0] if len(each.body) >= _ANSWER.size else 0
                 if code:
                     raise NetlinkError(code, os.strerror(code))
                 return found
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(_ROOM)
+        except TimeoutError:
+            raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None

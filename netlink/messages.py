@@ -9,6 +9,7 @@ NEWADDR, DELADDR, GETADDR = 20, 21, 22
 NEWNSID, DELNSID, GETNSID = 88, 89, 90
 ERROR, DONE = 2, 3
 REQUEST, ACK, ROOT_AND_MATCH, EXCL_AND_CREATE = 0x1, 0x4, 0x300, 0x600
+INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: what is listed changed meanwhile, and something may be missing or come twice
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
@@ -19,6 +20,7 @@ class Message(NamedTuple):
     """One message, without its header."""
 
     type: int
+    flags: int
     sequence: int
     body: bytes
 
@@ -31,10 +33,10 @@ def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
 def messages(data: bytes) -> Iterator[Message]:
     """Yield the messages of a datagram."""
     while len(data) >= _HEADER.size:
-        length, kind, _, sequence, _ = _HEADER.unpack_from(data)
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(data)
         if not _HEADER.size <= length <= len(data):
             return
-        yield Message(kind, sequence, data[_HEADER.size : length])
+        yield Message(kind, flags, sequence, data[_HEADER.size : length])
         data = data[_aligned(length) :]
 
 

@@ -74,6 +74,28 @@ def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
     assert addresses(kernel) == {index: ("2001:db8::7/64",)}
 
 
+class ChangedMeanwhile(Connection):
+    """Between the first two parts of its answer, an interface comes."""
+
+    has_changed = False
+
+    def _receive(self) -> bytes:
+        part = super()._receive()
+        if not self.has_changed:
+            self.has_changed = True
+            ip("link", "add", "late0", "type", "veth", "peer", "name", "late1")
+        return part
+
+
+def test_a_list_that_changed_while_it_was_read_is_read_again(home: str) -> None:
+    for i in range(40):  # more than fits into one part
+        ip("link", "add", f"a{i}", "type", "veth", "peer", "name", f"b{i}")
+    with ChangedMeanwhile() as connection:
+        names = [each.name for each in links(connection)]
+    assert len(names) == len(set(names)) == 85  # lo, np0 and np1, the eighty, late0 and late1
+    assert "late0" in names
+
+
 def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:
     with pytest.raises(NetlinkError) as refused:
         change_link(kernel, found(kernel, "np0").index, LinkChange(mtu=70000))
