@@ -50,10 +50,10 @@ class Scanner:
         try:
             yield from map(self._enumerated, reader.read(self._host))
         except UnreadableFile as error:
-            yield Problem.of(f"reader {reader.kind}", error)
+            yield Problem.of(f"reader {reader.kind}", error, hides_kind=True)
         except Exception as error:  # a mistake in one reader must not hide what all the others find
             _log.exception("reader %s failed", reader.kind)
-            yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}")
+            yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}", hides_kind=True)
 
     def _enumerated(self, finding: Finding) -> Finding:
         """Say when a device was plugged in: a replug that leaves all else as it was must be seen, too."""

@@ -81,12 +81,12 @@ class Evictions:
     def look(self, inventory: Inventory, presence: Presence, resources: Iterable[Resource], ledger: Leases) -> None:
         """Take note of a scan, which `presence` has taken over; `ledger` tells at every moment who has what."""
         self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
-        self._is_blind = any(x.where.startswith("reader ") for x in inventory.problems)
+        self._is_blind = any(x.hides_kind for x in inventory.problems)
         self._presence, self._ledger = presence, ledger
         self._looked.set()
 
     async def run(self) -> None:
-        """Evict what is due, until cancelled. Raises nothing of the API server's."""
+        """Evict what is due, until cancelled. What the API server refuses is tried again."""
         try:
             while True:
                 self._looked.clear()
