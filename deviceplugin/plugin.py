@@ -97,7 +97,7 @@ class DevicePlugins:
         self._device_info: DeviceInfoFiles | None = None  # from the first resource on that has any
         self._plugins: dict[str, ResourcePlugin] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._stopping: dict[str, asyncio.Task[None]] = {}  # what served a resource before
+        self._stopping: dict[str, set[asyncio.Task[None]]] = {}  # what served a resource before and has not ended
         self._group: asyncio.TaskGroup | None = None
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._related: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
@@ -189,9 +189,11 @@ class DevicePlugins:
 
     def _drop(self, name: str) -> None:
         del self._plugins[name]
-        if name in self._running:
-            self._stopping[name] = self._running.pop(name)
-            self._stopping[name].cancel()
+        if (task := self._running.pop(name, None)) is not None:
+            stopping = self._stopping.setdefault(name, set())
+            stopping.add(task)
+            task.add_done_callback(stopping.discard)
+            task.cancel()
 
     def _run_plugins(self) -> None:
         if self._group is None or not self._updated.is_set():
@@ -201,9 +203,9 @@ class DevicePlugins:
                 self._running[name] = self._group.create_task(self._serve(name, plugin), name=f"resource {name}")
 
     async def _serve(self, name: str, plugin: ResourcePlugin) -> None:
-        """Serve a resource, not before what served it has stopped: a stream that ends takes a newer one with it."""
-        if (before := self._stopping.pop(name, None)) is not None:
-            await asyncio.wait([before])
+        """Serve a resource once all that served it have stopped: a stream that ends takes a newer one with it."""
+        if stopping := self._stopping.get(name):
+            await asyncio.wait(tuple(stopping))
         await self._specs.settled(_SPECS_PATIENCE)
         await plugin.run()
 
