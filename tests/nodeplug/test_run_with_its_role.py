@@ -45,6 +45,7 @@ def as_account(machine: Machine, of_node: str) -> None:
 async def test_its_role_is_enough_for_a_claims_life_and_for_no_more(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
+    await stand.until(lambda: stand.get("Node", NODE))  # a token is bound to what is there
     as_account(machine, NODE)
     process = await machine.start(resources=RESOURCES)
     await machine.until_published()

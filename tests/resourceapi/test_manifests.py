@@ -52,7 +52,7 @@ def test_what_is_refused(text: str, reason: str) -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000])
 def test_depth_has_an_end(text: str) -> None:
     """100,000 brackets end a reader that recurses with a segmentation fault."""
-    with pytest.raises(ManifestError, match="exceeded max depth"):
+    with pytest.raises(ManifestError, match="exceeded max"):
         read_yaml(text)
 
 
@@ -60,7 +60,7 @@ def test_as_deep_as_allowed() -> None:
     read_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     half = "a: &a " + "[" * (MAX_DEPTH // 2) + "]" * (MAX_DEPTH // 2) + "\nb: "
     read_yaml(half + "[" * (MAX_DEPTH // 2 - 1) + "*a" + "]" * (MAX_DEPTH // 2 - 1))
-    with pytest.raises(ManifestError, match="exceeded max depth"):
+    with pytest.raises(ManifestError, match="exceeded max"):
         read_yaml(half + "[" * (MAX_DEPTH // 2 + 1) + "*a" + "]" * (MAX_DEPTH // 2 + 1))
 
 

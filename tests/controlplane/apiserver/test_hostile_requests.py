@@ -41,7 +41,7 @@ def test_yaml_of_a_hundred_thousand_brackets(api: Http, content: str) -> None:
     method, path = ("POST", MAPS) if content == YAML else ("PATCH", f"{MAPS}/one?fieldManager=me")
     answer = api.send(method, path, b"[" * 100_000, content=content)
     assert answer.status == 400
-    assert "exceeded max depth" in answer.message
+    assert "exceeded max" in answer.message  # ours, or that of a PyYAML that has a limit of its own (6.0.4)
 
 
 def test_yaml_that_stands_for_gigabytes(api: Http) -> None:
