@@ -24,6 +24,7 @@ class Timeouts(Struct, frozen=True):
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+_NOBODY = ("failed to connect", "sendmsg:")  # the second: it went before the channel noticed, which Go does at once
 LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet leaves as it is
 
 
@@ -69,7 +70,7 @@ async def await_unary(call: Awaitable[Any], path: Path | None = None) -> Any:
 
 def _dial_text(error: RpcError, path: Path | None) -> str:
     """The kubelet's words for a call that found nobody at `path`; empty for other errors."""
-    if path is None or error.code is not Status.UNAVAILABLE or "failed to connect" not in error.details:
+    if path is None or error.code is not Status.UNAVAILABLE or not any(each in error.details for each in _NOBODY):
         return ""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

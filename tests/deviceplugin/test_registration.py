@@ -111,7 +111,7 @@ async def test_a_refusal_is_shown_and_tried_again(start: StartPlugins, paths: Pa
             await kubelet.requests.get()
         await kubelet.lists.get()
         assert kubelet.requests.qsize() == 1
-        assert side.plugins.status()[0].registrations == 1
+        await until_true(lambda: side.plugins.status()[0].registrations == 1)  # the stream may overtake the answer
 
 
 async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
