@@ -6,8 +6,6 @@ that only read.
 
 import http.client
 import json
-import os
-import re
 import selectors
 import socket
 import statistics
@@ -20,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.process import resident
 from bench.table import Table
 
 WATCHERS = 1_000
@@ -127,9 +126,3 @@ def _slice(index: int, name: str = "") -> dict[str, Any]:
     spec = {"driver": "gpu.example.com", "nodeName": f"node{index}", "pool": pool, "devices": devices}
     metadata = {"name": name or f"slice-{index}"}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
-
-
-def resident(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None, f"no VmRSS, page size {os.sysconf('SC_PAGE_SIZE')}"
-    return int(found[1]) / 1024

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bench.baselines import program
+from bench.process import resident
 from bench.start import command
 from bench.table import Goal, LeftOut, Table
 from bench.tree import make_host
@@ -97,14 +98,14 @@ async def _measure(folder: Path, client: Client, start: Callable[[], "subprocess
     daemon = start()
     await asyncio.to_thread(_until_published, client)
     published = (time.perf_counter() - began) * 1e3
-    resident = _resident(daemon.pid)
+    memory = resident(daemon.pid)
     async with connect(folder / "k/plugins" / DRIVER / "dra.sock") as channel:
         times = await _claims(GrpcClient(channel, _SERVICE), client)
     return [
         ("exec to all published", "ms", published, None),
         *times,
-        ("resident memory when published, both APIs", "MiB", resident, Goal(37)),
-        (_AFTERWARDS, "MiB", _resident(daemon.pid), None),
+        ("resident memory when published, both APIs", "MiB", memory, Goal(37)),
+        (_AFTERWARDS, "MiB", resident(daemon.pid), None),
     ]
 
 
@@ -140,9 +141,9 @@ async def _go(folder: Path, client: Client, driver: "subprocess.Popen[bytes]") -
     claim = await asyncio.to_thread(_allocated, client, "go", GO_DRIVER, "a")
     async with connect(folder / "k/plugins" / GO_DRIVER / "dra.sock") as channel:
         times = await _one_by_one(GrpcClient(channel, _SERVICE), [claim] * GO_CALLS, GO_PAUSE)
-    resident = _resident(driver.pid)
+    memory = resident(driver.pid)
     driver.kill()
-    return {what: value for what, _, value, _ in _single(times)} | {_AFTERWARDS: resident}
+    return {what: value for what, _, value, _ in _single(times)} | {_AFTERWARDS: memory}
 
 
 async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:
@@ -221,8 +222,3 @@ def _until_published(client: Client, driver: str = DRIVER, devices: int = RESOUR
             published.update({each.metadata.name: len(each.spec.devices) for each in event.items})
             if sum(published.values()) == devices:
                 return
-
-
-def _resident(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

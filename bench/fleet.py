@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, ClassVar
 
-from bench.apiserver import resident
+from bench.process import resident
 from bench.slices import device, with_health
 from bench.table import Cell, Table
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice

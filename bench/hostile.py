@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from bench.process import resident
 from bench.start import command
 from bench.table import Table
 from bench.tree import make_host
@@ -114,10 +115,10 @@ async def _with_bystander(attack: Attack, victim: _Victim) -> _Row:
     bystander = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
     assert bystander.stdout is not None
     await bystander.stdout.readline()
-    before = _resident(victim.pid, "VmRSS")
+    before = resident(victim.pid, "VmRSS")
     Path(f"/proc/{victim.pid}/clear_refs").write_text("5")  # the peak begins here
     await asyncio.to_thread(attack, victim)
-    growth = _resident(victim.pid, "VmHWM") - before
+    growth = resident(victim.pid, "VmHWM") - before
     found = json.loads((await bystander.communicate(b""))[0])
     ordered = sorted(found["lasting"] + found["new"])
     p50, p99 = (ordered[int(q * (len(ordered) - 1))] for q in (0.5, 0.99))
@@ -201,12 +202,6 @@ def _files_that_come_and_go(victim: _Victim) -> None:
             path.unlink()
         with socket.socket(socket.AF_UNIX) as listening, contextlib.suppress(OSError):
             listening.bind(str(path))
-
-
-def _resident(pid: int, what: str) -> float:
-    """Return the MiB that a process has resident, or had at the most."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition(f"{what}:")[2].split()[0]) / 1024
 
 
 _UNITS = [f"misc-res0-dev{number}" for number in range(DEVICES - 1)]

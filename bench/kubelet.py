@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.process import resident
 from bench.table import Goal, Table
 from kubelet import Node, container, pod
 from kubelet.devicemanager import Device
@@ -95,7 +96,4 @@ async def _admissions(node: Node, plugin: DevicePluginStub) -> dict[str, float]:
 
 def _resident() -> float:
     gc.collect()
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    return resident()

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+from bench.disk import synced_writes
+from bench.quantile import quantile
 from bench.table import Table
 from checkpoint import Lease, Ledger
 from checkpoint.lease import unit_owner
@@ -25,23 +27,12 @@ PAGE = 4096  # bytes; a grant writes about three of them
 def run() -> Iterator[Table]:
     """Measure; times in microseconds."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk: /tmp may be memory
-        fsync = _fsync(Path(folder) / "file")
+        fsync = [1e6 * x for x in synced_writes(Path(folder) / "file", 3 * PAGE, 1000, os.fdatasync)]
         single, together, rate, commits = asyncio.run(_grants(Path(folder) / "state"))
     rows = {"write and fdatasync of 12 KiB": fsync, "one caller": single, f"{CALLERS} callers": together}
-    table = ((name, _quantile(times, 0.5), _quantile(times, 0.99)) for name, times in rows.items())
+    table = ((name, quantile(times, 0.5), quantile(times, 0.99)) for name, times in rows.items())
     note = f"{CALLERS} callers: {rate:,.0f} grants/s, {GRANTS / commits:.1f} to a commit."
     yield Table(("", "p50 us", "p99 us"), tuple(table), (note,))
-
-
-def _fsync(path: Path) -> list[float]:
-    times = []
-    with path.open("wb", buffering=0) as file:
-        for n in range(1000):
-            started = time.perf_counter()
-            os.pwrite(file.fileno(), bytes(3 * PAGE), n % 300 * 3 * PAGE)
-            os.fdatasync(file.fileno())
-            times.append((time.perf_counter() - started) * 1e6)
-    return times
 
 
 async def _grants(directory: Path) -> tuple[list[float], list[float], float, int]:
@@ -79,7 +70,3 @@ async def _grant(ledger: Ledger, numbers: Iterator[int]) -> float:
     started = time.perf_counter()
     await ledger.grant([lease])
     return (time.perf_counter() - started) * 1e6
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

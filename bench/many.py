@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.process import processor_time, resident
 from bench.start import command
 from bench.table import Table
 from bench.tree import make_host
@@ -53,24 +54,24 @@ async def _measure(resource: dict[str, Any]) -> dict[str, float]:
             daemon = await asyncio.create_subprocess_exec(*command(folder / "config.yaml", root), stderr=log)
         try:
             units = await _listed(kubelet, DEVICES)
-            found["start until listed, ms"] = _spent(daemon.pid)
+            found["start until listed, ms"] = processor_time(daemon.pid)
             await _quiet(daemon.pid)
-            found["start, ms"] = _spent(daemon.pid)
+            found["start, ms"] = processor_time(daemon.pid)
             found["lines in the log"] = len((folder / "log").read_bytes().splitlines())
-            found["resident, MiB"] = _resident(daemon.pid)
-            before = _spent(daemon.pid)
+            found["resident, MiB"] = resident(daemon.pid)
+            before = processor_time(daemon.pid)
             for unit in units[:CALLS]:
                 await _allocate(kubelet, [unit])
-            found["Allocate of one, ms"] = (_spent(daemon.pid) - before) / CALLS
-            before = _spent(daemon.pid)
+            found["Allocate of one, ms"] = (processor_time(daemon.pid) - before) / CALLS
+            before = processor_time(daemon.pid)
             await _allocate(kubelet, units)
-            found["Allocate of all, ms"] = _spent(daemon.pid) - before
+            found["Allocate of all, ms"] = processor_time(daemon.pid) - before
             if "kind" in resource["select"]:
-                before = _spent(daemon.pid)
+                before = processor_time(daemon.pid)
                 for _ in range(HOTPLUGS):
                     await _replug(kubelet, root / "dev/res0-dev7")
-                found["one goes or comes back, ms"] = (_spent(daemon.pid) - before) / (2 * HOTPLUGS)
-            found["resident with all leased, MiB"] = _resident(daemon.pid)
+                found["one goes or comes back, ms"] = (processor_time(daemon.pid) - before) / (2 * HOTPLUGS)
+            found["resident with all leased, MiB"] = resident(daemon.pid)
             return found
         finally:
             daemon.terminate()
@@ -101,18 +102,6 @@ async def _replug(kubelet: KubeletEnd, node: Path) -> None:
 async def _quiet(pid: int) -> None:
     """Return once a process has spent nothing for a second."""
     before = -1.0
-    while (now := _spent(pid)) != before:
+    while (now := processor_time(pid)) != before:
         before = now
         await asyncio.sleep(1)
-
-
-def _spent(pid: int) -> float:
-    """Return the milliseconds of processor time that a process has spent."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-
-
-def _resident(pid: int) -> float:
-    """Return the MiB that a process has resident."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

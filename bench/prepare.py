@@ -7,12 +7,13 @@ it says something on a busy machine, too.
 """
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+from bench.disk import synced_writes
+from bench.quantile import quantile
 from bench.table import Cell, Table
 from checkpoint import Ledger
 from dra_plugin.driver import ClaimFailed, ClaimRef
@@ -38,7 +39,7 @@ def run() -> Iterator[Table]:
         tempfile.TemporaryDirectory(dir="/var/tmp") as disk,  # /tmp may be memory
         tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
     ):
-        rows = {"write and fsync of 4 KiB": [(x, 0.0) for x in _fsync(Path(disk) / "file")]}
+        rows = {"write and fsync of 4 KiB": [(1e3 * x, 0.0) for x in synced_writes(Path(disk) / "file", 4096, 500)]}
         rows |= asyncio.run(_measure(Path(disk) / "a", Path(memory)))
         on_disk = asyncio.run(_measure(Path(disk) / "b", Path(disk) / "cdi"))
         rows |= {f"{name}, CDI on disk": times for name, times in on_disk.items() if "prepare" in name}
@@ -102,21 +103,6 @@ def _uid(number: int) -> str:
     return f"{number:08x}-0000-4000-8000-000000000000"
 
 
-def _fsync(path: Path) -> list[float]:
-    times = []
-    with path.open("wb", buffering=0) as file:
-        for n in range(500):
-            started = time.perf_counter()
-            os.pwrite(file.fileno(), bytes(4096), n % 100 * 4096)
-            os.fsync(file.fileno())
-            times.append((time.perf_counter() - started) * 1e3)
-    return times
-
-
 def _figures(times: list[tuple[float, float]]) -> dict[str, float]:
     wall, cpu = (sorted(each) for each in zip(*times, strict=True))
-    return {"p50": _quantile(wall, 0.5), "p99": _quantile(wall, 0.99), "cpu": _quantile(cpu, 0.5)}
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return {"p50": quantile(wall, 0.5), "p99": quantile(wall, 0.99), "cpu": quantile(cpu, 0.5)}

@@ -12,11 +12,12 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
+from bench.quantile import quantile
 from bench.table import LeftOut, Table
 from hostdevices import Host, Scanner
 from hostdevices.watching.watch import NEVER, Pace, Watcher, default_sources
@@ -58,7 +59,7 @@ def run() -> Iterator[Table]:
     last = f"{burst['changes']} changes, the last {burst['last_ms']:.0f} ms after its end"
     yield Table(
         ("event to diff", "events", "p50 ms", "p99 ms", "longest ms"),
-        tuple((name, len(x), _quantile(x, 0.5), _quantile(x, 0.99), max(x)) for name, x in events.items()),
+        tuple((name, len(x), quantile(x, 0.5), quantile(x, 0.99), max(x)) for name, x in events.items()),
         (f"{BURST} links by one command: {last}.",),
     )
 
@@ -109,10 +110,6 @@ def _time(work: Callable[[], object]) -> float:
         work()
         times.append((time.perf_counter() - started) * 1000)
     return median(times)
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 @asynccontextmanager

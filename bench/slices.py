@@ -15,6 +15,7 @@ from http.client import HTTPConnection
 
 from msgspec.structs import replace
 
+from bench.quantile import quantile
 from bench.table import Goal, Table
 from dra_plugin.publishing.slices import Controller, DriverResources, Limits, Owner, Pool, Slice, Statistics
 from resourceapi.client import Client, Credentials
@@ -81,7 +82,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
         controller.update(wanted)
         await controller.settled()
         took.append(1e3 * (time.perf_counter() - begin))
-    found |= {"change_p50": _quantile(took, 0.5), "change_p99": _quantile(took, 0.99)}
+    found |= {"change_p50": quantile(took, 0.5), "change_p99": quantile(took, 0.99)}
     found["change_writes"] = _sum(controller.statistics) - before
 
     before, took = _sum(controller.statistics), []
@@ -90,7 +91,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
         goal = controller.statistics.creates + slices
         took.append(await _wipe(url, controller, goal))
         await controller.settled()
-    found |= {"wipe_p50": _quantile(took, 0.5), "wipe_longest": max(took)}
+    found |= {"wipe_p50": quantile(took, 0.5), "wipe_longest": max(took)}
     found["wipe_writes"] = (_sum(controller.statistics) - before) / WIPES
 
     controller.update(DriverResources())
@@ -142,7 +143,3 @@ def with_health(device: v1.Device, *, is_healthy: bool) -> v1.Device:
 
 def _sum(written: Statistics) -> int:
     return written.creates + written.updates + written.deletes
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
