@@ -102,7 +102,10 @@ class ClaimFront(Protocol):
         ...
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """Undo what was done for a claim and end its leases, unless somebody works for it now or was answered since."""
+        """Undo what was done for a claim and end its leases, unless somebody works for it now or was answered since.
+
+        Raises nothing: what could not be undone is logged, and tried again at the next pass.
+        """
         ...
 
 
@@ -186,7 +189,7 @@ class Reconciler:
 
         found = await self._fresh_pass()
         now = self._ledger.get(lease.key)
-        return statements(await self._all_said(found, now), now) if found is not None and now is not None else ()
+        return statements(await self._holdings_for(found, now), now) if found is not None and now is not None else ()
 
     async def release(self, lease: Lease, *, force: bool = False) -> tuple[Lease, ...]:
         """End a lease by hand, a claim's together with its other ones; return those that ended, with the pass or now.
@@ -198,24 +201,24 @@ class Reconciler:
         found = await self._fresh_pass()
         if found is None:
             raise ReleaseRefused("nobody could be asked who holds it; the log says why")
-        over = tuple(x for x in leases if self._ledger.get(x.key) is None)
+        ended = tuple(x for x in leases if self._ledger.get(x.key) is None)
         left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
         if not left:
-            return over
+            return ended
         if not force:
-            holdings = await self._all_said(found, left[0])
+            holdings = await self._holdings_for(found, left[0])
             for each in left:
                 self._check_release(each, holdings, found.began)
         extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
         log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
         since = asyncio.get_running_loop().time() if force else found.began
         if lease.api != "dra":
-            return over + await self._ledger.end(left, unless_answered_since=since)
+            return ended + await self._ledger.end(left, unless_answered_since=since)
         if self.claims is not None:
             await self.claims.end_claim(claim_of(left[0]), since)
         return tuple(x for x in leases if self._ledger.get(x.key) is None)
 
-    async def _all_said(self, found: _Pass, lease: Lease) -> Holdings:
+    async def _holdings_for(self, found: _Pass, lease: Lease) -> Holdings:
         """Return what was said in a pass, and of a claim what the API server says: a pass may not need its word."""
         claim = claim_of(lease) if lease.api == "dra" else None
         if claim is None or (found.holdings.claims is not None and claim.uid in found.holdings.claims):
@@ -332,9 +335,9 @@ class Reconciler:
             await self._ledger.update(learnt)
 
     async def _end(self, found: _Pass) -> None:
-        over = [lease for key, lease in self._leases() if self._is_over(key, lease, found)]
-        units = [lease for lease in over if lease.api == "device-plugin"]
-        claims = {claim.uid: claim for claim in map(claim_of, (x for x in over if x.api == "dra"))}
+        ended = [lease for key, lease in self._leases() if self._is_ended(key, lease, found)]
+        units = [lease for lease in ended if lease.api == "device-plugin"]
+        claims = {claim.uid: claim for claim in map(claim_of, (x for x in ended if x.api == "dra"))}
         if units:
             with contextlib.suppress(LedgerUnavailable):
                 for lease in await self._ledger.end(units, unless_answered_since=found.began - self._grace):
@@ -347,7 +350,7 @@ class Reconciler:
         self._named &= known
         self._missed = {key: since for key, since in self._missed.items() if key in known}
 
-    def _is_over(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
+    def _is_ended(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
         if found.verdicts.get(key) is not Verdict.ENDED:
             if found.verdicts.get(key) in (Verdict.HELD, Verdict.FILE_TOO_OLD):  # silence takes no miss back
                 self._missed.pop(key, None)

@@ -1,0 +1,105 @@
+"""A ledger and who looks after it, with witnesses that say what a test has them say."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from checkpoint import Lease, LeaseRefused, Ledger
+from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
+from checkpoint.reconciler import Reconciler
+from tests.checkpoint.build import claimed, lease
+
+UNIT = ("example.com/gpu", "gpu-0")
+OTHER = ("example.com/gpu", "gpu-9")
+
+
+class Scripted:
+    """Says what it was given last."""
+
+    def __init__(self) -> None:
+        self.list: Listed | None = Listed(knows_its_pods=True)
+        self.file: DeviceFile | None = DeviceFile()
+        self.claims: Mapping[str, ClaimEntry] | None = {}
+        self.cgroups: frozenset[str] | None = None
+        self.server: Mapping[str, bool] | None = {}
+        self.absent = False
+        self.lists = 0
+        self.asked: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None  # happens while pod-resources is asked
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    def is_absent(self) -> bool:
+        return self.absent
+
+    async def listed(self) -> Listed | None:
+        self.lists += 1
+        found = self.list
+        result = self.meanwhile()
+        if asyncio.iscoroutine(result):
+            await result
+        await self.hold.wait()
+        return found
+
+    async def device_file(self) -> DeviceFile | None:
+        return self.file
+
+    async def claim_file(self) -> Mapping[str, ClaimEntry] | None:
+        return self.claims
+
+    async def pods(self) -> frozenset[str] | None:
+        return self.cgroups
+
+    async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool] | None:
+        self.asked += [claim.uid for claim in claims]
+        return self.server
+
+
+class Front:
+    """Restores plain units and claims, and ends claims by ending their leases."""
+
+    def __init__(self, ledger: Ledger, witnesses: Scripted) -> None:
+        self.ledger = ledger
+        self.witnesses = witnesses
+        self.why_not = self.why_never = ""
+        self.republished: list[str] = []
+        self.rewrites: DeviceFile | None = None  # what the kubelet's file says once it is written again
+
+    def serves(self, resource: str) -> bool:
+        return resource.startswith("example.com/")
+
+    def restore_unit(self, resource: str, unit: str, entry: UnitEntry | None) -> Lease:
+        return lease(unit, resource)
+
+    async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
+        if self.why_never:
+            raise LeaseRefused(self.why_never, "")
+        if not self.why_not:
+            await self.ledger.grant([claimed("gpu-0", claim.uid or "found", name=claim.name)], guarded=False)
+        return self.why_not
+
+    async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
+        await self.ledger.end(self.ledger.of_owner(f"claim/{claim.uid}"), unless_answered_since=unless_answered_since)
+
+    def republish(self, resources: Iterable[str]) -> None:
+        self.republished += resources
+        if self.rewrites is not None:
+            self.witnesses.file = self.rewrites
+
+
+class Node:
+    """A ledger, who looks after it, and what it can learn."""
+
+    def __init__(self, ledger: Ledger, grace: float = 0.0, patience: float = 10.0) -> None:
+        self.ledger = ledger
+        self.witnesses = Scripted()
+        self.front = Front(ledger, self.witnesses)
+        self.reconciler = Reconciler(ledger, self.witnesses, interval=3600.0, grace=grace, patience=patience)
+        self.reconciler.units = self.reconciler.claims = self.front
+
+    @property
+    def units(self) -> list[str]:
+        return [x.unit for x in self.ledger.leases()]
+
+    async def passes(self, count: int = 1) -> None:
+        for _ in range(count):
+            await self.reconciler.refresh()

@@ -1,0 +1,185 @@
+"""What pods have without a lease is leased again: of a pod, of a whole ledger that was lost."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from checkpoint import Lease, LeaseRefused, LedgerUnavailable
+from checkpoint.holdings import ClaimEntry, DeviceFile, Listed, UnitEntry
+from tests.checkpoint.build import claimed, lease, opened
+from tests.checkpoint.node import OTHER, UNIT, Node
+
+
+async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> None:
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "c"): frozenset({"gpu-0"})})
+    node.witnesses.file = DeviceFile(
+        {OTHER: UnitEntry("uid-1", "init"), ("example.com/gpu", "dead"): UnitEntry("u", "")}
+    )
+    node.witnesses.cgroups = frozenset({"uid-1", "uid-2"})
+    node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}), frozenset({"gpu-0"}))}
+    node.front.why_not = "the API server does not answer"
+    await node.passes()
+    assert {(x.unit, x.holder) for x in node.ledger.leases()} == {("gpu-0", "pod/x/y/z"), ("gpu-9", "")}
+    assert "the API server does not answer" in node.reconciler.problem
+    node.witnesses.list, node.witnesses.file = Listed(), DeviceFile()
+    await node.passes()  # or one that is under way leases again what it was told before
+    await node.ledger.end(node.ledger.leases())
+    node.front.why_not = ""
+    await node.passes()
+    assert [x.holder for x in node.ledger.leases()] == ["claim/default/d/7"]
+
+
+async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node: Node) -> None:
+    node.witnesses.cgroups = frozenset({"uid-2"})
+    node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}))}
+    await node.passes()
+    assert not node.ledger.leases()
+
+
+async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet is asked every half minute, and names it each time."""
+    await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
+    said = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
+    node.witnesses.list, node.front.why_never = said, "claim gone not found"
+    node.witnesses.cgroups, node.witnesses.file = frozenset(), None
+
+    def reported() -> list[str]:
+        return [x.message for x in caplog.records if "is held without a lease" in x.message]
+
+    await node.passes(3)
+    unit, claim = reported()
+    assert unit.startswith("example.com/gpu gpu-0 is held without a lease: device gpu-0: ")
+    assert claim == "claim default/gone is held without a lease: claim gone not found"
+    assert node.reconciler.problem == ""  # there is nothing to wait for
+    node.front.why_never = "claim gone is not allocated"
+    await node.passes(2)
+    assert len(reported()) == 3
+    node.witnesses.list = Listed(knows_its_pods=True)
+    await node.passes()
+    node.witnesses.list = said
+    await node.passes(2)
+    assert len(reported()) == 5
+
+
+async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
+    """Every refusal repeats them."""
+    names = [("default", f"c{i}") for i in range(50)]
+    node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, knows_its_pods=True)
+    node.front.why_not = "the API server does not answer"
+    await node.passes()
+    assert node.reconciler.problem == "the API server does not answer"
+
+
+async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node: Node) -> None:
+    await node.ledger.grant([lease("gpu-0"), claimed("gpu-1", "1")])
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, knows_its_pods=True)
+    node.witnesses.claims = {"1": ClaimEntry("default", "1")}
+    node.witnesses.meanwhile = lambda: node.ledger.end(node.ledger.leases())
+    await node.passes()
+    assert not node.units
+
+
+async def test_of_two_claims_of_one_name_the_one_has_the_devices_that_was_given_them(node: Node) -> None:
+    """One was deleted by force while its pod runs."""
+    await node.ledger.grant([claimed("gpu-1", "1", name="d")])
+    node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-1"})}, knows_its_pods=True)
+    node.witnesses.claims = {
+        "2": ClaimEntry("default", "d"),
+        "1": ClaimEntry("default", "d", units=frozenset({"gpu-1"})),
+    }
+    await node.passes()
+    assert node.units == ["gpu-1"]
+
+
+async def test_names_that_are_not_ours_are_nobodys_business(node: Node) -> None:
+    node.witnesses.list = Listed({("nvidia.com/gpu", "GPU-1"): "pod/x/y/z"})
+    await node.passes()
+    assert not node.units
+
+
+async def test_a_lost_ledger_grants_nothing_until_what_pods_hold_is_leased(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    node = Node(ledger)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"})
+    running = asyncio.ensure_future(node.reconciler.run())
+    with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
+        await ledger.grant([lease("gpu-1", "example.com/other")])
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
+    with pytest.raises(LeaseRefused, match="pod/x/y/z"):
+        await ledger.grant([lease("gpu-0", "example.com/other")])
+    await ledger.grant([lease("gpu-1", "example.com/other")])
+    assert ledger.is_complete
+    running.cancel()
+    await asyncio.wait([running])
+    await ledger.close()
+
+
+async def test_a_new_node_without_a_kubelet_has_nothing_to_restore(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    node = Node(ledger)
+    node.witnesses.list, node.witnesses.absent = None, True
+    running = asyncio.ensure_future(node.reconciler.run())
+    await ledger.grant([lease("gpu-0")])
+    running.cancel()
+    await asyncio.wait([running])
+    await ledger.close()
+
+
+@pytest.mark.parametrize("api", ["device plugin", "DRA"])
+async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path: Path, api: str) -> None:
+    ledger = await opened(tmp_path)
+    node = Node(ledger)
+    node.witnesses.list, node.witnesses.absent = None, True
+    if api == "DRA":
+        node.witnesses.claims = {"uid": ClaimEntry("default", "a", frozenset({"pod"}), frozenset({"gpu-0"}))}
+    else:
+        node.witnesses.file = DeviceFile({UNIT: UnitEntry("pod", "container")})
+    running = asyncio.ensure_future(node.reconciler.run())
+    with pytest.raises(LedgerUnavailable, match="there is no kubelet, and its files name devices of ours"):
+        await ledger.grant([lease("gpu-0", "example.com/other")])
+    node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
+    await ledger.grant([lease("gpu-0", "example.com/other")])
+    running.cancel()
+    await asyncio.wait([running])
+    await ledger.close()
+
+
+async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_asking(tmp_path: Path) -> None:
+    before = await opened(tmp_path / "state")
+    await before.grant([lease("gpu-0", holder="pod/x/y/z")])
+    await before.close()
+    (tmp_path / "state").rename(tmp_path / "elsewhere")
+    (tmp_path / "state").write_text("a file where the directory should be")
+    ledger = await opened(tmp_path / "state")
+    node = Node(ledger)
+    node.witnesses.list = None
+    heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    ledger.observe(heard.put_nowait)
+    running = asyncio.ensure_future(node.reconciler.run())
+    await node.passes()
+    assert not node.units
+    (tmp_path / "state").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "state")
+    await node.passes()
+    assert (node.units, await heard.get()) == (["gpu-0"], None)
+    running.cancel()
+    await asyncio.wait([running])
+    await ledger.close()
+
+
+async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet may list any number of units of a resource."""
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(150)}
+    node.witnesses.list = Listed(units, knows_its_pods=True)
+    with caplog.at_level("WARNING"):
+        await node.passes(2)
+    assert len(node.units) == 150
+    *told, last = [record.getMessage() for record in caplog.records]
+    assert len(told) == 100
+    assert last == "50 more were held without a lease; `nodeplug status` has all leases"
