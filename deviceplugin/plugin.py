@@ -108,7 +108,7 @@ class DevicePlugins:
         """Offer these resources from the `update` on that follows. Raises nothing; what pods have stays theirs."""
         self._resources = {resource.name: resource for resource in resources}
         for name, plugin in list(self._plugins.items()):
-            if not plugin.configure(self._resources.get(name) or _no_more(name)):
+            if not plugin.configure(self._resources.get(name) or _without_devices(name)):
                 self._drop(name)
 
     def update(self, assigned: Mapping[str, tuple[Device, ...]], noticed_at: float | None = None) -> None:
@@ -180,7 +180,7 @@ class DevicePlugins:
                 resource = self._resources.get(name)
                 if resource is None:
                     log.info("pods have devices of a resource that is not offered any more", extra={"resource": name})
-                    resource = _no_more(name)
+                    resource = _without_devices(name)
                 self._plugins[name] = self._make(resource)
         for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
             self._drop(name)
@@ -240,13 +240,13 @@ class DevicePlugins:
             name,
             self._folder,
             serving,
-            servicer.options,
-            lambda: servicer.streaming,
-            servicer.silence,
-            servicer.answered,
-            self._timings,
-            self._transport,
-            self._telemetry,
+            options=servicer.options,
+            streaming=lambda: servicer.streaming,
+            silence=servicer.silence,
+            answered=servicer.answered,
+            timings=self._timings,
+            transport=self._transport,
+            telemetry=self._telemetry,
         )
 
     def _describe(self) -> None:
@@ -258,21 +258,21 @@ class DevicePlugins:
                 except cdi.CdiError as error:
                     log.debug("not described: %s", error, extra={"resource": name})
         self._specs.want(specs)
-        self._tell_multus()
+        self._describe_for_multus()
 
-    def _tell_multus(self) -> None:
+    def _describe_for_multus(self) -> None:
         """Have the device-info files of what is offered or held."""
-        told = [each for each in self._plugins.values() if each.resource.device_info]
-        if told and self._device_info is None:
+        wanting = [each for each in self._plugins.values() if each.resource.device_info]
+        if wanting and self._device_info is None:
             from deviceplugin.device_info_files import DeviceInfoFiles  # for those who have any
 
             self._device_info = DeviceInfoFiles(self._paths.device_info)
             if self._group is not None:
                 self._group.create_task(self._device_info.run(), name="device-info files")
         if self._device_info is not None:
-            files = {name: content for each in told for name, content in each.device_info().items()}
+            files = {name: content for each in wanting for name, content in each.device_info().items()}
             kept = {name for each in self._plugins.values() for name in each.held_device_info()}
-            self._device_info.want((each.resource.name for each in told), files, kept)
+            self._device_info.want((each.resource.name for each in wanting), files, kept)
 
     def _specs_changed(self) -> None:
         """Offer what needs a CDI spec and has one now, and no more what has none."""
@@ -319,5 +319,5 @@ def _by_relation(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[Reso
     return related
 
 
-def _no_more(name: str) -> Resource:
+def _without_devices(name: str) -> Resource:
     return Resource(name, NOTHING)

@@ -30,6 +30,7 @@ class Registration:
         resource_name: str,
         folder: PluginFolder,
         handler: Handler,
+        *,
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
         silence: Callable[[bool], None],
